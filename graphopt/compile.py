@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import CompilationError, UsageError, names_its_model
 from graphopt.program import program_cache
-from graphopt.program.compiled_model import Compiled, CompiledModel, Prepared, ReferenceWarning
+from graphopt.program.compiled_model import Compiled, CompiledModel, PreparedGraph, ReferenceWarning
 from graphopt.progress import Listener
 from graphopt.run.settings import CompileReport, Settings, dispatch_of, tuned_of
 from graphopt.target import CPU, Target
@@ -108,7 +108,7 @@ def compile(
 
 
 @names_its_model
-def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
+def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     """The graph of a model as it is lowered: read, its inputs fixed, and rewritten by the steps of ``optimize``."""
     from graphopt.ir import onnx_io
     from graphopt.ir.graph import Graph
@@ -126,9 +126,9 @@ def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
     is_whole = not data_files(graph)
     graph = expanded(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
     if settings.pipeline is not None:
-        return Prepared(settings.pipeline(graph, step), is_whole)
+        return PreparedGraph(settings.pipeline(graph, step), is_whole)
     if not settings.optimize:
-        return Prepared(step("tidy", simplify, graph), is_whole)
+        return PreparedGraph(step("tidy", simplify, graph), is_whole)
     by_costs, policy = priced_target(settings), soundness(settings.policy)
     for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
@@ -136,7 +136,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
         graph, target=by_costs.target, policy=policy, step=step, timed=tuned_prices(settings)
     )
     may_be_kept = is_whole and (report.exploration is None or report.exploration.reproducible)
-    return Prepared(graph, may_be_kept, report)
+    return PreparedGraph(graph, may_be_kept, report)
 
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:

@@ -13,7 +13,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.lowering.module.module import Module
 from graphopt.progress import Listener
-from graphopt.rewrite.egraph.saturate import Budget, saturate
+from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
 from graphopt.rewrite.extract.choose import extract
 from graphopt.rewrite.match.journal import unsigned
 from graphopt.rewrite.passes import fold_within
@@ -22,7 +22,7 @@ from graphopt.rewrite.ruleset import Ruleset, names_of, ruleset, standard
 from graphopt.rewrite.simplify import simplify
 from graphopt.run.derivation import Preparation
 from graphopt.run.measure import MARGIN, SECONDS, fastest
-from graphopt.run.optimization import Optimization, Region, Timed
+from graphopt.run.optimization import ExploredRegion, Optimization, Timed
 from graphopt.run.report import Report
 from graphopt.run.steps import OPTIMIZE, OwnStep, Steps
 from graphopt.run.write_result import deliver
@@ -41,7 +41,7 @@ def optimize_graph(
     rules: Ruleset | None = None,
     target: Target = PORTABLE,
     policy: Soundness = Soundness.REALS,
-    budget: Budget | None = None,
+    budget: SaturationBudget | None = None,
     step: Steps | None = None,
     timed: Timed | None = None,
     preparation: Preparation | None = None,
@@ -53,7 +53,7 @@ def optimize_graph(
     """
     rules = (rules or standard()).select(policy=policy, target=target, opset=graph.opset)
     step = step or Steps()
-    run, given = Optimization(graph, rules, target, policy, budget or Budget(), step, timed), graph
+    run, given = Optimization(graph, rules, target, policy, budget or SaturationBudget(), step, timed), graph
     graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
     for _ in range(ROUNDS):
         before = graph
@@ -68,7 +68,7 @@ def optimize_graph(
     return graph, run.report(given, graph, preparation or Preparation())
 
 
-def cheapest(region: Region, run: Optimization, step: Steps) -> None:
+def cheapest(region: ExploredRegion, run: Optimization, step: Steps) -> None:
     """Make of a region the cheapest of all graphs that the rules make equal to it."""
     graph = region.graph.copy()
     # rules that always help are tried too: what they lead to may be worth more than they are
@@ -95,7 +95,7 @@ def optimize(
     freeze: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-    budget: Budget | None = None,
+    budget: SaturationBudget | None = None,
     verify: int | str = 1,
     inputs: Mapping[str, Given] | None = None,
     journal: str | Path | None = None,

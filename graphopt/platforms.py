@@ -33,7 +33,7 @@ from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Code
-from graphopt.target import Device, ProductPrices, Target
+from graphopt.target import DeviceKind, ProductPrices, Target
 
 if TYPE_CHECKING:
     from graphopt.kernels.cuda.cupy_device import CudaDevice
@@ -68,7 +68,7 @@ class Platform(Protocol):
         """What runs a linked program's compiled kernels."""
 
 
-class Host:
+class HostPlatform:
     """This machine's processor."""
 
     def machine(self) -> str:
@@ -249,10 +249,10 @@ def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program 
     return saved.load_on(SimulatedDevice(), folder, numpy_dtypes())
 
 
-def platform_of(device: Device) -> Platform:
+def platform_of(device: DeviceKind) -> Platform:
     """The platform of a target's device."""
     if device.is_host:
-        return Host()
+        return HostPlatform()
     return Gpu() if device.has_machine_code else Simulation()
 
 

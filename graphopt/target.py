@@ -25,7 +25,7 @@ from graphopt.errors import ReadError, UsageError, nearest, nearest_or_some
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceKind:
     """What programs run on, by what it can do. Nobody asks for its name but to print it."""
 
     name: str
@@ -37,10 +37,10 @@ class Device:
     """Kernels become machine code, which can be written, and timed; else Python stands in for the device."""
 
 
-HOST: Final = Device("cpu", is_host=True)
-GPU: Final = Device("cuda", has_blocks=True)
-SIMULATION: Final = Device("simulated", has_blocks=True, has_machine_code=False)
-DEVICES: Final[Mapping[str, Device]] = {d.name: d for d in (HOST, GPU, SIMULATION)}
+HOST: Final = DeviceKind("cpu", is_host=True)
+GPU: Final = DeviceKind("cuda", has_blocks=True)
+SIMULATION: Final = DeviceKind("simulated", has_blocks=True, has_machine_code=False)
+DEVICES: Final[Mapping[str, DeviceKind]] = {d.name: d for d in (HOST, GPU, SIMULATION)}
 """What programs can run on, by the name that files have for it."""
 
 
@@ -202,7 +202,7 @@ class Target:
     """Ops that run within the loops of what they read or are read by: what they take alone says nothing."""
     runtime: str = ""
     """The engine (``engines``) in which its prices can be measured, where there is one."""
-    device: Device = HOST
+    device: DeviceKind = HOST
     """What programs for it run on."""
     measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
     """Seconds that calls took, by ``rewrite.workload``; what is not among them is priced by ``prices``."""

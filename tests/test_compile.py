@@ -23,7 +23,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.ir.tolerance import error
 from graphopt.program import compiled_model
-from graphopt.runtime.steps import Branch, Loop
+from graphopt.runtime.steps import Branch, LoopStep
 
 PERCEPTRON = """
 x: float32[batch, 16]
@@ -290,7 +290,7 @@ def test_loops(case: str) -> None:
         given["b"] = np.array(True)
     made = check(LOOPS[case], *({**given, "m": np.array(m)} for m in (3, 1, 5)))
     assert made.report.reference == ()
-    assert any(isinstance(s, Loop) for s in made.compiled.linked.steps)
+    assert any(isinstance(s, LoopStep) for s in made.compiled.linked.steps)
 
 
 COUNTS = {

@@ -25,7 +25,7 @@ from graphopt.ir.structure import same
 from graphopt.ir.text import parse, show
 from graphopt.optimize import optimize_graph
 from graphopt.progress import Event
-from graphopt.rewrite.egraph.saturate import Budget
+from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
@@ -197,7 +197,7 @@ def test_another_opset_comes_first() -> None:
 def test_a_budget_stops_exploring() -> None:
     text = "x: float32[8]\n" + "".join(f"c{i} = {i}.5\n" for i in range(1, 9))
     text += "y = " + "Mul(" * 8 + "x" + "".join(f", c{i})" for i in range(1, 9)) + "\nreturn y"
-    _, report = optimize_graph(parse(text), budget=Budget(nodes=2))
+    _, report = optimize_graph(parse(text), budget=SaturationBudget(nodes=2))
     assert report.exploration is not None
     assert report.exploration.stop == "nodes"
     _, report = optimize_graph(parse(text))

@@ -17,7 +17,7 @@ from graphopt.errors import DeviceError, MissingDependencyError, ReadError, Usag
 from graphopt.ir.tolerance import error
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.saved import load_on
-from graphopt.runtime.steps import Library
+from graphopt.runtime.steps import LibraryStep
 from graphopt.target import CPU, CUDA, ORT
 from tests.runtime.device_programs import LESS, SCALE
 
@@ -113,7 +113,7 @@ def test_products_go_where_they_are_sent(made: Callable[[], bytes], called: list
     for dispatch in ("library", "own"):
         with graphopt.compile(made(), target="simulated", dispatch=dispatch) as program:
             steps = program.compiled.linked.steps
-            names[dispatch] = [step.name for step in steps if isinstance(step, Library)]
+            names[dispatch] = [step.name for step in steps if isinstance(step, LibraryStep)]
     assert names == {"library": called, "own": []}
 
 

@@ -31,7 +31,7 @@ from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.extract.choose import extract
 from graphopt.rewrite.extract.cost import CostModel, stated_sizes
 from graphopt.rewrite.extract.terms import as_classes, calls
-from graphopt.rewrite.extract.workload import Workload as Call
+from graphopt.rewrite.extract.workload import OpWorkload as Call
 from graphopt.run.observer import Chosen, Watch
 from graphopt.run.settings import Settings
 from graphopt.target import Target
@@ -123,7 +123,7 @@ def described(call: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _Extraction:
     """A choice that the optimizer makes, to be made again."""
 
     seen: Chosen
@@ -193,17 +193,17 @@ class _Asking:
         questions = tuple(Question(text, prices.timed(text, self.settings.target)) for text in self.asked)
         return Answers(questions, before, after, len(self.measured), time.monotonic() - self.begun, ending)
 
-    def explored(self) -> tuple[Mapping[str, int], list[_Choice]]:
+    def explored(self) -> tuple[Mapping[str, int], list[_Extraction]]:
         """The calls that the model becomes by what is known, and the choices that lead to it."""
         watch = Watch()
         graph = prepared(self.graph, self.settings, watch).graph
         first: dict[int, Chosen] = {}  # by prices alone; what times then chose is the next
         for seen in watch.seen:
             first.setdefault(id(seen.saturated), seen)
-        choices = [_Choice(seen) for seen in first.values()]
+        choices = [_Extraction(seen) for seen in first.values()]
         return (_calls(graph, choices[0].seen.model.target) if choices else {}), choices
 
-    def settled(self, choices: Sequence[_Choice]) -> bool:
+    def settled(self, choices: Sequence[_Extraction]) -> bool:
         """Whether something was asked, until nothing is left that would change these choices."""
         before = len(self.asked)
         for choice in choices:
@@ -211,7 +211,7 @@ class _Asking:
                 self.measure(wanted)
         return len(self.asked) > before
 
-    def wanted(self, choice: _Choice) -> list[str]:
+    def wanted(self, choice: _Extraction) -> list[str]:
         """The calls that would change a choice, and can be measured and were not, the dearest first."""
         target, prices = choice.seen.model.target, TunedPrices(self.records.times(self.here))
         untimed = {

@@ -29,7 +29,7 @@ from graphopt.ir.tolerance import error
 from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
 from graphopt.progress import Event, Listener
 from graphopt.run.derivation import Preparation
-from graphopt.runtime.profile import Row, best_rows
+from graphopt.runtime.profile import ProfileRow, best_rows
 from graphopt.verify.inputs import Given, check_inputs, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
 
@@ -54,7 +54,7 @@ ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class EngineTiming:
     """How one engine did. Times are seconds of single runs; ``ready`` is how long it took to be ready for the first."""
 
     engine: str
@@ -82,7 +82,7 @@ def bench(
     tuned: str = "auto",
     database: Path | None = None,
     listener: Listener | None = None,
-) -> list[Timing]:
+) -> list[EngineTiming]:
     """How long a run of the model takes here, and in each of the other engines; ``tuned`` and ``database`` are those of
     ``graphopt.compile``.
 
@@ -112,7 +112,7 @@ def bench(
     ours = times[OURS]
     least = ceilings.measure(threads).least(compiled.profile(feeds))
     return [
-        Timing(
+        EngineTiming(
             name,
             median(seconds_of_runs),
             sorted(seconds_of_runs)[ceil(0.9 * len(seconds_of_runs)) - 1],
@@ -134,12 +134,12 @@ def profile(
     tuned: str = "auto",
     database: Path | None = None,
     runs: int = ROUNDS,
-) -> list[Row]:
+) -> list[ProfileRow]:
     """What each step of the compiled model takes, the least of several runs."""
     return profiled(compile(model, threads=threads, tuned=tuned, database=database), feeds, runs)
 
 
-def profiled(compiled: CompiledModel, feeds: Mapping[str, Any], runs: int = ROUNDS) -> list[Row]:
+def profiled(compiled: CompiledModel, feeds: Mapping[str, Any], runs: int = ROUNDS) -> list[ProfileRow]:
     """The same of a model that is compiled already."""
     return best_rows(compiled.profile(feeds) for _ in range(WARM + runs))
 

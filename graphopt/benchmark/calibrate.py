@@ -17,12 +17,12 @@ from graphopt.calibration.corpus import corpus
 from graphopt.calibration.fit import apply, fit, priced, quality, rows
 from graphopt.calibration.machine import machine
 from graphopt.calibration.probe import is_constant
-from graphopt.calibration.store import Fit, Setting, Store, Time
+from graphopt.calibration.store import Fit, Setting, Time, TimesDatabase
 from graphopt.calibration.timing import Stopwatch
 from graphopt.errors import UsageError
 from graphopt.ir.onnx_io import load
 from graphopt.optimize import optimize_graph
-from graphopt.rewrite.extract.workload import Workload
+from graphopt.rewrite.extract.workload import OpWorkload
 from graphopt.target import TARGETS, Target
 from graphopt.verify.runtimes import OnnxRuntimeProfiler, Profiler
 
@@ -38,7 +38,7 @@ NEGLIGIBLE = 1e-5
 """Times that are too short to be measured again."""
 
 
-class Asked(Mapping[str, float]):
+class AskedTimes(Mapping[str, float]):
     """A table of times that knows none, and remembers what it was asked for."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OpTimes:
     """The times of one op: how many there are, how many could not be taken, their range, and how much they spread."""
 
     op: str
@@ -85,63 +85,65 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Part:
+class SettingSummary:
     """What a database holds of one setting, and the quality of prices fitted to it, by target."""
 
     setting: Setting
-    rows: tuple[Row, ...]
+    rows: tuple[OpTimes, ...]
     fits: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Summary:
+class CalibrationSummary:
     """What a database holds."""
 
     path: Path
-    parts: tuple[Part, ...]
+    parts: tuple[SettingSummary, ...]
 
 
-def summary(database: Path) -> Summary:
+def summary(database: Path) -> CalibrationSummary:
     """What a database holds, op by op. Raises ReadError where there is none."""
-    with Store(database) as store:
-        parts = [Part(setting, _rows(store.times(setting)), _fits(store, setting)) for setting in store.settings()]
-    return Summary(database, tuple(parts))
+    with TimesDatabase(database) as store:
+        parts = [
+            SettingSummary(setting, _rows(store.times(setting)), _fits(store, setting)) for setting in store.settings()
+        ]
+    return CalibrationSummary(database, tuple(parts))
 
 
 def clear(database: Path) -> int:
     """Forget all times of a database; how many there were. Raises ReadError where there is none."""
-    with Store(database) as store:
+    with TimesDatabase(database) as store:
         return store.clear()
 
 
-def _rows(times: Mapping[str, Time]) -> tuple[Row, ...]:
+def _rows(times: Mapping[str, Time]) -> tuple[OpTimes, ...]:
     by_op: dict[str, list[Time]] = {}
     for text, timed in times.items():
-        call = Workload.parse(text)
+        call = OpWorkload.parse(text)
         by_op.setdefault(f"{call.op} blocked" if call.blocked else call.op, []).append(timed)
-    rows: list[Row] = []
+    rows: list[OpTimes] = []
     for op, of_op in sorted(by_op.items()):
         seconds = sorted(t.seconds for t in of_op if t.seconds is not None)
         spreads = sorted(t.spread / t.seconds for t in of_op if t.seconds)
         middle = spreads[len(spreads) // 2] if spreads else 0.0
         range_ = (seconds[0], seconds[-1]) if seconds else (0.0, 0.0)
-        rows.append(Row(op, len(seconds), len(of_op) - len(seconds), *range_, middle))
+        rows.append(OpTimes(op, len(seconds), len(of_op) - len(seconds), *range_, middle))
     return tuple(rows)
 
 
-def _fits(store: Store, setting: Setting) -> dict[str, Mapping[str, float]]:
+def _fits(store: TimesDatabase, setting: Setting) -> dict[str, Mapping[str, float]]:
     fits = {name: store.fit(setting, name) for name in TARGETS}
     return {name: fit.quality for name, fit in fits.items() if fit is not None}
 
 
 def asked(path: Path, target: Target) -> list[str]:
     """The workloads whose prices decide how a model is optimized for a target."""
-    table = Asked()
+    table = AskedTimes()
     optimize_graph(load(path), target=replace(target, measured=table))
-    return [text for text in table.workloads if _is_telling(Workload.parse(text), target)]
+    return [text for text in table.workloads if _is_telling(OpWorkload.parse(text), target)]
 
 
-def _is_telling(call: Workload, target: Target) -> bool:
+def _is_telling(call: OpWorkload, target: Target) -> bool:
     """Whether what a call takes by itself says what it takes among others."""
     return call.op not in target.within and not is_constant(call)
 
@@ -163,7 +165,7 @@ def calibrate(
         raise UsageError(f"no runtime of the target {target.name} can be measured: say {' or '.join(names)}")
     engine = profiler or (ProgramProfiler(threads) if target.runtime == RUNTIME else OnnxRuntimeProfiler(threads))
     setting = Setting(machine(), engine.runtime, engine.threads)
-    with Store(database, write=True) as store:
+    with TimesDatabase(database, write=True) as store:
         stopwatch = Stopwatch(engine)
         start = clock()
         count: Counter[str] = Counter()
@@ -176,7 +178,7 @@ def calibrate(
                 if seconds is not None and clock() - start > seconds:
                     count["left"] += 1
                     continue
-                call = Workload.parse(text)
+                call = OpWorkload.parse(text)
                 told(f"{name}: {call.op}")
                 timed = stopwatch.measure(call)
                 store.put(setting, text, timed)
@@ -187,7 +189,7 @@ def calibrate(
         for text, old in doubtful.items():
             if seconds is not None and clock() - start > seconds:
                 break
-            call = Workload.parse(text)
+            call = OpWorkload.parse(text)
             told(f"again: {call.op}")
             timed = stopwatch.measure(call)
             if timed.seconds is not None and old.seconds is not None and timed.seconds < old.seconds:
@@ -201,12 +203,12 @@ def calibrate(
 def _wanted(models: Sequence[Path], target: Target) -> Iterator[tuple[str, list[str]]]:
     """What to measure, with a name of what it is for."""
     if not models:
-        yield CORPUS, [text for text in corpus() if _is_telling(Workload.parse(text), target)]
+        yield CORPUS, [text for text in corpus() if _is_telling(OpWorkload.parse(text), target)]
     for path in models:
         yield path.stem, asked(path, target)
 
 
-def _doubtful(store: Store, setting: Setting, target: Target) -> dict[str, Time]:
+def _doubtful(store: TimesDatabase, setting: Setting, target: Target) -> dict[str, Time]:
     """Times far above what prices say, as they come or fitted: where the machine was busy with something else, they
     were too long, and measuring again shows it."""
     times = store.times(setting)
@@ -222,7 +224,7 @@ def _doubtful(store: Store, setting: Setting, target: Target) -> dict[str, Time]
     return {text: times[text] for text in slow}
 
 
-def _fit(store: Store, setting: Setting, target: Target) -> tuple[Mapping[str, float], Mapping[str, float]]:
+def _fit(store: TimesDatabase, setting: Setting, target: Target) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Fit the prices to all times of a setting, keep them, and say how well they predict before and after."""
     times = store.times(setting)
     measured = rows({text: t.seconds for text, t in times.items() if t.seconds is not None})

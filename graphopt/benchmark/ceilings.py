@@ -17,7 +17,7 @@ from graphopt.lowering.loops.script import read
 
 if TYPE_CHECKING:
     from graphopt.lowering.loops.nest import Nest
-    from graphopt.runtime.profile import Row
+    from graphopt.runtime.profile import ProfileRow
 
 NEAR: Final = 1 << 18
 """Bytes that a core has near it, on any machine."""
@@ -43,7 +43,7 @@ class Ceilings:
         """How many bytes a second may bring that a kernel reads and writes ``moved`` of."""
         return self.near_bytes if moved <= NEAR * self.threads else self.bytes
 
-    def least(self, rows: Iterable[Row]) -> float:
+    def least(self, rows: Iterable[ProfileRow]) -> float:
         """Seconds that the machine needs at the least for what some rows of a profile did."""
         return sum(max(r.flops / self.flops, r.bytes / self.bandwidth(r.bytes // r.runs)) for r in rows)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import GraphoptError
-from graphopt.verify.runtimes import EngineError, Kernel
+from graphopt.verify.runtimes import EngineError, ProfiledKernel
 
 RUNTIME = "graphopt"
 
@@ -31,7 +31,7 @@ class ProgramProfiler:
 
     def profile(
         self, model: bytes, feeds: Mapping[str, Any], seconds: float, runs: tuple[int, int], warm: int
-    ) -> list[list[Kernel]]:
+    ) -> list[list[ProfiledKernel]]:
         """See ``Profiler``. An op that only the reference evaluator computes is refused."""
         try:
             with compile(model, pipeline="zero", threads=self.threads, strict=True, jobs=0) as program:
@@ -42,13 +42,15 @@ class ProgramProfiler:
 
 def _profiled(
     program: CompiledModel, feeds: Mapping[str, Any], seconds: float, runs: tuple[int, int], warm: int
-) -> list[list[Kernel]]:
+) -> list[list[ProfiledKernel]]:
     """The kernels of each run after the first few."""
     for _ in range(warm):
         program(feeds)
-    kernels_by_run: list[list[Kernel]] = []
+    kernels_by_run: list[list[ProfiledKernel]] = []
     start = time.perf_counter()
     while len(kernels_by_run) < runs[1] and (len(kernels_by_run) < runs[0] or time.perf_counter() - start < seconds):
         rows = program.profile(feeds)
-        kernels_by_run.append([Kernel(row.nodes[0] if row.nodes else "", row.label, row.seconds) for row in rows])
+        kernels_by_run.append(
+            [ProfiledKernel(row.nodes[0] if row.nodes else "", row.label, row.seconds) for row in rows]
+        )
     return kernels_by_run

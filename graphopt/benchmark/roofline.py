@@ -11,7 +11,7 @@ from graphopt.saving import whole
 
 if TYPE_CHECKING:
     from graphopt.benchmark.ceilings import Ceilings
-    from graphopt.runtime.profile import Row
+    from graphopt.runtime.profile import ProfileRow
 
 NAMED: Final = 10
 """How many kernels are named: those that take longest."""
@@ -28,7 +28,7 @@ def check_picture(path: Path) -> None:
         raise MissingDependencyError("--roofline needs matplotlib: pip install 'graphopt[plot]'") from None
 
 
-def draw(rows: Sequence[Row], ceilings: Ceilings, path: Path, title: str) -> None:
+def draw(rows: Sequence[ProfileRow], ceilings: Ceilings, path: Path, title: str) -> None:
     """Write the picture, SVG or PNG by the file's ending. A dot is a kernel: as large as its share of the time, as far
     right as it does operations on a byte, as high as it does them in a second."""
     from matplotlib import rc_context
@@ -60,7 +60,7 @@ def draw(rows: Sequence[Row], ceilings: Ceilings, path: Path, title: str) -> Non
             figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
-def _lines(axes: Any, rows: Sequence[Row], ceilings: Ceilings) -> None:
+def _lines(axes: Any, rows: Sequence[ProfileRow], ceilings: Ceilings) -> None:
     """What the machine does at most: as fast as bytes come, up to as fast as it multiplies."""
     where = [r.flops / r.bytes for r in rows] or [1.0]
     left, right = (
@@ -83,7 +83,7 @@ def _lines(axes: Any, rows: Sequence[Row], ceilings: Ceilings) -> None:
     )
 
 
-def _name(row: Row, whole: float) -> str:
+def _name(row: ProfileRow, whole: float) -> str:
     """A kernel in the legend: its share of the time, its first op and how many more, and its first node."""
     first, *more = row.label.removeprefix("graphopt::").split("+")
     ops = f"{first} +{len(more)}" if more else first

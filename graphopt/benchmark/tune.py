@@ -22,7 +22,7 @@ from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named
 from graphopt.tuning.search import Way
-from graphopt.tuning.session import Budget, Progress, Report, Task, Told, here, tune
+from graphopt.tuning.session import Budget, Progress, Task, Told, TuningReport, here, tune
 from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
 from graphopt.verify.inputs import Given
@@ -41,7 +41,7 @@ class Tuning:
     """What became of a model: what was found, and seconds of its runs, which took turns. ``is_kept``: whether it is
     compiled like that from now on, for it is not slower."""
 
-    report: Report
+    report: TuningReport
     before: tuple[float, ...]
     after: tuple[float, ...]
     is_kept: bool = True

@@ -21,7 +21,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.infer import infer_node
 from graphopt.ir.op_table import OPS
 from graphopt.rewrite.extract.cost import PRODUCTS, CostModel
-from graphopt.rewrite.extract.workload import Workload
+from graphopt.rewrite.extract.workload import OpWorkload
 from graphopt.target import Prices, Target
 
 SWEEPS = 2
@@ -36,30 +36,30 @@ UNSAID = {"elements": 1e-11, "movement": 1.0, "strided": 1e-11, "powers": 1e-11,
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasuredCall:
     """A measurement: the call, what is known of its inputs and outputs, and what it took."""
 
-    call: Workload
+    call: OpWorkload
     inputs: tuple[Fact | None, ...]
     outputs: tuple[Fact, ...]
     seconds: float
 
 
-def rows(times: Mapping[str, float]) -> list[Row]:
+def rows(times: Mapping[str, float]) -> list[MeasuredCall]:
     """The measurements, by workload, that can be priced: those whose outputs can be inferred."""
-    measured: list[Row] = []
+    measured: list[MeasuredCall] = []
     for text, seconds in sorted(times.items()):
-        call = Workload.parse(text)
+        call = OpWorkload.parse(text)
         inputs = tuple(None if x is None else x.fact() for x in call.inputs)
         try:
             outputs = tuple(infer_node(call.op, call.attrs, inputs, call.n_outputs, ops.LATEST))
         except GraphoptError:
             continue
-        measured.append(Row(call, inputs, outputs, seconds))
+        measured.append(MeasuredCall(call, inputs, outputs, seconds))
     return measured
 
 
-def priced(target: Target, prices: Prices, row: Row) -> float:
+def priced(target: Target, prices: Prices, row: MeasuredCall) -> float:
     """What the prices say that the call takes, its weights in the caches."""
     model = CostModel(replace(target, prices=prices, measured=None), warm=True)
     call = row.call
@@ -93,7 +93,7 @@ def _number(prices: Prices, name: str) -> float:
     return float(value.get(float(entry) if field == "powers" else entry, UNSAID[field]))
 
 
-def fit(target: Target, measured: Sequence[Row]) -> dict[str, float]:
+def fit(target: Target, measured: Sequence[MeasuredCall]) -> dict[str, float]:
     """The numbers of the target's prices that fit the measurements better than its own do, by name (``apply``)."""
     prices = target.prices
     fitted: dict[str, float] = {}
@@ -103,13 +103,13 @@ def fit(target: Target, measured: Sequence[Row]) -> dict[str, float]:
     return {name: float(f"{number:.4g}") for name, number in sorted(fitted.items())}
 
 
-def _groups(target: Target, measured: Sequence[Row]) -> Iterator[tuple[list[str], list[Row]]]:
+def _groups(target: Target, measured: Sequence[MeasuredCall]) -> Iterator[tuple[list[str], list[MeasuredCall]]]:
     """Numbers to fit together, and the measurements that depend on them."""
     moving = [row for row in measured if row.call.op not in PRODUCTS]
     if len(moving) > 4:
         yield ["bandwidth.0", "bandwidth.1"], moving
-    kinds: dict[str, list[Row]] = {}
-    by_op: dict[str, list[Row]] = {}
+    kinds: dict[str, list[MeasuredCall]] = {}
+    by_op: dict[str, list[MeasuredCall]] = {}
     for row in measured:
         if row.call.op in PRODUCTS:
             model = CostModel(target)
@@ -126,7 +126,7 @@ def _groups(target: Target, measured: Sequence[Row]) -> Iterator[tuple[list[str]
             yield list(_numbers_of(op, group, target.prices)), group
 
 
-def _numbers_of(op: str, group: Sequence[Row], prices: Prices) -> Iterator[str]:
+def _numbers_of(op: str, group: Sequence[MeasuredCall], prices: Prices) -> Iterator[str]:
     """The numbers that the prices of an op depend on, and nothing else does."""
     for name in sorted({row.call.op for row in group}):
         yield f"elements.{name}"
@@ -141,7 +141,7 @@ def _numbers_of(op: str, group: Sequence[Row], prices: Prices) -> Iterator[str]:
         yield from ("scattered", "run")
 
 
-def _solve(target: Target, prices: Prices, names: list[str], group: Sequence[Row]) -> dict[str, float]:
+def _solve(target: Target, prices: Prices, names: list[str], group: Sequence[MeasuredCall]) -> dict[str, float]:
     from scipy.optimize import least_squares
 
     start = np.array([log(_number(prices, name) or UNSAID["elements"]) for name in names])
@@ -166,7 +166,7 @@ def _solve(target: Target, prices: Prices, names: list[str], group: Sequence[Row
     return {name: exp(x) for name, x in zip(names, solution.x, strict=True)}
 
 
-def quality(target: Target, prices: Prices, rows: Sequence[Row]) -> dict[str, float]:
+def quality(target: Target, prices: Prices, rows: Sequence[MeasuredCall]) -> dict[str, float]:
     """How well prices predict measurements: the rank correlation, the median ratio of predicted to measured, and the
     part that is within a factor of 1.5."""
     from scipy.stats import spearmanr

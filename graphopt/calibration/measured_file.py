@@ -37,7 +37,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FileFormat:
     """What a kind of file holds: statements that make its tables, beside that of settings, and their version, of which
     a newer one is refused; and a number that marks a file as one of this kind.
 
@@ -66,7 +66,7 @@ class MeasuredFile:
     no such file, a damaged one, or one of a newer version.
     """
 
-    form: Form
+    form: FileFormat
     """Which kind of file it is."""
 
     def __init__(self, path: Path, write: bool = False) -> None:

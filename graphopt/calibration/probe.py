@@ -22,7 +22,7 @@ from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Header, Origin, Value
 from graphopt.ir.onnx_io import to_bytes
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
-from graphopt.rewrite.extract.workload import Operand, Workload
+from graphopt.rewrite.extract.workload import OpWorkload, WorkloadOperand
 from graphopt.target import ops as ops_named
 from graphopt.verify.inputs import draw, ranges
 
@@ -61,7 +61,7 @@ class Probe:
     copies: int
 
 
-def probe(call: Workload) -> Probe | None:
+def probe(call: OpWorkload) -> Probe | None:
     """A model that makes the call; None where there can be none."""
     nbytes = sum(x.nbytes for x in call.inputs if x is not None)
     if nbytes > LARGEST or is_constant(call):
@@ -86,16 +86,16 @@ def probe(call: Workload) -> Probe | None:
         return None
 
 
-def is_constant(call: Workload) -> bool:
+def is_constant(call: OpWorkload) -> bool:
     """Whether the call has no inputs but constants: it is computed when the model is loaded."""
     return all(x is None or x.is_const for x in call.inputs)
 
 
-def _fills_blocks(x: Operand) -> bool:
+def _fills_blocks(x: WorkloadOperand) -> bool:
     return x.dtype == "float32" and len(x.shape) == 4 and x.shape[1] % BLOCK == 0
 
 
-def _add(graph: Graph, call: Workload, constants: Sequence[Value | None], copy: int, around: str) -> None:
+def _add(graph: Graph, call: OpWorkload, constants: Sequence[Value | None], copy: int, around: str) -> None:
     inputs: list[Value | None] = []
     for i, x in enumerate(call.inputs):
         if x is None or x.is_const:
@@ -119,7 +119,7 @@ def _wrap(graph: Graph, op: str, x: Value, name: str) -> Value:
     return value
 
 
-def _constant(graph: Graph, call: Workload, index: int) -> Value | None:
+def _constant(graph: Graph, call: OpWorkload, index: int) -> Value | None:
     x = call.inputs[index]
     if x is None or not x.is_const:
         return None
@@ -127,7 +127,7 @@ def _constant(graph: Graph, call: Workload, index: int) -> Value | None:
     return graph.add_constant(constant if constant is not None else Constant.of(_random(x), x.dtype), f"c{index}")
 
 
-def _random(x: Operand) -> Array:
+def _random(x: WorkloadOperand) -> Array:
     """Elements for a constant that nothing is known of: small positive numbers, which are no subnormal anywhere."""
     rng = np.random.default_rng(0)
     if x.dtype in ("float32", "float64", "float16"):

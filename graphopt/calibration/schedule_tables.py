@@ -12,9 +12,9 @@ from typing import Any
 
 from graphopt.calibration import measured_file
 from graphopt.calibration.machine import machine
-from graphopt.calibration.measured_file import Form, MeasuredFile, Setting
+from graphopt.calibration.measured_file import FileFormat, MeasuredFile, Setting
 
-FORM = Form(
+FORM = FileFormat(
     name="database of tuned schedules",
     tables="""
 CREATE TABLE workload (

@@ -9,10 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphopt.calibration import measured_file
-from graphopt.calibration.measured_file import Form, MeasuredFile
+from graphopt.calibration.measured_file import FileFormat, MeasuredFile
 from graphopt.calibration.measured_file import Setting as Setting
 
-FORM = Form(
+FORM = FileFormat(
     name="database of measured times",
     tables="""
 CREATE TABLE time (
@@ -75,7 +75,7 @@ def digest(costs: str | Path) -> str:
     return sha256(b"\0".join(kept)).hexdigest() if kept else ""
 
 
-class Store(MeasuredFile):
+class TimesDatabase(MeasuredFile):
     """A database of measured times."""
 
     form = FORM

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphopt.calibration.fit import apply
 from graphopt.calibration.machine import machine
-from graphopt.calibration.store import ANALYTIC, AUTO, COSTS, MEASURED, Setting, Store, database
+from graphopt.calibration.store import ANALYTIC, AUTO, COSTS, MEASURED, Setting, TimesDatabase, database
 from graphopt.errors import GraphoptError, ReadError, UsageError
 from graphopt.target import Target
 
@@ -44,7 +44,7 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
         return plain
     path = database(costs)
     if costs not in COSTS:
-        with Store(path):  # what is no database is said first
+        with TimesDatabase(path):  # what is no database is said first
             pass
     if not target.runtime:
         raise UsageError(f"prices of the target {target.name} are not measured in any runtime: say --costs {ANALYTIC}")
@@ -54,7 +54,7 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
     why = f"{target.runtime} is not installed"
     if here is not None:
         try:
-            with Store(path) as store:
+            with TimesDatabase(path) as store:
                 measured = _measured(store, here, target)
         except GraphoptError as error:
             if costs != AUTO:
@@ -68,7 +68,7 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
     raise UsageError(f"{path}: no measured times to go by: {why}; run graphopt calibrate")
 
 
-def _measured(store: Store, here: Setting, target: Target) -> Priced | None:
+def _measured(store: TimesDatabase, here: Setting, target: Target) -> Priced | None:
     seconds = {text: time.seconds for text, time in store.times(here).items() if time.seconds is not None}
     if not seconds:
         return None

@@ -12,8 +12,8 @@ from math import inf
 from graphopt.calibration.probe import ENTER, LEAVE, probe
 from graphopt.calibration.store import Time
 from graphopt.ir.graph import NO_ATTRS
-from graphopt.rewrite.extract.workload import Operand, Workload
-from graphopt.verify.runtimes import EngineError, Kernel, Profiler
+from graphopt.rewrite.extract.workload import OpWorkload, WorkloadOperand
+from graphopt.verify.runtimes import EngineError, ProfiledKernel, Profiler
 
 SECONDS, RUNS, WARM = 0.04, (9, 200), 3
 """How long one workload is run, how often at least and at most, and how many runs do not count."""
@@ -40,10 +40,12 @@ TRIES, STEADY = 4, 0.1
 """A workload is measured again, a few times, where less than a tenth of its runs are this near to the fastest, or where
 the machine is slower by so much than it was."""
 
-NOTHING = Workload("Add", NO_ATTRS, (Operand("float32", (1,)), Operand("float32", (1,))))
+NOTHING = OpWorkload("Add", NO_ATTRS, (WorkloadOperand("float32", (1,)), WorkloadOperand("float32", (1,))))
 """A workload that takes a runtime next to no time."""
 
-YARDSTICK = Workload("MatMul", NO_ATTRS, (Operand("float32", (128, 128)), Operand("float32", (128, 512), True)))
+YARDSTICK = OpWorkload(
+    "MatMul", NO_ATTRS, (WorkloadOperand("float32", (128, 128)), WorkloadOperand("float32", (128, 512), True))
+)
 """A workload by which to see how fast the machine is now."""
 
 YARDSTICK_SECONDS = 0.005
@@ -65,7 +67,7 @@ class Stopwatch:
         self.pace = inf
         """The least seconds that the yardstick took so far."""
 
-    def measure(self, call: Workload) -> Time:
+    def measure(self, call: OpWorkload) -> Time:
         """What the call takes; no seconds where the runtime does not run it, or in another layout."""
         best = UNMEASURABLE
         for _ in range(TRIES):
@@ -90,7 +92,7 @@ class Stopwatch:
         return now > (1 + STEADY) * self.pace + RESOLUTION
 
 
-def _seconds(call: Workload, profiler: Profiler, overhead: float = 0.0) -> list[float] | None:
+def _seconds(call: OpWorkload, profiler: Profiler, overhead: float = 0.0) -> list[float] | None:
     """What each of some runs of the call took, the fastest first; None where it does not run as it should."""
     model = probe(call)
     if model is None:
@@ -106,12 +108,12 @@ def _seconds(call: Workload, profiler: Profiler, overhead: float = 0.0) -> list[
     return sorted(sum(k.seconds - overhead for k in run if _is_own(k)) / model.copies for run in runs)
 
 
-def _is_own(kernel: Kernel) -> bool:
+def _is_own(kernel: ProfiledKernel) -> bool:
     """Whether the kernel belongs to the op that is measured."""
     return kernel.op not in REORDERS and not kernel.name.startswith((ENTER, LEAVE))
 
 
-def _is_blocked(run: Sequence[Kernel]) -> bool:
+def _is_blocked(run: Sequence[ProfiledKernel]) -> bool:
     """Whether the op itself computed in the blocked layout: as its name says, or, between two pools, because nothing
     was reordered there."""
     entered = [i for i, k in enumerate(run) if k.name.startswith(ENTER) and k.op == POOL]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphopt.cli.optimize import OptimizeOptions
     from graphopt.progress import Event
     from graphopt.run.report import Report
-    from graphopt.tools.batch import Change, Job, Summary
+    from graphopt.tools.batch import BatchJob, BatchSummary, CostChange
 
 
 def is_asked(models: Sequence[Path], options: OptimizeOptions) -> bool:
@@ -25,7 +25,7 @@ def is_asked(models: Sequence[Path], options: OptimizeOptions) -> bool:
     return is_several(models) or options.baseline is not None or options.fail_if_slower is not None
 
 
-def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> list[Job]:
+def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> list[BatchJob]:
     """What to optimize, and where to. One model alone goes to a file, as it does without a summary."""
     from graphopt.tools import batch
 
@@ -34,7 +34,7 @@ def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> li
             raise UsageError("--in-place takes one model; give -o, a folder for the results of several")
         return batch.find_jobs(models, output)
     (model,) = models
-    return [batch.Job(model.name, model, output or model.with_name(f"{model.stem}.opt.onnx"))]
+    return [batch.BatchJob(model.name, model, output or model.with_name(f"{model.stem}.opt.onnx"))]
 
 
 def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], options: OptimizeOptions) -> int:
@@ -70,7 +70,7 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
             if listener is not None:
                 listener(replace(event, step=f"{prefix}: {event.step}"))
 
-        def run(job: Job) -> Report:
+        def run(job: BatchJob) -> Report:
             nonlocal prefix
             prefix = f"{jobs.index(job) + 1} of {len(jobs)}, {job.name}"
             output = Path(scratch) / job.output.name if options.dry_run else job.output
@@ -94,7 +94,7 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
     return summary.exit_code
 
 
-def _complain(summary: Summary) -> None:
+def _complain(summary: BatchSummary) -> None:
     """What went wrong, a line for each model, on stderr."""
     from graphopt.cli import printable, store_traceback
 
@@ -106,7 +106,7 @@ def _complain(summary: Summary) -> None:
             print(f"graphopt: {printable(f'{outcome.model}: {outcome.error}')}{where}", file=sys.stderr)
 
 
-def _show(summary: Summary, changes: Sequence[Change], *, on_stderr: bool) -> None:
+def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -146,7 +146,7 @@ def _show(summary: Summary, changes: Sequence[Change], *, on_stderr: bool) -> No
     )
 
 
-def _since(change: Change | None) -> str:
+def _since(change: CostChange | None) -> str:
     if change is None:
         return "new"
     ops = f", {change.ops:+d} ops" if change.ops else ""

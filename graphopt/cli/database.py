@@ -17,7 +17,7 @@ from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.calibration.measured_file import Setting
-    from graphopt.tuning.database import Known
+    from graphopt.tuning.database import TunedWorkload
     from graphopt.tuning.record import Record
     from graphopt.tuning.workload import Workload
 
@@ -168,7 +168,7 @@ def _write(path: Path, held: object) -> None:
     files.write_or_print(path, json_text.dumps(held, indent=1) + "\n")
 
 
-def _told(tuned: Known) -> dict[str, Any]:
+def _told(tuned: TunedWorkload) -> dict[str, Any]:
     """What is known of a workload under a setting, as JSON has it."""
     best = tuned.best
     return {
@@ -197,7 +197,7 @@ def _failures(history: list[Record]) -> dict[str, int]:
     return dict(Counter(r.outcome.kind for r in history if r.outcome.problem).most_common())
 
 
-def _list(workloads: list[Known]) -> None:
+def _list(workloads: list[TunedWorkload]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -227,7 +227,7 @@ def _list(workloads: list[Known]) -> None:
         out.print("nothing yet: run graphopt tune")
 
 
-def _lines(tuned: Known, history: list[Record]) -> list[str]:
+def _lines(tuned: TunedWorkload, history: list[Record]) -> list[str]:
     from graphopt.cli.progress import duration
     from graphopt.lowering.schedule.trace import Trace
 

@@ -123,7 +123,7 @@ class OptimizeOptions:
 
     def keywords(self) -> dict[str, Any]:
         """What ``graphopt.optimize`` takes of them. UsageError for what it cannot take."""
-        from graphopt.rewrite.egraph.saturate import Budget
+        from graphopt.rewrite.egraph.saturate import SaturationBudget
 
         return {
             "rules": self.rules or None,
@@ -135,7 +135,7 @@ class OptimizeOptions:
             "freeze": self.freeze,
             "shapes": self.sizes.shapes,
             "dims": self.sizes.dims,
-            "budget": None if self.budget is None else Budget(**values.budget(self.budget)),
+            "budget": None if self.budget is None else SaturationBudget(**values.budget(self.budget)),
             "verify": values.draws(self.verify),
             "inputs": values.inputs(self.input or ()),
             "costs": self.costs,

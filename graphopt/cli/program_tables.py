@@ -14,9 +14,9 @@ from graphopt.cli.progress import duration
 from graphopt.cli.tables import console
 
 if TYPE_CHECKING:
-    from graphopt.benchmark.bench import Timing
-    from graphopt.lowering.link.linked import Part
-    from graphopt.runtime.profile import Row
+    from graphopt.benchmark.bench import EngineTiming
+    from graphopt.lowering.link.linked import LinkedCall
+    from graphopt.runtime.profile import ProfileRow
 
 
 def show_outputs(outputs: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ def show_outputs(outputs: Mapping[str, Any]) -> None:
     console().print(table)
 
 
-def show_profile(rows: Sequence[Row], threads: int) -> None:
+def show_profile(rows: Sequence[ProfileRow], threads: int) -> None:
     """The steps of a run that took longest first, with their rates and the part of the time that this machine needs
     at the least."""
     from graphopt.benchmark.ceilings import measure
@@ -53,7 +53,7 @@ def show_profile(rows: Sequence[Row], threads: int) -> None:
     console().print(table)
 
 
-def show_timings(timings: Sequence[Timing]) -> None:
+def show_timings(timings: Sequence[EngineTiming]) -> None:
     """A line for each engine."""
     columns = ("engine", "median", "p90", "runs", "ready in", "ratio", "error", "of limit")
     table = Table(*columns, box=None, header_style="bold")
@@ -67,7 +67,7 @@ def show_timings(timings: Sequence[Timing]) -> None:
     console().print(table)
 
 
-def show_parts(parts: Sequence[Part]) -> None:
+def show_parts(parts: Sequence[LinkedCall]) -> None:
     """A line for each call; nodes, of which there may be many, come last."""
     kernels: dict[str, int] = {}
     print("call  kernel  nodes")

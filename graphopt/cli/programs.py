@@ -16,7 +16,7 @@ from graphopt.cli.options import Compilation, FixedSizes, Inputs, Model, PageFil
 from graphopt.errors import CompilationError, ReadError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from graphopt.benchmark.bench import Timing
+    from graphopt.benchmark.bench import EngineTiming
     from graphopt.compile import CompiledModel
     from graphopt.run.settings import Settings
     from graphopt.web.page import Page
@@ -326,7 +326,9 @@ def draw_roofline(model: Path, picture: Path, threads: int, fed: Mapping[str, An
     draw(profile(model, feeds, threads=threads, **schedules), measure(threads), picture, model.stem)
 
 
-def page_of_run(model: Path, threads: int, fed: Mapping[str, Any], timings: Sequence[Timing], **schedules: Any) -> Page:
+def page_of_run(
+    model: Path, threads: int, fed: Mapping[str, Any], timings: Sequence[EngineTiming], **schedules: Any
+) -> Page:
     """The page of a compiled model, of these timings, and of runs on the inputs that ``random_feeds`` makes."""
     from graphopt.benchmark.bench import accepted_feeds, profiled, random_feeds
     from graphopt.benchmark.ceilings import measure

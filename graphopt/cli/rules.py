@@ -15,7 +15,7 @@ from graphopt.cli.options import Json, Model, Models, NoProgress, Repeated, Rule
 from graphopt.errors import RuleError, UsageError
 
 if TYPE_CHECKING:
-    from graphopt.rewrite.checking.explain_match import Asked, Trial
+    from graphopt.rewrite.checking.explain_match import GuardResult, Trial
     from graphopt.tools.coverage import Coverage
 
 commands = group("rules", "List, show, check and try rules.")
@@ -256,7 +256,7 @@ def prove_rules(
     wrong = 0
     for rule in rules:
         kept = evidence_by_rule.get(content(rule))
-        finding = prove.Finding(rule, kept) if kept else prove.find_evidence(rule, int(1000 * timeout), check)
+        finding = prove.ProofResult(rule, kept) if kept else prove.find_evidence(rule, int(1000 * timeout), check)
         proved.append((rule, finding.evidence))
         if finding.evidence is None:
             wrong += 1
@@ -316,7 +316,7 @@ def _trial_lines(trial: Trial) -> Iterator[str]:
             yield f"    no  the right side does not fit: {attempt.refused}"
 
 
-def _line(checked: Asked) -> str:
+def _line(checked: GuardResult) -> str:
     verdict = f"no  {checked.guard}: {checked.reason}" if checked.reason else f"yes {checked.guard}"
     values = [f"{text} = {value}" for text, value in checked.values if text != checked.guard]
     return f"{verdict}  ({'; '.join(values)})" if values else verdict

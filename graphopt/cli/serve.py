@@ -46,19 +46,19 @@ def serve(
             raise
         raise MissingDependencyError("serve needs starlette and uvicorn: pip install 'graphopt[serve]'") from None
     from graphopt.serving.app import listening
-    from graphopt.serving.folder import Folder
-    from graphopt.serving.runs import Limits
+    from graphopt.serving.folder import ServedFolder
+    from graphopt.serving.runs import RunLimits
     from graphopt.web.layered import check as check_pages
 
     check_pages()
     with tempfile.TemporaryDirectory(prefix="graphopt-serve-") as scratch:
-        served = Folder(folder, Path(scratch))
+        served = ServedFolder(folder, Path(scratch))
         with listening(host, port) as socket:
             named = f"[{host}]" if ":" in host else host
             print(f"http://{named}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
             if host not in LOCAL:
                 print(OPEN, file=sys.stderr)
-            shown = application(served, [*LOCAL, host, *(name or ())], Limits(upload << 20, seconds))
+            shown = application(served, [*LOCAL, host, *(name or ())], RunLimits(upload << 20, seconds))
             server = uvicorn.Server(
                 uvicorn.Config(shown, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
             )

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from graphopt.rewrite.ruleset import Ruleset
     from graphopt.run.report import Measured, Race, Report
-    from graphopt.tools.alternatives_report import Alternative, Choice
+    from graphopt.tools.alternatives_report import Alternative, ProgramChoice
     from graphopt.tools.diff import Difference
     from graphopt.tools.inspection import Inspection
-    from graphopt.tools.reduce import Reduction
+    from graphopt.tools.reduce import ReducedModel
     from graphopt.verify.verification import Verification
 
 
@@ -211,7 +211,7 @@ def show_difference(difference: Difference | None) -> None:
         out.print(table)
 
 
-def show_choices(choices: Sequence[Choice]) -> None:
+def show_choices(choices: Sequence[ProgramChoice]) -> None:
     """Each choice with what it costs as modelled, and what else there was."""
     table = Table("", "value", "chosen", "instead of", box=None, pad_edge=False)
     for choice in choices:
@@ -232,7 +232,7 @@ def show_verification(title: str, verification: Verification) -> None:
     console().print(f"{title:<11} {_verified(verification)}", soft_wrap=True)
 
 
-def show_reduction(reduction: Reduction, output: Path) -> None:
+def show_reduction(reduction: ReducedModel, output: Path) -> None:
     """What reducing left."""
     out = console()
     out.print(

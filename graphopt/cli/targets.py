@@ -14,7 +14,7 @@ from graphopt.cli.options import Models, Quiet
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.benchmark.calibrate import Calibration, Summary
+    from graphopt.benchmark.calibrate import Calibration, CalibrationSummary
 
 commands = group("target", "List, show and check targets.")
 
@@ -119,7 +119,7 @@ def _words(quality: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in quality.items()) or "too few to tell"
 
 
-def _show(summary: Summary) -> None:
+def _show(summary: CalibrationSummary) -> None:
     from rich.table import Table
 
     from graphopt.cli import tables

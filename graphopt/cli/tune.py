@@ -17,7 +17,7 @@ from graphopt.errors import StoppedError, UsageError
 if TYPE_CHECKING:
     from graphopt.benchmark.active_measurement import Answers
     from graphopt.benchmark.tune import Tuning
-    from graphopt.tuning.session import Budget, Progress, Report, Told
+    from graphopt.tuning.session import Budget, Progress, Told, TuningReport
 
 
 @register(app, "tune")
@@ -242,7 +242,7 @@ def _show(done: Tuning, path: Path) -> None:
     console.print(f"kept in {path}", markup=False)
 
 
-def _summary(report: Report) -> str:
+def _summary(report: TuningReport) -> str:
     gained = sum(p.gain > 1 for p in report.tasks)
     return (
         f"{report.trials} measured in {report.seconds:.0f} s ({ENDINGS[report.ending]}): "

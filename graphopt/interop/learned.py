@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import RuleError, UsageError
-from graphopt.interop.region import Guard, Region, TermWriter, between, guards_on, rule_name
+from graphopt.interop.region import GraphRegion, RegionGuard, TermWriter, between, guards_on, rule_name
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
@@ -19,7 +19,7 @@ from graphopt.rewrite.match.matcher import match
 from graphopt.rewrite.reading.formatting import wrapped
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_expr, show_term
-from graphopt.rewrite.rule.rule import Rule, Term, Var
+from graphopt.rewrite.rule.rule import Rule, Term, VarPattern
 
 _INDENT = " " * 4
 
@@ -29,9 +29,9 @@ class Learned:
     """A left side with its guards, and what its variables stand for in the model that it was learnt from."""
 
     name: str
-    region: Region
+    region: GraphRegion
     terms: tuple[Term, ...]
-    guards: tuple[Guard, ...]
+    guards: tuple[RegionGuard, ...]
     variables: Mapping[str, tuple[Value, Fact]]
     attributes: tuple[str, ...]
     places: int
@@ -113,7 +113,7 @@ def learn_rule(model: Any, nodes: str, name: str = "learned") -> Learned:
     return learned(between(graph, first, last), name, called)
 
 
-def learned(region: Region, name: str = "learned", model: str = "") -> Learned:
+def learned(region: GraphRegion, name: str = "learned", model: str = "") -> Learned:
     """The rule whose left side is a region. Raises UsageError as ``learn_rule`` does."""
     graph = region.graph
     if not region.roots:
@@ -131,7 +131,7 @@ def learned(region: Region, name: str = "learned", model: str = "") -> Learned:
     return replace(rule, places=_places(rule, facts))
 
 
-def same_terms(region: Region, variables: Mapping[Value, Var]) -> tuple[Term, ...]:
+def same_terms(region: GraphRegion, variables: Mapping[Value, VarPattern]) -> tuple[Term, ...]:
     """The terms of a region as a right side would spell them, over the variables of its left side."""
     return TermWriter(region, None, variables, shares=False).roots()
 
@@ -149,9 +149,9 @@ def _places(rule: Learned, facts: Mapping[Value, Fact]) -> int:
     return len(sites)
 
 
-def rule_variables(rule: Learned) -> dict[Value, Var]:
+def rule_variables(rule: Learned) -> dict[Value, VarPattern]:
     """The variables by the values that they stand for."""
-    return {value: Var(name) for name, (value, _) in rule.variables.items()}
+    return {value: VarPattern(name) for name, (value, _) in rule.variables.items()}
 
 
 def chosen(graph: Graph, nodes: str) -> tuple[list[Node], list[Node]]:

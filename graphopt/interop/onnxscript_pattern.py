@@ -6,29 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graphopt.interop.symbolic import Attribute, NotPlain, Operand, Trail, as_expr
+from graphopt.interop.symbolic import Attribute, NotPlain, SymbolicOperand, Trail, as_expr
 from graphopt.ir import ops
 from graphopt.rewrite.reading.wellformed import place
 from graphopt.rewrite.rule.rule import (
     ABSENT,
     AnyOf,
-    Apply,
-    Call,
-    Expr,
+    CallPattern,
     Field,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Series,
     Term,
-    Var,
+    VarPattern,
     joined,
     subexpressions,
 )
 
 
-class Pattern:
+class OnnxscriptPattern:
     """The left side: terms of a pattern graph, and what its names stand for."""
 
     def __init__(self, graph: Any) -> None:
@@ -44,7 +44,7 @@ class Pattern:
     def stand_ins(self, trail: Trail) -> dict[str, Any]:
         """What condition and replacement are called with: a stand-in for each name; None for what nothing binds."""
         operands: dict[str, Any] = dict.fromkeys(self.parameters)
-        operands |= {name: Operand(trail, Ref(name)) for name in self.operands}
+        operands |= {name: SymbolicOperand(trail, NameRef(name)) for name in self.operands}
         for name, (op, attribute) in self.attributes.items():
             kind = ops.attribute_kind(op, attribute)
             operands[name] = Attribute(trail, name, kind, is_dtype=(op, attribute) in DTYPES)
@@ -76,7 +76,7 @@ class Pattern:
         self.operands[name] = None
         if value.check_method is not None:
             self.checks.append((name, value.check_method))
-        return Var(name)
+        return VarPattern(name)
 
     def any_of(self, value: Any, options: Sequence[Any]) -> Term:
         """Alternatives of the pattern."""
@@ -88,7 +88,7 @@ class Pattern:
         """A call of the pattern."""
         node = value.producer()
         if value.name in self.operands or id(value) in self.names:
-            return Var(value.name or self.names[id(value)])
+            return VarPattern(value.name or self.names[id(value)])
         if {type(node.op).__name__, type(node.domain).__name__} != {"StringConstantPattern"}:
             raise NotPlain(f"its pattern leaves the op {node.op} open")
         if node.allow_other_inputs:
@@ -98,8 +98,8 @@ class Pattern:
         domain = node.domain.value()
         op = f"{domain}::{node.op}" if domain not in ("", "ai.onnx") else str(node.op)
         inputs = tuple(self.term(v) for v in node.inputs)
-        call = place(Call(op, inputs, tuple((n, self.attribute(op, n, a)) for n, a in node.attributes.items())))
-        left = {e.name for _, e in call.attrs if isinstance(e, Ref)}
+        call = place(CallPattern(op, inputs, tuple((n, self.attribute(op, n, a)) for n, a in node.attributes.items())))
+        left = {e.name for _, e in call.attrs if isinstance(e, NameRef)}
         for pattern in node.attributes.values():
             if pattern.name is not None and pattern.name not in left:
                 raise NotPlain(f"its {op} has the attribute {pattern.name}, which is an input since later opsets")
@@ -110,7 +110,7 @@ class Pattern:
             self.operands[name] = None
         return replace(call, output=value.output_index, name=name)
 
-    def attribute(self, op: str, name: str, pattern: Any) -> Expr:
+    def attribute(self, op: str, name: str, pattern: Any) -> GuardExpr:
         """What an attribute must be, or the variable that it is."""
         if pattern.can_match_none:
             raise NotPlain(f"its attribute {pattern.name or name} may be absent")
@@ -118,7 +118,7 @@ class Pattern:
             return as_expr(pattern._value)
         variable = pattern.name or f"{name}{len(self.attributes) + 1}"
         self.attributes[variable] = (op, name)
-        return Ref(variable)
+        return NameRef(variable)
 
 
 DTYPES = frozenset((("Cast", "to"),))
@@ -133,7 +133,7 @@ def _read_twice(graph: Any) -> Mapping[int, int]:
     return counts
 
 
-def one_of(alternatives: Sequence[tuple[Expr, ...]]) -> tuple[Expr, ...]:
+def one_of(alternatives: Sequence[tuple[GuardExpr, ...]]) -> tuple[GuardExpr, ...]:
     """What holds where any of the conjunctions does: what is in all of them, and the alternatives of the rest."""
     merged = list(dict.fromkeys(_merged(one) for one in alternatives))
     shared = [e for e in merged[0] if all(e in other for other in merged)]
@@ -143,41 +143,43 @@ def one_of(alternatives: Sequence[tuple[Expr, ...]]) -> tuple[Expr, ...]:
     return tuple(e for e in shared if not _is_implied(e, shared))
 
 
-def _merged(conjunction: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _merged(conjunction: tuple[GuardExpr, ...]) -> tuple[GuardExpr, ...]:
     """The conjunction, with one comparison in the place of one of a sequence's length and one of each element."""
-    equal = {e.arguments[0]: e.arguments[1] for e in conjunction if isinstance(e, Apply) and e.function == "=="}
+    equal = {e.arguments[0]: e.arguments[1] for e in conjunction if isinstance(e, FunctionCall) and e.function == "=="}
     for left, right in list(equal.items()):
-        if not (isinstance(left, Apply) and left.function == "len" and isinstance(right, Lit)):
+        if not (isinstance(left, FunctionCall) and left.function == "len" and isinstance(right, Lit)):
             continue
         sequence = left.arguments[0]
-        items: list[Expr] = [Item(sequence, Lit(i)) for i in range(right.value)]  # type: ignore[arg-type]
+        items: list[GuardExpr] = [IndexExpr(sequence, Lit(i)) for i in range(right.value)]  # type: ignore[arg-type]
         if all(isinstance(equal.get(i), Lit) for i in items):
-            compared: list[Expr] = [left, *items]
-            parts: set[Expr] = {Apply("==", (e, equal[e])) for e in compared}
-            whole = Apply("==", (sequence, Series(tuple(equal[i] for i in items))))
+            compared: list[GuardExpr] = [left, *items]
+            parts: set[GuardExpr] = {FunctionCall("==", (e, equal[e])) for e in compared}
+            whole = FunctionCall("==", (sequence, Series(tuple(equal[i] for i in items))))
             conjunction = (*(e for e in conjunction if e not in parts), whole)
     return conjunction
 
 
-def _either(rest: Sequence[tuple[Expr, ...]]) -> tuple[Expr, ...]:
+def _either(rest: Sequence[tuple[GuardExpr, ...]]) -> tuple[GuardExpr, ...]:
     """That one of the conjunctions holds; where all say what one thing equals, that it is among these."""
     if len(rest) == 1:
         return rest[0]
-    single = [one[0] for one in rest if len(one) == 1 and isinstance(one[0], Apply) and one[0].function == "=="]
+    single = [one[0] for one in rest if len(one) == 1 and isinstance(one[0], FunctionCall) and one[0].function == "=="]
     if len(single) == len(rest) and len({e.arguments[0] for e in single}) == 1:
-        return (Apply("in", (single[0].arguments[0], Series(tuple(e.arguments[1] for e in single)))),)
+        return (FunctionCall("in", (single[0].arguments[0], Series(tuple(e.arguments[1] for e in single)))),)
     return (joined("or", tuple(joined("and", one) for one in rest)),)
 
 
-def _is_implied(expr: Expr, others: Sequence[Expr]) -> bool:
+def _is_implied(expr: GuardExpr, others: Sequence[GuardExpr]) -> bool:
     """Whether that a rank is known, as a guard says, is also asked by another, which does not hold where it is not."""
-    if not (isinstance(expr, Apply) and expr.function == ">=" and isinstance(expr.arguments[0], Field)):
+    if not (isinstance(expr, FunctionCall) and expr.function == ">=" and isinstance(expr.arguments[0], Field)):
         return False
     of = expr.arguments[0].of
     comparisons = [e for other in others if other != expr and _is_asked_whole(other) for e in subexpressions(other)]
     return any(isinstance(e, Field) and e.of == of and e.name in ("rank", "shape") for e in comparisons)
 
 
-def _is_asked_whole(expr: Expr) -> bool:
+def _is_asked_whole(expr: GuardExpr) -> bool:
     """Whether a guard looks at all of its parts."""
-    return not any(isinstance(e, Apply) and e.function in ("or", "and", "if", "in") for e in subexpressions(expr))
+    return not any(
+        isinstance(e, FunctionCall) and e.function in ("or", "and", "if", "in") for e in subexpressions(expr)
+    )

@@ -16,25 +16,25 @@ from typing import Any
 
 from graphopt.errors import RuleError
 from graphopt.interop.constants import term_of
-from graphopt.interop.onnxscript_pattern import Pattern, one_of
+from graphopt.interop.onnxscript_pattern import OnnxscriptPattern, one_of
 from graphopt.interop.region import as_expr as attribute_expr
-from graphopt.interop.symbolic import NotPlain, Operand, StandIn, Trail, as_expr, ways
+from graphopt.interop.symbolic import NotPlain, StandIn, SymbolicOperand, Trail, as_expr, ways
 from graphopt.ir import ops
 from graphopt.rewrite.reading.wellformed import check, place
 from graphopt.rewrite.rule.notation import show_rule, show_term
 from graphopt.rewrite.rule.rule import (
     ABSENT,
-    Call,
+    CallPattern,
     Computed,
-    Expr,
+    GuardExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
+    RuleStage,
     Soundness,
-    Stage,
     Term,
-    Var,
+    VarPattern,
 )
 from graphopt.rewrite.rule.rule import soundness as soundness_of
 from graphopt.rewrite.ruleset import Ruleset
@@ -60,7 +60,7 @@ def rules_from_onnxscript(
     rules_by_name: dict[str, Rule] = {}
     for name, rule in _named(rules):
         try:
-            translated = list(_translated(name, rule, claimed, Stage.ALWAYS if always else Stage.EXPLORE))
+            translated = list(_translated(name, rule, claimed, RuleStage.ALWAYS if always else RuleStage.EXPLORE))
         except (NotPlain, RuleError) as error:
             reason = str(error)
             if refused is None:
@@ -111,7 +111,7 @@ def _ops_of(rule: Any) -> str:
     return "onnxscript-" + "-".join(str(node.op).lower() for node in reversed(list(rule._target_pattern)))
 
 
-def _translated(name: str, rule: Any, soundness: Soundness, stage: Stage) -> Iterator[Rule]:
+def _translated(name: str, rule: Any, soundness: Soundness, stage: RuleStage) -> Iterator[Rule]:
     """The rules that say what one of onnxscript's does."""
     from onnxscript.rewriter import pattern
 
@@ -124,8 +124,8 @@ def _translated(name: str, rule: Any, soundness: Soundness, stage: Stage) -> Ite
             raise NotPlain("it looks at the whole graph first or last")
     if rule.as_function:
         raise NotPlain("it makes a local function of what it matches")
-    left = Pattern(rule._target_pattern)
-    conditions: dict[tuple[Term, ...], list[tuple[Expr, ...]]] = {}
+    left = OnnxscriptPattern(rule._target_pattern)
+    conditions: dict[tuple[Term, ...], list[tuple[GuardExpr, ...]]] = {}
     for condition, right in ways(lambda trail: _run(rule, left, trail)):
         if right is not None:
             conditions.setdefault(right, []).append(condition)
@@ -154,16 +154,16 @@ def _reason(rule: Any) -> str:
     return " ".join(paragraph.split()).rstrip(".").replace("`", "")
 
 
-def _run(rule: Any, left: Pattern, trail: Trail) -> tuple[Term, ...] | None:
+def _run(rule: Any, left: OnnxscriptPattern, trail: Trail) -> tuple[Term, ...] | None:
     """The replacement on one way through a rule's functions, or None where its condition fails."""
     bound = left.stand_ins(trail)
     try:
         for value, method in left.checks:
-            if not method(_Nothing(trail, "context"), Operand(trail, Ref(value))):
+            if not method(_OpaqueArgument(trail, "context"), SymbolicOperand(trail, NameRef(value))):
                 return None
-        if not rule._condition_function(_Nothing(trail, "context"), **bound):
+        if not rule._condition_function(_OpaqueArgument(trail, "context"), **bound):
             return None
-        builder = _Builder(trail)
+        builder = _ReplacementBuilder(trail)
         replacement = rule._replacement_pattern._function(builder, **bound)
     except NotPlain:
         raise
@@ -184,14 +184,14 @@ def _run(rule: Any, left: Pattern, trail: Trail) -> tuple[Term, ...] | None:
 
 
 def _without_identity(term: Term) -> Term:
-    return term.inputs[0] if isinstance(term, Call) and term.op == "Identity" else term
+    return term.inputs[0] if isinstance(term, CallPattern) and term.op == "Identity" else term
 
 
 def _canonical(rule: Rule) -> str:
     """The text of a rule without its name, operands of ops that commute in one order."""
 
     def sort(term: Term) -> Term:
-        if not isinstance(term, Call):
+        if not isinstance(term, CallPattern):
             return term
         inputs = [sort(t) for t in term.inputs]
         return replace(term, inputs=tuple(sorted(inputs, key=show_term) if ops.is_commutative(term.op) else inputs))
@@ -199,11 +199,11 @@ def _canonical(rule: Rule) -> str:
     return show_rule(replace(rule, name="rule", lhs=tuple(map(sort, rule.lhs))))
 
 
-class _Nothing(StandIn):
+class _OpaqueArgument(StandIn):
     """What a function may take, but not look at."""
 
     def __init__(self, trail: Trail, name: str) -> None:
-        super().__init__(trail, Ref(name))
+        super().__init__(trail, NameRef(name))
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class _Made:
     value: Term
 
 
-class _Builder:
+class _ReplacementBuilder:
     """Takes the calls by which a replacement function makes nodes, as onnxscript's context does."""
 
     def __init__(self, trail: Trail) -> None:
@@ -237,7 +237,7 @@ class _Builder:
         name = f"{_domain}::{op_type}" if _domain else op_type
         flat = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list | tuple) else inputs
         given = tuple((n, self.attribute(a)) for n, a in attributes.items() if a is not None)
-        call = place(Call(name, tuple(self.term(v) for v in flat), given))
+        call = place(CallPattern(name, tuple(self.term(v) for v in flat), given))
         count = _outputs if isinstance(_outputs, int) else len(_outputs)
         results = [_Made(replace(call, output=port)) for port in range(count)]
         return results[0] if count == 1 else results
@@ -252,8 +252,8 @@ class _Builder:
             return ABSENT
         if isinstance(value, _Made):
             return value.value
-        if issubclass(type(value), Operand):
-            return Var(value._expr.name)
+        if issubclass(type(value), SymbolicOperand):
+            return VarPattern(value._expr.name)
         if isinstance(value, int | float | list | tuple):
             return _number(as_expr(value))
         raise NotPlain(f"its replacement uses {value!r} as a value")
@@ -268,7 +268,7 @@ class _Builder:
             raise NotPlain(f"its replacement computes the constant {tensor!r}")
         return term_of(tensor.numpy())
 
-    def attribute(self, value: Any) -> Expr:
+    def attribute(self, value: Any) -> GuardExpr:
         """An attribute of what is made."""
         if issubclass(type(value), StandIn):
             return as_expr(value)
@@ -281,7 +281,7 @@ def _holds_stand_ins(values: Sequence[Any]) -> bool:
     return any(issubclass(type(v), StandIn) for v in values)
 
 
-def _number(expr: Expr) -> Term:
+def _number(expr: GuardExpr) -> Term:
     """A literal where the expression is made of numbers, else what it computes to."""
     if isinstance(expr, Lit) and isinstance(expr.value, int | float):
         return Literal(expr.value)

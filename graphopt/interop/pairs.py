@@ -8,7 +8,7 @@ from typing import Any
 
 from graphopt.errors import RuleError
 from graphopt.interop.constants import spelled, typed
-from graphopt.interop.region import Region, TermWriter, guards_on, identifier, literal_of, rule_name, whole
+from graphopt.interop.region import GraphRegion, TermWriter, guards_on, identifier, literal_of, rule_name, whole
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
@@ -16,20 +16,20 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.reading.wellformed import check
 from graphopt.rewrite.rule.rule import (
-    Apply,
-    Call,
+    CallPattern,
     Computed,
-    Expr,
     Field,
+    FunctionCall,
+    GuardExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
+    RuleStage,
     Series,
     Soundness,
-    Stage,
     Term,
-    Var,
+    VarPattern,
 )
 from graphopt.rewrite.rule.rule import soundness as soundness_of
 
@@ -63,8 +63,8 @@ def rule_from_pair(
         raise RuleError(f"{name}: the sides have {counts} outputs: the right side must give what the left side gives")
     pairs = _inputs(*graphs, name, by_place=any(is_function for _, is_function in sides))
     names = _names(graphs[0])
-    left_side = _Left(whole(graphs[0]), {value: Var(names[value]) for value in graphs[0].inputs})
-    right_side = _Right(whole(graphs[1]), {b: Var(names[a]) for a, b in pairs})
+    left_side = _Left(whole(graphs[0]), {value: VarPattern(names[value]) for value in graphs[0].inputs})
+    right_side = _Right(whole(graphs[1]), {b: VarPattern(names[a]) for a, b in pairs})
     lhs, rhs = left_side.roots(), right_side.roots()
     for writer in (left_side, right_side):
         for variable, value in writer.attributes.items():
@@ -78,7 +78,7 @@ def rule_from_pair(
             reason=reason,
             family=family,
             soundness=soundness_of(soundness, "soundness class"),
-            stage=Stage.ALWAYS if always else Stage.EXPLORE,
+            stage=RuleStage.ALWAYS if always else RuleStage.EXPLORE,
             source=f"{graphs[0].name} => {graphs[1].name}",
         )
     )
@@ -138,19 +138,19 @@ def _facts(
 class _Left(TermWriter):
     """The pattern: constants that are no literals are variables, and guards say their elements."""
 
-    def __init__(self, region: Region, variables: Mapping[Value, Var]) -> None:
+    def __init__(self, region: GraphRegion, variables: Mapping[Value, VarPattern]) -> None:
         super().__init__(region, self.elements, variables)
-        self.guards: list[Expr] = []
+        self.guards: list[GuardExpr] = []
 
     def elements(self, value: Value, constant: Constant, suggested: str) -> Term:
         """A variable that must be this constant."""
         variable = self.variable(value, suggested)
-        ref = Ref(variable.name)
+        ref = NameRef(variable.name)
         self.guards += [
             Field(ref, "is_const"),
-            Apply("==", (Field(ref, "dtype"), Lit(constant.dtype))),
-            Apply("==", (Field(ref, "shape"), Series(tuple(map(Lit, constant.shape))))),
-            Apply("==", (Field(ref, "value"), spelled(constant))),
+            FunctionCall("==", (Field(ref, "dtype"), Lit(constant.dtype))),
+            FunctionCall("==", (Field(ref, "shape"), Series(tuple(map(Lit, constant.shape))))),
+            FunctionCall("==", (Field(ref, "value"), spelled(constant))),
         ]
         return variable
 
@@ -158,10 +158,10 @@ class _Left(TermWriter):
 class _Right(TermWriter):
     """The replacement: constants are made, with the dtype that they have."""
 
-    def __init__(self, region: Region, variables: Mapping[Value, Var]) -> None:
+    def __init__(self, region: GraphRegion, variables: Mapping[Value, VarPattern]) -> None:
         super().__init__(region, None, variables, shares=False)
 
-    def call(self, node: Node, value: Value) -> Call:
+    def call(self, node: Node, value: Value) -> CallPattern:
         call = super().call(node, value)
         parts = enumerate(zip(node.inputs, call.inputs, strict=True))
         return replace(call, inputs=tuple(self.typed(node, i, v, t) for i, (v, t) in parts))

@@ -21,7 +21,20 @@ from graphopt.rewrite.guards.expressions import SETS, matches_literal, named_set
 from graphopt.rewrite.match.describe import name_of
 from graphopt.rewrite.reading.wellformed import DEEPEST
 from graphopt.rewrite.rule.notation import RESERVED
-from graphopt.rewrite.rule.rule import ABSENT, Apply, Call, Expr, Field, Item, Lit, Literal, Ref, Series, Term, Var
+from graphopt.rewrite.rule.rule import (
+    ABSENT,
+    CallPattern,
+    Field,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
+    Lit,
+    Literal,
+    NameRef,
+    Series,
+    Term,
+    VarPattern,
+)
 
 FEW = 8
 """Constants of rank 1 with at most this many numbers are written out: shapes, axes, pads."""
@@ -33,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class GraphRegion:
     """Nodes of a graph, in order, and the values of theirs that are read outside."""
 
     graph: Graph
@@ -41,16 +54,16 @@ class Region:
     roots: tuple[Value, ...]
 
 
-def region_of(graph: Graph, ids: Iterable[int]) -> Region:
+def region_of(graph: Graph, ids: Iterable[int]) -> GraphRegion:
     """The region of these nodes; its roots are what others read of them, and what the graph gives."""
     inside = set(ids)
     nodes = tuple(node for node in graph.order() if node.id in inside)
     produced = [value for node in nodes for value in node.outputs]
     roots = [v for v in produced if graph.is_output(v) or any(user not in inside for user, _ in graph.users(v))]
-    return Region(graph, nodes, tuple(roots))
+    return GraphRegion(graph, nodes, tuple(roots))
 
 
-def between(graph: Graph, first: Sequence[Node], last: Sequence[Node]) -> Region:
+def between(graph: Graph, first: Sequence[Node], last: Sequence[Node]) -> GraphRegion:
     """The region of all nodes on the ways from the first nodes to the last, these included.
 
     Raises UsageError where a last node does not depend on a first one, or a first one leads to no last one.
@@ -88,9 +101,9 @@ class TermWriter:
 
     def __init__(
         self,
-        region: Region,
+        region: GraphRegion,
         constants: Constants | None = None,
-        variables: Mapping[Value, Var] | None = None,
+        variables: Mapping[Value, VarPattern] | None = None,
         shares: bool = True,
     ) -> None:
         self.region, self.graph = region, region.graph
@@ -113,7 +126,7 @@ class TermWriter:
         if value in self.variables:
             return self.variables[value]
         if value in self.named:
-            return Var(self.named[value])
+            return VarPattern(self.named[value])
         constant = self.graph.constant_of(value)
         if constant is not None:
             literal = literal_of(constant)
@@ -125,9 +138,9 @@ class TermWriter:
             return self.variable(value, suggested)
         return self.call(self.graph.node(value.node), value)
 
-    def variable(self, value: Value, suggested: str) -> Var:
+    def variable(self, value: Value, suggested: str) -> VarPattern:
         """A new variable for a value."""
-        variable = self.variables[value] = Var(self.free(suggested))
+        variable = self.variables[value] = VarPattern(self.free(suggested))
         return variable
 
     def free(self, suggested: str) -> str:
@@ -139,7 +152,7 @@ class TermWriter:
         self.taken.add(candidate)
         return candidate
 
-    def call(self, node: Node, value: Value) -> Call:
+    def call(self, node: Node, value: Value) -> CallPattern:
         """The call that makes a value."""
         self._check_op(node)
         schema = ops.schema(node.op)
@@ -149,17 +162,17 @@ class TermWriter:
             self.term(v, f.name.lower() if f is not None else "x") for v, f in zip(node.inputs, formals, strict=True)
         )
         attrs = tuple((n, self.attribute(node, n, a)) for n, a in ops.canonical(node.op, node.attrs).items())
-        call = Call(node.op, inputs, attrs, output=value.port)
+        call = CallPattern(node.op, inputs, attrs, output=value.port)
         if not is_shared:
             return call
         self.named[value] = self.free("m")
         return replace(call, name=self.named[value])
 
-    def attribute(self, node: Node, name: str, value: Attr) -> Expr:
+    def attribute(self, node: Node, name: str, value: Attr) -> GuardExpr:
         """An attribute as an expression: numbers and texts as they are, others as a variable."""
         expr = as_expr(value)
         if expr is None:
-            expr = Ref(self.free(name))
+            expr = NameRef(self.free(name))
             self.attributes[expr.name] = value
         return expr
 
@@ -189,12 +202,12 @@ class TermWriter:
             raise UsageError(f"written out as a term this has more than {LARGEST} ops: choose something smaller")
 
 
-def whole(graph: Graph) -> Region:
+def whole(graph: Graph) -> GraphRegion:
     """The region of everything that a graph computes; its roots are the graph's outputs in their order."""
     nodes = tuple(node for node in graph.order() if node.op not in (INPUT, CONSTANT))
     if None in graph.outputs:
         raise RuleError(f"{graph.name}: an output is missing, so that there is nothing to replace by it")
-    return Region(graph, nodes, tuple(v for v in graph.outputs if v is not None))
+    return GraphRegion(graph, nodes, tuple(v for v in graph.outputs if v is not None))
 
 
 def identifier(name: str) -> str:
@@ -229,10 +242,10 @@ def _number(constant: Constant, element: object) -> int | float | bool:
     return int(element) if "int" in constant.dtype else float(str(element))  # type: ignore[call-overload]
 
 
-def as_expr(value: Attr) -> Expr | None:
+def as_expr(value: Attr) -> GuardExpr | None:
     """An attribute as an expression; None where there is no notation for it."""
     if isinstance(value, AttrRef):
-        return Ref(value.name)
+        return NameRef(value.name)
     if isinstance(value, int | float | str):
         return Lit(value)
     if isinstance(value, tuple):
@@ -242,38 +255,42 @@ def as_expr(value: Attr) -> Expr | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class RegionGuard:
     """A guard of a rule, and why it is there."""
 
-    expr: Expr
+    expr: GuardExpr
     why: str
 
 
-def guards_on(variables: Mapping[str, Fact]) -> list[Guard]:
+def guards_on(variables: Mapping[str, Fact]) -> list[RegionGuard]:
     """What is known of the types of variables as guards: dtype, rank, each size, and which open sizes are one.
 
     Of constants it is also that they are constants.
     """
-    guards: list[Guard] = []
-    seen: dict[object, Expr] = {}
+    guards: list[RegionGuard] = []
+    seen: dict[object, GuardExpr] = {}
     for name, fact in variables.items():
-        ref = Ref(name)
+        ref = NameRef(name)
         if fact.is_const:
-            guards.append(Guard(Field(ref, "is_const"), "seen here: keep it where the right side computes with it"))
+            guards.append(
+                RegionGuard(Field(ref, "is_const"), "seen here: keep it where the right side computes with it")
+            )
         if fact.dtype is not None:
-            guards.append(Guard(_is(Field(ref, "dtype"), Lit(fact.dtype)), _any_float(name, fact.dtype)))
+            guards.append(RegionGuard(_is(Field(ref, "dtype"), Lit(fact.dtype)), _any_float(name, fact.dtype)))
         if fact.shape is None:
             continue
-        guards.append(Guard(_is(Field(ref, "rank"), Lit(len(fact.shape))), "seen here: drop it if any rank will do"))
+        guards.append(
+            RegionGuard(_is(Field(ref, "rank"), Lit(len(fact.shape))), "seen here: drop it if any rank will do")
+        )
         for axis, size in enumerate(fact.shape):
-            here = Item(Field(ref, "shape"), Lit(axis))
+            here = IndexExpr(Field(ref, "shape"), Lit(axis))
             if isinstance(size, int):
-                guards.append(Guard(_is(here, Lit(size)), "seen here: drop it if any size will do"))
+                guards.append(RegionGuard(_is(here, Lit(size)), "seen here: drop it if any size will do"))
             elif size not in seen:
                 seen[size] = here
             else:
                 called = "" if is_anonymous(size) else f", {size}"
-                guards.append(Guard(_is(here, seen[size]), f"one open size{called}: drop it if they may differ"))
+                guards.append(RegionGuard(_is(here, seen[size]), f"one open size{called}: drop it if they may differ"))
     return guards
 
 
@@ -282,5 +299,5 @@ def _any_float(name: str, dtype: str) -> str:
     return f"seen here: {weaker}"
 
 
-def _is(left: Expr, right: Expr) -> Expr:
-    return Apply("==", (left, right))
+def _is(left: GuardExpr, right: GuardExpr) -> GuardExpr:
+    return FunctionCall("==", (left, right))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from graphopt.ir.dtypes import CODES
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import Apply, Expr, Field, Item, Lit, Ref, Series, negative
+from graphopt.rewrite.rule.rule import Field, FunctionCall, GuardExpr, IndexExpr, Lit, NameRef, Series, negative
 
 T = TypeVar("T")
 
@@ -36,10 +36,10 @@ class Trail:
 
     path: list[int]
     counts: list[int] = field(default_factory=list)
-    conditions: list[Expr] = field(default_factory=list)
-    known: dict[Expr, Any] = field(default_factory=dict)
+    conditions: list[GuardExpr] = field(default_factory=list)
+    known: dict[GuardExpr, Any] = field(default_factory=dict)
 
-    def choose(self, of: Expr, options: Sequence[T], condition: Callable[[T], Expr]) -> T:
+    def choose(self, of: GuardExpr, options: Sequence[T], condition: Callable[[T], GuardExpr]) -> T:
         """One of the options for what an expression is, the same wherever it is asked for on this way."""
         if of not in self.known:
             position = len(self.counts)
@@ -50,7 +50,7 @@ class Trail:
             self.demand(condition(chosen))
         return self.known[of]  # type: ignore[no-any-return]
 
-    def demand(self, condition: Expr) -> None:
+    def demand(self, condition: GuardExpr) -> None:
         """Note what must hold on this way."""
         if condition not in self.conditions:
             self.conditions.append(condition)
@@ -63,7 +63,7 @@ class Trail:
         return [*path[:-1], path[-1] + 1] if path else None
 
 
-def ways(run: Callable[[Trail], T]) -> Iterator[tuple[tuple[Expr, ...], T]]:
+def ways(run: Callable[[Trail], T]) -> Iterator[tuple[tuple[GuardExpr, ...], T]]:
     """What the function gives on each way through it, with what must hold for that way. Raises NotPlain."""
     path: list[int] = []
     for _ in range(WAYS):
@@ -80,7 +80,7 @@ def ways(run: Callable[[Trail], T]) -> Iterator[tuple[tuple[Expr, ...], T]]:
 class StandIn:
     """Something that is known only when a rule matches. Everything that Python could take it for is refused."""
 
-    def __init__(self, trail: Trail, expr: Expr) -> None:
+    def __init__(self, trail: Trail, expr: GuardExpr) -> None:
         self._trail, self._expr = trail, expr
 
     def __repr__(self) -> str:
@@ -124,10 +124,10 @@ class Truth(StandIn):
         )
 
 
-class Number(StandIn):
+class SymbolicNumber(StandIn):
     """A number: an element, a size, an attribute. ``options`` are all that it can be, where they are few."""
 
-    def __init__(self, trail: Trail, expr: Expr, options: Sequence[int] = (), is_size: bool = False) -> None:
+    def __init__(self, trail: Trail, expr: GuardExpr, options: Sequence[int] = (), is_size: bool = False) -> None:
         super().__init__(trail, expr)
         self._options, self._is_size = options, is_size
 
@@ -135,15 +135,15 @@ class Number(StandIn):
     def __class__(self) -> Any:
         """What ``isinstance`` believes: a size is an integer where it is known to be one."""
         if not object.__getattribute__(self, "_is_size"):
-            return Number
-        expr = Apply("is_integer", (self._expr,))
+            return SymbolicNumber
+        expr = FunctionCall("is_integer", (self._expr,))
         is_number = self._trail.choose(expr, (True, False), lambda is_kind: expr if is_kind else _not(expr))
-        return int if is_number else Number
+        return int if is_number else SymbolicNumber
 
     def _compared(self, operator: str, other: Any) -> Any:
         if self._expr in self._trail.known and issubclass(type(other), int) and operator in ("==", "!="):
             return (self._trail.known[self._expr] == int(other)) is (operator == "==")
-        return Truth(self._trail, Apply(operator, (self._expr, as_expr(other))))
+        return Truth(self._trail, FunctionCall(operator, (self._expr, as_expr(other))))
 
     def __lt__(self, other: Any) -> Any:
         return self._compared("<", other)
@@ -163,76 +163,76 @@ class Number(StandIn):
     def __hash__(self) -> int:
         if not self._options:
             return self._refuse()  # type: ignore[no-any-return]
-        value = self._trail.choose(self._expr, self._options, lambda v: Apply("==", (self._expr, Lit(v))))
+        value = self._trail.choose(self._expr, self._options, lambda v: FunctionCall("==", (self._expr, Lit(v))))
         return hash(value)
 
-    def _with(self, operator: str, other: Any, swapped: bool = False) -> Number:
+    def _with(self, operator: str, other: Any, swapped: bool = False) -> SymbolicNumber:
         parts = (as_expr(other), self._expr) if swapped else (self._expr, as_expr(other))
-        return Number(self._trail, Apply(operator, parts))
+        return SymbolicNumber(self._trail, FunctionCall(operator, parts))
 
-    def __add__(self, other: Any) -> Number:
+    def __add__(self, other: Any) -> SymbolicNumber:
         return self._with("+", other)
 
-    def __radd__(self, other: Any) -> Number:
+    def __radd__(self, other: Any) -> SymbolicNumber:
         return self._with("+", other, swapped=True)
 
-    def __sub__(self, other: Any) -> Number:
+    def __sub__(self, other: Any) -> SymbolicNumber:
         return self._with("-", other)
 
-    def __rsub__(self, other: Any) -> Number:
+    def __rsub__(self, other: Any) -> SymbolicNumber:
         return self._with("-", other, swapped=True)
 
-    def __mul__(self, other: Any) -> Number:
+    def __mul__(self, other: Any) -> SymbolicNumber:
         return self._with("*", other)
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Any) -> Number:
+    def __floordiv__(self, other: Any) -> SymbolicNumber:
         return self._with("//", other)
 
-    def __mod__(self, other: Any) -> Number:
+    def __mod__(self, other: Any) -> SymbolicNumber:
         return self._with("%", other)
 
-    def __neg__(self) -> Number:
-        return Number(self._trail, negative(self._expr))
+    def __neg__(self) -> SymbolicNumber:
+        return SymbolicNumber(self._trail, negative(self._expr))
 
 
-class Numbers(StandIn):
+class SymbolicNumbers(StandIn):
     """A sequence of numbers: a shape, the elements of a constant, an attribute."""
 
-    def __init__(self, trail: Trail, expr: Expr, length: Expr | None = None, is_shape: bool = False) -> None:
+    def __init__(self, trail: Trail, expr: GuardExpr, length: GuardExpr | None = None, is_shape: bool = False) -> None:
         super().__init__(trail, expr)
-        self._length = length or Apply("len", (expr,))
+        self._length = length or FunctionCall("len", (expr,))
         self._is_shape = is_shape
 
     def __len__(self) -> int:
-        return self._trail.choose(self._length, RANKS, lambda n: Apply("==", (self._length, Lit(n))))
+        return self._trail.choose(self._length, RANKS, lambda n: FunctionCall("==", (self._length, Lit(n))))
 
-    def __getitem__(self, index: Any) -> Number:
+    def __getitem__(self, index: Any) -> SymbolicNumber:
         if isinstance(index, slice):
             raise NotPlain(f"it slices {self!r}")
-        return Number(self._trail, Item(self._expr, as_expr(index)), is_size=self._is_shape)
+        return SymbolicNumber(self._trail, IndexExpr(self._expr, as_expr(index)), is_size=self._is_shape)
 
-    def __iter__(self) -> Iterator[Number]:
+    def __iter__(self) -> Iterator[SymbolicNumber]:
         return iter([self[i] for i in range(len(self))])
 
     def _compared(self, operator: str, other: Any) -> Any:
-        return Truth(self._trail, Apply(operator, (self._expr, as_expr(other))))
+        return Truth(self._trail, FunctionCall(operator, (self._expr, as_expr(other))))
 
     # of onnx_ir's shapes
 
-    def rank(self) -> Number:
+    def rank(self) -> SymbolicNumber:
         """The number of axes."""
-        return Number(self._trail, self._length)
+        return SymbolicNumber(self._trail, self._length)
 
     @property
-    def dims(self) -> Numbers:
+    def dims(self) -> SymbolicNumbers:
         """The sizes."""
         return self
 
     def is_static(self, axis: Any = None) -> Any:
         """Whether the size of an axis is a number."""
-        return self._refuse() if axis is None else Truth(self._trail, Apply("is_integer", (self[axis]._expr,)))
+        return self._refuse() if axis is None else Truth(self._trail, FunctionCall("is_integer", (self[axis]._expr,)))
 
     def is_dynamic(self, axis: Any = None) -> Any:
         """Whether the size of an axis is open."""
@@ -243,34 +243,34 @@ class Array(StandIn):
     """The elements of a constant, as numpy holds them. The expression is the operand."""
 
     @property
-    def size(self) -> Number:
+    def size(self) -> SymbolicNumber:
         """How many there are."""
-        return Number(self._trail, Field(self._expr, "size"))
+        return SymbolicNumber(self._trail, Field(self._expr, "size"))
 
     @property
-    def ndim(self) -> Number:
+    def ndim(self) -> SymbolicNumber:
         """The rank."""
-        return Number(self._trail, Field(self._expr, "rank"))
+        return SymbolicNumber(self._trail, Field(self._expr, "rank"))
 
     @property
-    def shape(self) -> Numbers:
+    def shape(self) -> SymbolicNumbers:
         """The sizes."""
-        return Numbers(self._trail, Field(self._expr, "shape"), Field(self._expr, "rank"))
+        return SymbolicNumbers(self._trail, Field(self._expr, "shape"), Field(self._expr, "rank"))
 
-    def item(self) -> Number:
+    def item(self) -> SymbolicNumber:
         """The only element."""
-        return Number(self._trail, Field(self._expr, "scalar"))
+        return SymbolicNumber(self._trail, Field(self._expr, "scalar"))
 
-    def tolist(self) -> Numbers:
+    def tolist(self) -> SymbolicNumbers:
         """All elements, nested."""
-        return Numbers(self._trail, Field(self._expr, "value"))
+        return SymbolicNumbers(self._trail, Field(self._expr, "value"))
 
     def numpy(self) -> Array:
         """The array of a tensor."""
         return self
 
 
-class Operand(StandIn):
+class SymbolicOperand(StandIn):
     """A value that a rule binds, as onnx_ir shows it."""
 
     @property
@@ -279,16 +279,16 @@ class Operand(StandIn):
         return repr(self)
 
     @property
-    def shape(self) -> Numbers:
+    def shape(self) -> SymbolicNumbers:
         """Its shape; that this is known is demanded."""
         rank = Field(self._expr, "rank")
-        self._trail.demand(Apply(">=", (rank, Lit(0))))
-        return Numbers(self._trail, Field(self._expr, "shape"), rank, is_shape=True)
+        self._trail.demand(FunctionCall(">=", (rank, Lit(0))))
+        return SymbolicNumbers(self._trail, Field(self._expr, "shape"), rank, is_shape=True)
 
     @property
-    def dtype(self) -> Number:
+    def dtype(self) -> SymbolicNumber:
         """ONNX's number for its dtype, which is demanded to be known."""
-        return _dtype(self._trail, Apply("code", (Field(self._expr, "dtype"),)))
+        return _dtype(self._trail, FunctionCall("code", (Field(self._expr, "dtype"),)))
 
     @property
     def const_value(self) -> Array:
@@ -304,7 +304,7 @@ class Attribute(StandIn):
     """An attribute that a rule binds, as onnx_ir shows it; ``kind`` is ONNX's number for its type."""
 
     def __init__(self, trail: Trail, name: str, kind: int | None, is_dtype: bool) -> None:
-        super().__init__(trail, Ref(name))
+        super().__init__(trail, NameRef(name))
         self._kind, self._is_dtype = kind, is_dtype
 
     def is_ref(self) -> bool:
@@ -317,7 +317,7 @@ class Attribute(StandIn):
         return self._refuse() if self._kind is None else self._kind
 
     @property
-    def value(self) -> Number | Numbers:
+    def value(self) -> SymbolicNumber | SymbolicNumbers:
         """The number or the numbers."""
         if self._kind in (1, 2):
             return self.as_int()
@@ -325,34 +325,34 @@ class Attribute(StandIn):
             return self.as_ints()
         raise NotPlain(f"it looks into the attribute {self!r}")
 
-    def as_int(self) -> Number:
+    def as_int(self) -> SymbolicNumber:
         """The number."""
-        return _dtype(self._trail, self._expr) if self._is_dtype else Number(self._trail, self._expr)
+        return _dtype(self._trail, self._expr) if self._is_dtype else SymbolicNumber(self._trail, self._expr)
 
     as_float = as_int
 
-    def as_ints(self) -> Numbers:
+    def as_ints(self) -> SymbolicNumbers:
         """The numbers."""
-        return Numbers(self._trail, self._expr)
+        return SymbolicNumbers(self._trail, self._expr)
 
     as_floats = as_ints
 
 
-def _dtype(trail: Trail, expr: Expr) -> Number:
-    return Number(trail, expr, sorted({int(code) for code in CODES.values()}))
+def _dtype(trail: Trail, expr: GuardExpr) -> SymbolicNumber:
+    return SymbolicNumber(trail, expr, sorted({int(code) for code in CODES.values()}))
 
 
-def _not(expr: Expr) -> Expr:
-    if isinstance(expr, Apply) and expr.function in _OPPOSITE:
-        return Apply(_OPPOSITE[expr.function], expr.arguments)
-    return Apply("not", (expr,))
+def _not(expr: GuardExpr) -> GuardExpr:
+    if isinstance(expr, FunctionCall) and expr.function in _OPPOSITE:
+        return FunctionCall(_OPPOSITE[expr.function], expr.arguments)
+    return FunctionCall("not", (expr,))
 
 
-def as_expr(value: Any) -> Expr:
+def as_expr(value: Any) -> GuardExpr:
     """What Python code compares or computes with, as an expression. Raises NotPlain for what is none."""
     kind = type(value)
     if issubclass(kind, StandIn):
-        if issubclass(kind, Number | Numbers | Truth | Attribute):
+        if issubclass(kind, SymbolicNumber | SymbolicNumbers | Truth | Attribute):
             return value._expr  # type: ignore[no-any-return]
         raise NotPlain(f"it computes with {value!r} as a whole")
     if isinstance(value, bool | float | str):

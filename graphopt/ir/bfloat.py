@@ -9,7 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from graphopt.ir.call import Apply, Arrays, Call
+from graphopt.ir.call import ApplyOp, Arrays, OpCall
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_products import matmul
@@ -21,7 +21,7 @@ LARGEST = (2.0 - 2.0**-7) * 2.0**127
 WEIGHTS, PRODUCT = "graphopt::BfloatWeights", "graphopt::BfloatMatMul"
 
 
-def _weights(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _weights(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     (w,) = (a for a in x if a is not None)
     plain = w.T if attribute(WEIGHTS, attrs, "transposed") else w
     with np.errstate(over="ignore"):
@@ -31,7 +31,7 @@ def _weights(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (rounded,)
 
 
-def _product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     a, b = (operand for operand in x if operand is not None)
     return apply("MatMul", [a, b.astype(a.dtype)])
 
@@ -40,7 +40,7 @@ MEANINGS = {WEIGHTS: _weights, PRODUCT: _product}
 """By op name: what it computes."""
 
 
-def _infer_weights(call: Call) -> Types:
+def _infer_weights(call: OpCall) -> Types:
     w = call.shape(0)
     if w is None:
         return [None]

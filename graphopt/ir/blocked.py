@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.call import Apply, Arrays, Meaning
+from graphopt.ir.call import ApplyOp, Arrays, Semantics
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
@@ -57,23 +57,23 @@ def _inputs(x: Arrays) -> list[Array]:
     return [a for a in x if a is not None]
 
 
-def _block(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _block(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     size: Any = attribute("graphopt::Block", attrs, "size")
     return (blocked(_inputs(x)[0], size),)
 
 
-def _unblock(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _unblock(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     channels: Any = attrs["channels"]
     return (unblocked(_inputs(x)[0])[:, :channels],)
 
 
-def _block_weights(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _block_weights(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     op = "graphopt::BlockWeights"
     size: Any = attribute(op, attrs, "size")
     return (packed(_inputs(x)[0], size, str(attribute(op, attrs, "form"))),)
 
 
-def _conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _conv(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     form = attribute("graphopt::BlockedConv", attrs, "form")
     image, weights, *bias = _inputs(x)
     size = weights.shape[-1]
@@ -86,7 +86,7 @@ def _conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (blocked(y, size),)
 
 
-def _conv_transpose(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _conv_transpose(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     image, weights, *bias = _inputs(x)
     plain = np.swapaxes(unpacked(weights, "blocked"), 0, 1)
     window: Any = {"kernel_shape": plain.shape[2:], "strides": plain.shape[2:]}
@@ -94,8 +94,8 @@ def _conv_transpose(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (blocked(y, weights.shape[-1]),)
 
 
-def _pool(op: str) -> Meaning:
-    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _pool(op: str) -> Semantics:
+    def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         (image,) = _inputs(x)
         given: dict[str, Any] = dict(attrs.items())
         (y,) = apply(op, [unblocked(image)], **given)
@@ -104,7 +104,7 @@ def _pool(op: str) -> Meaning:
     return compute
 
 
-MEANINGS: dict[str, Meaning] = {
+MEANINGS: dict[str, Semantics] = {
     "graphopt::Block": _block,
     "graphopt::BlockWeights": _block_weights,
     "graphopt::BlockedAveragePool": _pool("AveragePool"),

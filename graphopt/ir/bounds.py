@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.facts import NOTHING, Fact
@@ -63,7 +63,7 @@ def fact_of_type(type: Type | None) -> Fact:
     return Fact(type, low=low, high=high)
 
 
-def infer_bounds(call: Call, dtype: str | None, port: int = 0) -> Bounds:
+def infer_bounds(call: OpCall, dtype: str | None, port: int = 0) -> Bounds:
     """The bounds of an output of a call, whose dtype is given."""
     limits = of_dtype(dtype)
     if port == 0 or call.op == "Split":
@@ -92,12 +92,12 @@ def _rounded(bounds: Bounds, dtype: str | None) -> Bounds:
     return (low if low in (0, 1, -1) else -inf), (high if high in (0, 1, -1) else inf)
 
 
-def _input(call: Call, index: int = 0) -> Bounds:
+def _input(call: OpCall, index: int = 0) -> Bounds:
     fact = call.fact(index)
     return fact.low, fact.high
 
 
-def _inputs(call: Call) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _inputs(call: OpCall) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The lower and the upper bounds of all inputs."""
     facts = [call.fact(i) for i in range(len(call.inputs))]
     return tuple(f.low for f in facts), tuple(f.high for f in facts)
@@ -106,28 +106,28 @@ def _inputs(call: Call) -> tuple[tuple[float, ...], tuple[float, ...]]:
 # -- functions of bounds
 
 
-def _between(low: float, high: float) -> Callable[[Call], Bounds]:
+def _between(low: float, high: float) -> Callable[[OpCall], Bounds]:
     return lambda call: (low, high)
 
 
-def _rising(function: Callable[[float], float]) -> Callable[[Call], Bounds]:
+def _rising(function: Callable[[float], float]) -> Callable[[OpCall], Bounds]:
     """A monotone function that is computed without rounding."""
 
-    def apply(call: Call) -> Bounds:
+    def apply(call: OpCall) -> Bounds:
         low, high = _input(call)
         return function(low), function(high)
 
     return apply
 
 
-def _first(call: Call) -> Bounds:
+def _first(call: OpCall) -> Bounds:
     return _input(call)
 
 
-def _hull(*inputs: int) -> Callable[[Call], Bounds]:
+def _hull(*inputs: int) -> Callable[[OpCall], Bounds]:
     """The least bounds that hold for some of the inputs (all of them, where none is named)."""
 
-    def apply(call: Call) -> Bounds:
+    def apply(call: OpCall) -> Bounds:
         lows, highs = _inputs(call)
         chosen = inputs or range(len(lows))
         return min(lows[i] for i in chosen), max(highs[i] for i in chosen)
@@ -135,31 +135,31 @@ def _hull(*inputs: int) -> Callable[[Call], Bounds]:
     return apply
 
 
-def _signs(call: Call) -> Bounds:
+def _signs(call: OpCall) -> Bounds:
     """Sums and means of many numbers: rounding and counts move them, but not across 0."""
     lows, highs = _inputs(call)
     return 0.0 if lows[0] >= 0 else -inf, 0.0 if highs[0] <= 0 else inf
 
 
-def _sum(call: Call) -> Bounds:
+def _sum(call: OpCall) -> Bounds:
     lows, highs = _inputs(call)
     if len(lows) <= 2 and call.op != "Mean":
         return sum(lows), sum(highs)
     return 0.0 if min(lows) >= 0 else -inf, 0.0 if max(highs) <= 0 else inf
 
 
-def _sub(call: Call) -> Bounds:
+def _sub(call: OpCall) -> Bounds:
     (a, b), (c, d) = _input(call, 0), _input(call, 1)
     return a - d, b - c
 
 
-def _mul(call: Call) -> Bounds:
+def _mul(call: OpCall) -> Bounds:
     (a, b), (c, d) = _input(call, 0), _input(call, 1)
     corners = [0.0 if 0 in (x, y) else x * y for x in (a, b) for y in (c, d)]
     return min(corners), max(corners)
 
 
-def _div(call: Call) -> Bounds:
+def _div(call: OpCall) -> Bounds:
     """By what is above 0; a 0 has a sign too, and may give either infinity."""
     (a, b), (c, _) = _input(call, 0), _input(call, 1)
     if not 0 < c < inf:
@@ -167,17 +167,17 @@ def _div(call: Call) -> Bounds:
     return (a / c if a < 0 else 0.0), (b / c if b > 0 else 0.0)
 
 
-def _max(call: Call) -> Bounds:
+def _max(call: OpCall) -> Bounds:
     lows, highs = _inputs(call)
     return max(lows), max(highs)
 
 
-def _min(call: Call) -> Bounds:
+def _min(call: OpCall) -> Bounds:
     lows, highs = _inputs(call)
     return min(lows), min(highs)
 
 
-def _clip(call: Call) -> Bounds:
+def _clip(call: OpCall) -> Bounds:
     low, high = _input(call)
     if call.has(1):
         a, b = _input(call, 1)
@@ -188,7 +188,7 @@ def _clip(call: Call) -> Bounds:
     return low, high
 
 
-def _padded(call: Call) -> Bounds:
+def _padded(call: OpCall) -> Bounds:
     """A pad may put in a constant, which is 0 unless it is given."""
     low, high = _input(call)
     if call.text("mode") not in ("", "constant"):
@@ -197,41 +197,41 @@ def _padded(call: Call) -> Bounds:
     return min(low, a), max(high, b)
 
 
-def _with_zero(call: Call) -> Bounds:
+def _with_zero(call: OpCall) -> Bounds:
     low, high = _input(call)
     return min(low, 0.0), max(high, 0.0)
 
 
-def _scattered(call: Call) -> Bounds:
+def _scattered(call: OpCall) -> Bounds:
     return _hull(0, 2)(call) if call.text("reduction") in ("", "none") else ANY
 
 
-def _abs(call: Call) -> Bounds:
+def _abs(call: OpCall) -> Bounds:
     low, high = _input(call)
     return max(low, -high, 0.0), max(-low, high)
 
 
-def _neg(call: Call) -> Bounds:
+def _neg(call: OpCall) -> Bounds:
     low, high = _input(call)
     return -high, -low
 
 
-def _relu(call: Call) -> Bounds:
+def _relu(call: OpCall) -> Bounds:
     low, high = _input(call)
     return max(low, 0.0), max(high, 0.0)
 
 
-def _sqrt(call: Call) -> Bounds:
+def _sqrt(call: OpCall) -> Bounds:
     _, high = _input(call)
     return 0.0, sqrt(high) if high >= 0 else inf
 
 
-def _exp(call: Call) -> Bounds:
+def _exp(call: OpCall) -> Bounds:
     low, high = _input(call)
     return 1.0 if low >= 0 else 0.0, 1.0 if high <= 0 else inf
 
 
-def _pow(call: Call) -> Bounds:
+def _pow(call: OpCall) -> Bounds:
     """An even power, or a power of what is not negative; a 0 has a sign too, and may give either infinity."""
     low, high = _input(call, 1)
     base, _ = _input(call)
@@ -239,21 +239,21 @@ def _pow(call: Call) -> Bounds:
     return (0.0, inf) if even or base > 0 or (base == 0 and low >= 0) else ANY
 
 
-def _elu(call: Call) -> Bounds:
+def _elu(call: OpCall) -> Bounds:
     low, high = _input(call)
     alpha = call.attr("alpha")
     least = -float(alpha) if isinstance(alpha, float) and alpha >= 0 else -inf
     return 0.0 if low >= 0 else least, max(high, 0.0)
 
 
-def _leaky(call: Call) -> Bounds:
+def _leaky(call: OpCall) -> Bounds:
     low, high = _input(call)
     alpha = call.attr("alpha")
     rises = isinstance(alpha, float) and alpha >= 0
     return 0.0 if low >= 0 else -inf, max(high, 0.0) if rises else inf
 
 
-def _cast(call: Call) -> Bounds:
+def _cast(call: OpCall) -> Bounds:
     """Rounded by the caller. An integer made of a float may be anything, since the float may be NaN."""
     source, target = call.dtype(0), dtype_of(call.integer("to"))
     low, high = _input(call)
@@ -263,7 +263,7 @@ def _cast(call: Call) -> Bounds:
     return ANY if target in RANGES else (low, high)
 
 
-def _extreme(call: Call) -> Bounds:
+def _extreme(call: OpCall) -> Bounds:
     """The maximum of no elements is -inf, the minimum inf."""
     low, high = _input(call)
     if all(isinstance(s, int) and s > 0 for s in call.shape(0) or (0,)):
@@ -271,23 +271,23 @@ def _extreme(call: Call) -> Bounds:
     return (-inf, high) if call.op == "ReduceMax" else (low, inf)
 
 
-def _range(call: Call) -> Bounds:
+def _range(call: OpCall) -> Bounds:
     start, step = _input(call, 0)[0], _input(call, 2)[0]
     return (start, inf) if step > 0 else ANY
 
 
-def _constant(call: Call) -> Bounds:
+def _constant(call: OpCall) -> Bounds:
     value = call.attrs.get("value")
     if isinstance(value, Constant):
         return of_constant(value)
     return (0.0, 0.0) if call.op == "ConstantOfShape" else ANY
 
 
-def _ops(names: str, function: Callable[[Call], Bounds]) -> dict[str, Callable[[Call], Bounds]]:
+def _ops(names: str, function: Callable[[OpCall], Bounds]) -> dict[str, Callable[[OpCall], Bounds]]:
     return dict.fromkeys(names.split(), function)
 
 
-BOUNDED: dict[str, Callable[[Call], Bounds]] = {
+BOUNDED: dict[str, Callable[[OpCall], Bounds]] = {
     **{op: _between(*row.range) for op, row in OPS.items() if row.range is not None},
     **_ops(
         "DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity MaxPool Reshape "

@@ -18,15 +18,15 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attr, Attrs, Graph
 from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, fresh_number, fresh_symbol, symbol, unranked
 
-Apply: TypeAlias = Callable[..., tuple[Array, ...]]
+ApplyOp: TypeAlias = Callable[..., tuple[Array, ...]]
 """``apply(op, inputs, **attributes)``: an ONNX op on arrays."""
 Arrays: TypeAlias = Sequence["Array | None"]
-Meaning: TypeAlias = Callable[[Apply, Attrs, Arrays], tuple[Array, ...]]
+Semantics: TypeAlias = Callable[[ApplyOp, Attrs, Arrays], tuple[Array, ...]]
 """``meaning(apply, attributes, inputs)``: what an op computes, in other ops of ONNX."""
 
 
 @dataclass(slots=True)
-class Call:
+class OpCall:
     """An op, its attributes and what is known of its inputs."""
 
     op: str

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.call import Apply, Arrays, Call
+from graphopt.ir.call import ApplyOp, Arrays, OpCall
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_shapes import Types
@@ -19,7 +19,7 @@ DOMAIN = "com.microsoft::"
 # -- what they compute
 
 
-def multi_head_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def multi_head_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """Queries [B, S, W] attend to keys and values, given so or with heads, and as many of the past."""
     q, k, v, bias, padding, mask, past_k, past_v, *rest = [*x, *[None] * 10][:10]
     if k is None or v is None or padding is not None or any(r is not None for r in rest):
@@ -34,7 +34,7 @@ def multi_head_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, 
     return _without_heads(y), present_k, present_v
 
 
-def packed_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def packed_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """One product for queries, keys and values, and the attention of the result to itself."""
     data, weights, bias, padding, past, mask, *rest = [*x, *[None] * 7][:7]
     if padding is not None or past is not None or any(r is not None for r in rest) or attrs.get("do_rotary"):
@@ -51,7 +51,7 @@ def packed_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]
     return (_without_heads(y),)
 
 
-def group_query_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def group_query_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """Queries attend causally to fewer heads of keys and values, and to as many of the past as there are."""
     op = DOMAIN + "GroupQueryAttention"
     q, k, v, past_k, past_v, lengths, total, cos, sin, positions, mask, *rest = [*x, *[None] * 16][:16]
@@ -71,7 +71,7 @@ def group_query_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array,
 
 
 def _attend(
-    apply: Apply,
+    apply: ApplyOp,
     attrs: Attrs,
     q: Array,
     k: Array,
@@ -104,7 +104,7 @@ def _without_heads(x: Array) -> Array:
     return x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
 
 
-def rotary_embedding(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def rotary_embedding(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """Pairs of elements are turned by the angles of their positions."""
     data, positions, cos, sin = x
     assert data is not None
@@ -129,7 +129,7 @@ def rotary_embedding(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]
     return (y if data.ndim == 4 else _without_heads(y),)
 
 
-def embed_layer_normalization(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def embed_layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The sum of embeddings of words, positions and segments, normalized."""
     ids, segments, words, places, kinds, scale, shift, mask, positions = [*x, *[None] * 9][:9]
     if mask is not None:
@@ -148,7 +148,7 @@ def embed_layer_normalization(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Ar
 # -- the types of their outputs
 
 
-def infer_multi_head_attention(call: Call) -> Types:
+def infer_multi_head_attention(call: OpCall) -> Types:
     """The attended values, and the keys and values with those of the past before them."""
     q, k, v, past = call.shape(0), call.shape(1), call.shape(2), call.shape(6)
     heads = call.integer("num_heads")
@@ -160,7 +160,7 @@ def infer_multi_head_attention(call: Call) -> Types:
     return [call.tensor(shape, port) for port, shape in enumerate(shapes)]
 
 
-def infer_packed_attention(call: Call) -> Types:
+def infer_packed_attention(call: OpCall) -> Types:
     """The attended values."""
     x, w = call.shape(0), call.shape(1)
     if x is None or w is None or len(x) != 3 or len(w) != 2:
@@ -169,7 +169,7 @@ def infer_packed_attention(call: Call) -> Types:
     return [call.tensor((*x[:2], sizes[2] if sizes else w[1] // 3))]
 
 
-def infer_group_query_attention(call: Call) -> Types:
+def infer_group_query_attention(call: OpCall) -> Types:
     """The attended values, and the keys and values with those of the past before them."""
     q, k, v, past = call.shape(0), call.shape(1), call.shape(2), call.shape(3)
     heads, groups = call.integer("num_heads"), call.integer("kv_num_heads")
@@ -180,7 +180,7 @@ def infer_group_query_attention(call: Call) -> Types:
     return [call.tensor(shape, port) for port, shape in enumerate(shapes)]
 
 
-def infer_embed_layer_normalization(call: Call) -> Types:
+def infer_embed_layer_normalization(call: OpCall) -> Types:
     """The normalized embeddings, an index that nobody uses, their sum."""
     ids, words = call.shape(0), call.shape(2)
     if ids is None or words is None or len(ids) != 2 or len(words) != 2:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.call import Apply, Arrays, Call, Meaning
+from graphopt.ir.call import ApplyOp, Arrays, OpCall, Semantics
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_shapes import Types
@@ -17,7 +17,7 @@ from graphopt.ir.types import Shape, TensorType
 # -- what they compute
 
 
-def _dequantized(apply: Apply, x: Array | None, scale: Array | None, zero: Array | None, *, axis: int = 0) -> Array:
+def _dequantized(apply: ApplyOp, x: Array | None, scale: Array | None, zero: Array | None, *, axis: int = 0) -> Array:
     assert x is not None
     assert scale is not None
     if scale.ndim > 1:  # by matrix and column
@@ -25,14 +25,14 @@ def _dequantized(apply: Apply, x: Array | None, scale: Array | None, zero: Array
     return apply("DequantizeLinear", [x, scale, zero], axis=axis)[0]
 
 
-def _quantized(apply: Apply, x: Array, scale: Array | None, zero: Array | None) -> tuple[Array, ...]:
+def _quantized(apply: ApplyOp, x: Array, scale: Array | None, zero: Array | None) -> tuple[Array, ...]:
     return apply("QuantizeLinear", [x, scale, zero])
 
 
-def unary(op: str) -> Meaning:
+def unary(op: str) -> Semantics:
     """An op of one operand: its scale and zero point, then those of the result."""
 
-    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         plain: dict[str, Any] = {n: a for n, a in attrs.items() if n not in ("opset", "channels_last")}
         if attrs.get("channels_last"):
             raise NotImplementedError("channels last")
@@ -42,30 +42,30 @@ def unary(op: str) -> Meaning:
     return compute
 
 
-def binary(op: str) -> Meaning:
+def binary(op: str) -> Semantics:
     """An op of two operands, each with scale and zero point, then those of the result."""
 
-    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         (y,) = apply(op, [_dequantized(apply, *x[:3]), _dequantized(apply, *x[3:6])])
         return _quantized(apply, y, x[6], x[7] if len(x) > 7 else None)
 
     return compute
 
 
-def where(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def where(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """A choice between two quantized tensors."""
     (y,) = apply("Where", [x[0], _dequantized(apply, *x[1:4]), _dequantized(apply, *x[4:7])])
     return _quantized(apply, y, x[7], x[8])
 
 
-def concat(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def concat(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The scale and zero point of the result come first."""
     parts = [_dequantized(apply, x[i], x[i + 1], x[i + 2]) for i in range(2, len(x), 3)]
     axis: Any = attrs.get("axis", 0)
     return _quantized(apply, apply("Concat", parts, axis=axis)[0], x[0], x[1])
 
 
-def gemm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def gemm(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """A product with 32-bit biases in the scale of the product; without a scale for it the result is float."""
     a, sa, za, b, sb, zb, c, sy, zy = [*x, *[None] * 9][:9]
     assert sa is not None
@@ -78,7 +78,7 @@ def gemm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (y.astype(np.float32),) if sy is None else _quantized(apply, y.astype(np.float32), sy, zy)
 
 
-def integer_product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def integer_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """A product of integers, scaled, with a bias."""
     a, b, sa, sb, za, zb, bias = [*x, *[None] * 7][:7]
     assert a is not None
@@ -91,14 +91,14 @@ def integer_product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return ((y if bias is None else y + bias).astype(np.float32),)
 
 
-def dynamic_product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def dynamic_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The first operand is quantized as it comes."""
     a, b, sb, zb, bias = [*x, *[None] * 5][:5]
     quantized, scale, zero = apply("DynamicQuantizeLinear", [a], n_outputs=3)
     return integer_product(apply, attrs, [quantized, b, scale, sb, zero, zb, bias])
 
 
-def packed_product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def packed_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """A product with weights [N, blocks, bytes] of four bits each, the lower half of a byte first."""
     a, b, scales, zeros, order, bias = [*x, *[None] * 6][:6]
     if order is not None or attrs.get("bits", 4) != 4:
@@ -125,7 +125,7 @@ def _halves(packed: Array) -> Array:
 
 DOMAIN = "com.microsoft::"
 
-MEANINGS: dict[str, Meaning] = {
+MEANINGS: dict[str, Semantics] = {
     DOMAIN + "DynamicQuantizeMatMul": dynamic_product,
     DOMAIN + "MatMulIntegerToFloat": integer_product,
     DOMAIN + "MatMulNBits": packed_product,
@@ -144,7 +144,7 @@ MEANINGS: dict[str, Meaning] = {
 # -- the types of their outputs
 
 
-def _shape(call: Call, op: str, operands: Sequence[int]) -> Shape | None:
+def _shape(call: OpCall, op: str, operands: Sequence[int]) -> Shape | None:
     """The shape that the plain op gives these operands."""
     schema = ops.schema(op)
     attrs = type(call.attrs)({n: a for n, a in call.attrs.items() if schema is not None and n in schema.defaults})
@@ -152,35 +152,35 @@ def _shape(call: Call, op: str, operands: Sequence[int]) -> Shape | None:
     return fact.type.shape if isinstance(fact.type, TensorType) else None
 
 
-def _of(call: Call, op: str, operands: Sequence[int]) -> Types:
+def _of(call: OpCall, op: str, operands: Sequence[int]) -> Types:
     shape = _shape(call, op, operands)
     return [None if shape is None else call.tensor(shape)]
 
 
-def infer_operands(op: str, *operands: int) -> Callable[[Call], Types]:
+def infer_operands(op: str, *operands: int) -> Callable[[OpCall], Types]:
     """The types that the plain op gives these of the inputs."""
     return lambda call: _of(call, op, operands)
 
 
-def infer_gemm(call: Call) -> Types:
+def infer_gemm(call: OpCall) -> Types:
     """A product, a float where no scale is given for it."""
     shape = _shape(call, "Gemm", (0, 3))
     dtype = call.dtype(8) or "uint8" if call.has(7) else "float32"
     return [None if shape is None else TensorType(dtype, shape)]
 
 
-def infer_concat(call: Call) -> Types:
+def infer_concat(call: OpCall) -> Types:
     """Every third input from the third on, one after another."""
     return _of(call, "Concat", range(2, len(call.inputs), 3))
 
 
-def infer_packed(call: Call) -> Types:
+def infer_packed(call: OpCall) -> Types:
     """The first operand with its last axis replaced."""
     x = call.shape(0)
     return [call.tensor(call.shape_of_its_own("product") if not x else (*x[:-1], call.integer("N")))]
 
 
-INFERENCES: dict[str, Callable[[Call], Types]] = {
+INFERENCES: dict[str, Callable[[OpCall], Types]] = {
     DOMAIN + "DynamicQuantizeMatMul": infer_operands("MatMul", 0, 1),
     DOMAIN + "MatMulIntegerToFloat": infer_operands("MatMul", 0, 1),
     DOMAIN + "MatMulNBits": infer_packed,

@@ -9,24 +9,24 @@ import numpy as np
 
 from graphopt.ir import bfloat, blocked, contrib_quantized, winograd
 from graphopt.ir import contrib_attention as attention
-from graphopt.ir.call import Apply, Arrays, Meaning
+from graphopt.ir.call import ApplyOp, Arrays, Semantics
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.op_table import OPS, Row, Said, parsed
 from graphopt.ir.ops import attribute
 
 
-def _fast_gelu(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _fast_gelu(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     total = x[0] if len(x) < 2 or x[1] is None else apply("Add", [x[0], x[1]])[0]
     return apply("Gelu", [total], approximate="tanh")
 
 
-def _said(op: str, row: Row) -> Meaning:
+def _said(op: str, row: Row) -> Semantics:
     """What the row of an op says, by ONNX's ops on its inputs and on numbers that are its attributes."""
     schema = row.schema
     assert schema is not None
 
-    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         values: dict[str, Any] = {name: _scalar(attribute(op, attrs, name), x[0]) for name in schema.attributes}
         values |= zip(schema.inputs.split(), x, strict=True)
 
@@ -45,7 +45,7 @@ def _scalar(value: Any, like: Array | None) -> Array:
     return np.asarray(value, like.dtype)
 
 
-def _fused_matmul(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _fused_matmul(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     op = "com.microsoft::FusedMatMul"
     if attribute(op, attrs, "transBatchA") or attribute(op, attrs, "transBatchB"):
         raise NotImplementedError("transposed batches")
@@ -58,14 +58,14 @@ def _fused_matmul(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (product,) if alpha == 1.0 else apply("Mul", [product, _scalar(alpha, product)])
 
 
-def _fused_gemm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _fused_gemm(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
     (y,) = apply("Gemm", x, **plain)
     parameters = {n.removeprefix("activation_"): a for n, a in attrs.items() if n.startswith("activation_")}
     return _activate(apply, attrs.get("activation"), parameters, y)
 
 
-def _fused_conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _fused_conv(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
     (y,) = apply("Conv", x[:3], **plain)
     if len(x) > 3 and x[3] is not None:
@@ -77,7 +77,7 @@ def _fused_conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return _activate(apply, activation, dict(zip(names.get(str(activation), ()), values, strict=False)), y)
 
 
-def _activate(apply: Apply, activation: object, parameters: dict[str, Any], y: Array) -> tuple[Array, ...]:
+def _activate(apply: ApplyOp, activation: object, parameters: dict[str, Any], y: Array) -> tuple[Array, ...]:
     if not activation:
         return (y,)
     if activation == "Clip":
@@ -85,8 +85,8 @@ def _activate(apply: Apply, activation: object, parameters: dict[str, Any], y: A
     return apply(str(activation), [y], **parameters)
 
 
-def _skip_norm(norm: str) -> Meaning:
-    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _skip_norm(norm: str) -> Semantics:
+    def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         full = [*x, *[None] * (5 - len(x))]
         data, skip, scale, fourth, fifth = full
         bias, shift = (fifth, fourth) if norm == "LayerNormalization" else (fourth, None)
@@ -104,13 +104,13 @@ def _skip_norm(norm: str) -> Meaning:
     return compute
 
 
-def _simplified_norm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _simplified_norm(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     op = "SimplifiedLayerNormalization"
     axis, epsilon = attribute(op, attrs, "axis"), attribute(op, attrs, "epsilon")
     return apply("RMSNormalization", list(x), axis=axis, epsilon=epsilon)
 
 
-MEANINGS: dict[str, Meaning] = {
+MEANINGS: dict[str, Semantics] = {
     **{op: _said(op, row) for op, row in OPS.items() if row.means},
     "SimplifiedLayerNormalization": _simplified_norm,
     "com.microsoft::Attention": attention.packed_attention,

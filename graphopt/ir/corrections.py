@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir.call import Apply, Arrays, Meaning
+from graphopt.ir.call import ApplyOp, Arrays, Semantics
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
 
 
-def _lrn(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _lrn(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The reference implementation looks at as many channels as the batch has entries."""
     image = x[0]
     assert image is not None
@@ -26,7 +26,7 @@ def _lrn(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return ((image / (bias + alpha / size * total) ** beta).astype(image.dtype),)
 
 
-def _quantize(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _quantize(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The reference implementation takes numbers that are far outside the range for others."""
     data, scale = x[0], x[1]
     assert data is not None
@@ -40,5 +40,5 @@ def _quantize(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return apply("QuantizeLinear", [data, *x[1:]], **dict(attrs))
 
 
-CORRECTIONS: dict[str, Meaning] = {"LRN": _lrn, "QuantizeLinear": _quantize}
+CORRECTIONS: dict[str, Semantics] = {"LRN": _lrn, "QuantizeLinear": _quantize}
 """Ops that are computed here instead."""

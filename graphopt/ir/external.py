@@ -16,7 +16,7 @@ from graphopt.errors import ReadError
 
 
 @dataclass
-class Folder:
+class ModelFolder:
     """The folder of a model, and the data files in it that are mapped so far."""
 
     path: Path

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphopt.errors import InvalidModelError, LimitError
 from graphopt.ir.graph import CONSTANT, INPUT, Function, Graph, Node, Origin
 
-Key = tuple[str, str]
+FunctionKey = tuple[str, str]
 """A function's op name and overload."""
 
 
@@ -28,7 +28,7 @@ def bodies_of(node: Node) -> Iterator[Graph]:
                 yield item
 
 
-def callee(node: Node, functions: dict[Key, Function]) -> Function | None:
+def callee(node: Node, functions: dict[FunctionKey, Function]) -> Function | None:
     """The local function that a node calls, or None."""
     return functions.get((node.op, node.origin.overload))
 
@@ -39,8 +39,8 @@ def expanded_size(graph: Graph, limit: int | None = None) -> int:
     Raises InvalidModelError where a function calls itself, and LimitError where there would be more than ``limit``.
     """
     functions = graph.functions
-    sizes: dict[Key, int] = {}
-    stack: list[tuple[Key, Iterator[Key]]] = []
+    sizes: dict[FunctionKey, int] = {}
+    stack: list[tuple[FunctionKey, Iterator[FunctionKey]]] = []
     uses = {key: _tally(function.body, functions) for key, function in functions.items()}
     plain, called = _tally(graph, functions)
     for root in called:
@@ -66,9 +66,9 @@ def expanded_size(graph: Graph, limit: int | None = None) -> int:
     return total
 
 
-def _tally(graph: Graph, functions: dict[Key, Function]) -> tuple[int, dict[Key, int]]:
+def _tally(graph: Graph, functions: dict[FunctionKey, Function]) -> tuple[int, dict[FunctionKey, int]]:
     """How many nodes are no calls of local functions, and how often each function is called."""
-    plain, called = 0, dict[Key, int]()
+    plain, called = 0, dict[FunctionKey, int]()
     for node in calls(graph):
         key = (node.op, node.origin.overload)
         if key in functions:

@@ -43,8 +43,8 @@ class AttrRef:
     kind: int
 
 
-Item: TypeAlias = "int | float | str | bytes | Constant | Graph | Type"
-Attr: TypeAlias = "Item | AttrRef | tuple[Item, ...]"
+AttrItem: TypeAlias = "int | float | str | bytes | Constant | Graph | Type"
+Attr: TypeAlias = "AttrItem | AttrRef | tuple[AttrItem, ...]"
 
 
 class Attrs(Mapping[str, Attr]):

@@ -21,7 +21,7 @@ from graphopt.errors import SENSELESS, InvalidModelError, words_of
 from graphopt.ir import ops
 from graphopt.ir.bfloat import BFLOAT
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.custom_ops import Added, Outputs, added, output_types
 from graphopt.ir.dtypes import CODES, dtype_of
@@ -50,7 +50,7 @@ from graphopt.ir.types import (
 )
 from graphopt.ir.winograd import WINOGRAD
 
-Functions: TypeAlias = Mapping[tuple[str, str], Function]
+LocalFunctions: TypeAlias = Mapping[tuple[str, str], Function]
 
 INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BFLOAT, **BLOCKED, **WINOGRAD, **NESTS}
 """How to infer the types of an op's outputs."""
@@ -68,7 +68,7 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
         return (fact_of(value),)
     if any(isinstance(a, AttrRef) for a in attrs.values()):
         return (NOTHING,) * n_outputs
-    call = Call(op, attrs, inputs, n_outputs, opset, infer_node)
+    call = OpCall(op, attrs, inputs, n_outputs, opset, infer_node)
     function, user = INFERENCES.get(op), added(op)
     if user is not None and user.outputs is not None:
         function = partial(_by_user, user.outputs)
@@ -84,7 +84,7 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
 
 
 def _facts(
-    call: Call, user: Added | None, types: Sequence[Type | None], elements: Sequence[tuple[Size, ...] | None]
+    call: OpCall, user: Added | None, types: Sequence[Type | None], elements: Sequence[tuple[Size, ...] | None]
 ) -> tuple[Fact, ...]:
     """What is known of the outputs, given their types and the elements that are known."""
     op, attrs, inputs = call.op, call.attrs, call.inputs
@@ -96,7 +96,7 @@ def _facts(
     )
 
 
-def _fact(call: Call, port: int, type: Type | None, elements: tuple[Size, ...] | None, is_const: bool) -> Fact:
+def _fact(call: OpCall, port: int, type: Type | None, elements: tuple[Size, ...] | None, is_const: bool) -> Fact:
     if not isinstance(type, TensorType):
         return NOTHING if type is None else Fact(type)
     if elements is not None and all(isinstance(e, int) for e in elements):
@@ -107,12 +107,12 @@ def _fact(call: Call, port: int, type: Type | None, elements: tuple[Size, ...] |
     return Fact(type, is_const, None, elements, low, high)
 
 
-def _by_user(outputs: Outputs, call: Call) -> Types:
+def _by_user(outputs: Outputs, call: OpCall) -> Types:
     """What the user says of an op of theirs."""
     return output_types(outputs, [None if f is None else f.type for f in call.inputs], dict(call.attrs))
 
 
-def complaint(call: Call, reason: str) -> str:
+def complaint(call: OpCall, reason: str) -> str:
     """What is wrong with a call, with the types of its inputs."""
     operands = [
         "nothing" if f is None else f"{f.dtype or '?'}{spell(call.any_shape(i))}" for i, f in enumerate(call.inputs)
@@ -123,7 +123,7 @@ def complaint(call: Call, reason: str) -> str:
 # -- onnx's own inference, for ops without one of ours
 
 
-def _by_onnx(call: Call) -> list[Type | None]:
+def _by_onnx(call: OpCall) -> list[Type | None]:
     """What onnx infers; sizes that it does not know are fresh symbols.
 
     Where sizes are symbolic, onnx is asked a second time with unlikely numbers in their place, since many of its
@@ -190,7 +190,7 @@ def _confirmed(type: Type | None, checked: Type | None, numbers: dict[Size, int]
     )
 
 
-def _by_schema(call: Call, port: int) -> Type | None:
+def _by_schema(call: OpCall, port: int) -> Type | None:
     """A tensor of unknown shape, where the schema settles the dtype."""
     dtype = call.out_dtype(port)
     return TensorType(dtype, unranked()) if dtype in BITS or dtype == "string" else None
@@ -267,7 +267,9 @@ def infer(graph: Graph, facts: Mapping[Value, Fact] | None = None, is_model: boo
     return _Walk(graph.functions, is_model).graph(graph, facts or {})
 
 
-def infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: Functions) -> Sequence[Fact]:
+def infer_in_graph(
+    graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: LocalFunctions
+) -> Sequence[Fact]:
     """What is known of the outputs of a node of a graph, bodies and calls of local functions included.
 
     Raises InvalidModelError, naming the node, where the inputs do not fit together.
@@ -292,7 +294,7 @@ class _Walk:
     DEPTH = 40
     """How deep bodies and functions are looked into."""
 
-    def __init__(self, functions: Functions, is_model: bool = False) -> None:
+    def __init__(self, functions: LocalFunctions, is_model: bool = False) -> None:
         self.functions, self.is_model = functions, is_model
         self.room = self.ROOM
         self.depth = 0
@@ -322,7 +324,7 @@ class _Walk:
             if function is not None:
                 return self.bodied(node, partial(infer_function, function), inputs)
             if self.is_model:
-                _check_inputs(Call(node.op, node.attrs, inputs, node.n_outputs, graph.opset, infer_node))
+                _check_inputs(OpCall(node.op, node.attrs, inputs, node.n_outputs, graph.opset, infer_node))
             return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
         except InvalidModelError as error:
             raise InvalidModelError(f"node {label_of(graph, node)!r}: {error}") from error
@@ -356,7 +358,7 @@ def _check_size(graph: Graph, node: Node, fact: Fact) -> None:
         raise InvalidModelError(f"node {label_of(graph, node)!r}: {what}")
 
 
-def _check_inputs(call: Call) -> None:
+def _check_inputs(call: OpCall) -> None:
     """Raise InvalidModelError where inputs are of different types that have to be of one."""
     mixed = ops.mixture(call.op, tuple(None if f is None else f.dtype for f in call.inputs))
     if mixed is not None:

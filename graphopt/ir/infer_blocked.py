@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.infer_products import windows
 from graphopt.ir.infer_shapes import Inference, Types, agree, spell
 from graphopt.ir.types import Size
@@ -14,14 +14,14 @@ def blocks(channels: Size, size: int) -> Size:
     return (channels + (size - 1)) // size
 
 
-def _size(call: Call) -> int:
+def _size(call: OpCall) -> int:
     size = call.integer("size")
     if size < 1:
         raise ValueError(f"blocks of {size} channels")
     return size
 
 
-def _block(call: Call) -> Types:
+def _block(call: OpCall) -> Types:
     x = call.shape(0)
     if x is None:
         return [None]
@@ -31,7 +31,7 @@ def _block(call: Call) -> Types:
     return [call.tensor((x[0], blocks(x[1], size), *x[2:], size))]
 
 
-def _unblock(call: Call) -> Types:
+def _unblock(call: OpCall) -> Types:
     x, channels = call.shape(0), call.integer("channels")
     if x is None:
         return [None]
@@ -44,7 +44,7 @@ def _unblock(call: Call) -> Types:
     return [call.tensor((x[0], channels, *x[2:-1]))]
 
 
-def _block_weights(call: Call) -> Types:
+def _block_weights(call: OpCall) -> Types:
     w, form, size = call.shape(0), call.text("form"), _size(call)
     if w is None:
         return [None]
@@ -61,7 +61,7 @@ def _block_weights(call: Call) -> Types:
     raise ValueError(f"weights have no form {form!r}")
 
 
-def _conv(call: Call) -> Types:
+def _conv(call: OpCall) -> Types:
     x, w, form, group = call.shape(0), call.shape(1), call.text("form"), call.integer("group", 1)
     if x is None or w is None:
         return [None]
@@ -79,7 +79,7 @@ def _conv(call: Call) -> Types:
     return [call.tensor((x[0], w[0], *windows(call, spatial, w[before:-after]), w[-1]))]
 
 
-def _conv_transpose(call: Call) -> Types:
+def _conv_transpose(call: OpCall) -> Types:
     x, w = call.shape(0), call.shape(1)
     if x is None or w is None:
         return [None]
@@ -90,7 +90,7 @@ def _conv_transpose(call: Call) -> Types:
     return [call.tensor((x[0], w[0], *(n * k for n, k in zip(x[2:-1], w[2:-2], strict=True)), w[-1]))]
 
 
-def _pool(call: Call) -> Types:
+def _pool(call: OpCall) -> Types:
     x, kernel = call.shape(0), call.integers("kernel_shape")
     if x is None or kernel is None:
         return [None]

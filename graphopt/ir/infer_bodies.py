@@ -29,12 +29,12 @@ from graphopt.ir.types import (
     unranked,
 )
 
-Facts: TypeAlias = Sequence["Fact | None"]
-InferBody: TypeAlias = Callable[[Graph, Facts], list[Fact]]
-InferBodied: TypeAlias = Callable[[Node, Facts, InferBody], Sequence[Fact]]
+BodyFacts: TypeAlias = Sequence["Fact | None"]
+InferBody: TypeAlias = Callable[[Graph, BodyFacts], list[Fact]]
+InferBodied: TypeAlias = Callable[[Node, BodyFacts, InferBody], Sequence[Fact]]
 
 
-def infer_if(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+def infer_if(node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence[Fact]:
     """What holds after either branch, or after the one that is known to be taken."""
     bodies = node.bodies
     condition = inputs[0].elements if inputs[0] is not None else None
@@ -55,7 +55,7 @@ def _either(facts: tuple[Fact, ...]) -> Fact:
     return Fact(type, False, None, elements, min(f.low for f in facts), max(f.high for f in facts))
 
 
-def infer_loop(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+def infer_loop(node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence[Fact]:
     """The final states, and what every round gave, stacked."""
     outer = len(inputs) - node.captures
     trips, condition = (*inputs[:2], None, None)[:2]
@@ -88,7 +88,7 @@ def _single(body: Graph, index: int) -> tuple[int, ...]:
     return (1,) if is_vector else ()
 
 
-def infer_scan(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+def infer_scan(node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence[Fact]:
     """The final states, and what every round gave, stacked along the axes that the op names."""
     outer = len(inputs) - node.captures
     n_scans = node.attrs.get("num_scan_inputs")
@@ -186,7 +186,7 @@ class _States:
 
 
 def _settle(
-    body: Graph, head: Facts, states: Facts, tail: Facts, skip: int, infer_body: InferBody
+    body: Graph, head: BodyFacts, states: BodyFacts, tail: BodyFacts, skip: int, infer_body: InferBody
 ) -> tuple[_States, list[Fact]]:
     """The states' types that hold in every round, and what is known of the body's outputs under them."""
     stable = _States([None if f is None else f.type for f in states])
@@ -206,7 +206,7 @@ def _after(states: _States, results: Sequence[Fact], stack: Callable[[Type | Non
 # -- local functions
 
 
-def infer_function(function: Function, node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+def infer_function(function: Function, node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence[Fact]:
     """What is known of the outputs of a function's body for these inputs and attributes."""
     given = [*inputs, *[None] * (len(function.body.inputs) - len(inputs))]
     return infer_body(_with_attributes(function.body, function.defaults, node.attrs), given)[: node.n_outputs]

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from operator import add, mul, sub
 from typing import TypeAlias
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.constants import Constant
 from graphopt.ir.infer_indexing import shape_range
 from graphopt.ir.infer_shapes import axis_of, product
 from graphopt.ir.infer_views import slice_parts
 from graphopt.ir.types import Size, TensorType, is_size, minimum
 
-Elements: TypeAlias = "tuple[Size, ...] | None"
+KnownElements: TypeAlias = "tuple[Size, ...] | None"
 
 MOST = 256
 """Tensors with more elements are not followed."""
@@ -30,14 +30,14 @@ RANGES: dict[str, tuple[int, int]] = {
 """The integers that a dtype holds."""
 
 
-def elements_of(constant: Constant) -> Elements:
+def elements_of(constant: Constant) -> KnownElements:
     """The elements of a constant that is small enough and of integers."""
     if constant.dtype not in RANGES or len(constant.shape) > 1 or constant.size > MOST:
         return None
     return tuple(int(v) for v in constant.array.reshape(-1))
 
 
-def infer_elements(call: Call, types: Sequence[object]) -> list[Elements]:
+def infer_elements(call: OpCall, types: Sequence[object]) -> list[KnownElements]:
     """The elements of every output."""
     function = FOLLOWED.get(call.op)
     if function is None:
@@ -61,7 +61,7 @@ def _count(kind: object) -> int | None:
     return total if len(kind.shape) <= 1 and isinstance(total, int) and total <= MOST else None
 
 
-def _fitting(elements: Elements, count: int | None, kind: object) -> Elements:
+def _fitting(elements: KnownElements, count: int | None, kind: object) -> KnownElements:
     """The elements, where they are as many as the type says and fit the dtype."""
     if elements is None or count != len(elements):
         return None
@@ -72,8 +72,8 @@ def _fitting(elements: Elements, count: int | None, kind: object) -> Elements:
 # -- pointwise
 
 
-def _pointwise(function: Callable[..., Size | None]) -> Callable[[Call], Elements]:
-    def apply(call: Call) -> Elements:
+def _pointwise(function: Callable[..., Size | None]) -> Callable[[OpCall], KnownElements]:
+    def apply(call: OpCall) -> KnownElements:
         columns = [call.elements(i) for i in range(len(call.inputs))]
         if any(c is None for c in columns):
             return None
@@ -82,7 +82,7 @@ def _pointwise(function: Callable[..., Size | None]) -> Callable[[Call], Element
     return apply
 
 
-def _map(call: Call, function: Callable[..., Size | None], columns: list[tuple[Size, ...]]) -> Elements:
+def _map(call: OpCall, function: Callable[..., Size | None], columns: list[tuple[Size, ...]]) -> KnownElements:
     """A function applied element by element; what it cannot say is a number of its own, unless that is everything."""
     lengths = {len(c) for c in columns} - {1}
     if len(lengths) > 1:
@@ -150,7 +150,7 @@ def _choose(condition: Size, a: Size, b: Size) -> Size | None:
     return a if condition == 1 or a == b else b if condition == 0 else None
 
 
-def _clip(call: Call) -> Elements:
+def _clip(call: OpCall) -> KnownElements:
     elements = call.elements(0)
     for index, bound in ((1, _greatest), (2, _least)):
         limit = call.elements(index)
@@ -160,7 +160,7 @@ def _clip(call: Call) -> Elements:
     return elements
 
 
-def _cast(call: Call) -> Elements:
+def _cast(call: OpCall) -> KnownElements:
     elements = call.elements(0)
     target = call.out_dtype() if call.op == "CastLike" else None
     if elements is not None and (call.integer("to") == 9 or target == "bool"):
@@ -171,21 +171,21 @@ def _cast(call: Call) -> Elements:
 # -- movement
 
 
-def _first(call: Call) -> Elements:
+def _first(call: OpCall) -> KnownElements:
     return call.elements(0)
 
 
-def _shape(call: Call) -> Elements:
+def _shape(call: OpCall) -> KnownElements:
     shape = call.shape(0)
     return None if shape is None else shape[shape_range(call)]
 
 
-def _size(call: Call) -> Elements:
+def _size(call: OpCall) -> KnownElements:
     shape = call.shape(0)
     return None if shape is None else (product(shape),)
 
 
-def _gather(call: Call) -> Elements:
+def _gather(call: OpCall) -> KnownElements:
     data, indices = call.elements(0), call.elements(1)
     if data is None or indices is None or not all(isinstance(i, int) for i in indices):
         return None
@@ -194,12 +194,12 @@ def _gather(call: Call) -> Elements:
     return tuple(data[i] for i in indices if isinstance(i, int))
 
 
-def _concat(call: Call) -> Elements:
+def _concat(call: OpCall) -> KnownElements:
     parts = [call.elements(i) for i in range(len(call.inputs))]
     return None if any(p is None for p in parts) else tuple(e for p in parts if p is not None for e in p)
 
 
-def _slice(call: Call) -> Elements:
+def _slice(call: OpCall) -> KnownElements:
     data = call.elements(0)
     parts = slice_parts(call, 1) if data is not None else None
     if data is None or parts is None:
@@ -211,7 +211,7 @@ def _slice(call: Call) -> Elements:
     return data
 
 
-def _split(call: Call) -> list[Elements]:
+def _split(call: OpCall) -> list[KnownElements]:
     data, sizes = call.elements(0), call.elements(1)
     if data is None:
         return []
@@ -219,7 +219,7 @@ def _split(call: Call) -> list[Elements]:
         count = call.integer("num_outputs") or call.n_outputs
         part = -(-len(data) // count)
         sizes = (part,) * count
-    parts: list[Elements] = []
+    parts: list[KnownElements] = []
     at = 0
     for size in sizes:
         if not isinstance(size, int):
@@ -229,7 +229,7 @@ def _split(call: Call) -> list[Elements]:
     return parts
 
 
-def _repeat(call: Call) -> Elements:
+def _repeat(call: OpCall) -> KnownElements:
     """Tile and Expand of one axis."""
     data, by = call.elements(0), call.elements(1)
     if data is None or by is None or len(by) > 1 or not all(isinstance(n, int) for n in by):
@@ -242,7 +242,7 @@ def _repeat(call: Call) -> Elements:
     return data * times if len(data) == 1 else data
 
 
-def _constant_of_shape(call: Call) -> Elements:
+def _constant_of_shape(call: OpCall) -> KnownElements:
     sizes, value = call.elements(0), call.attrs.get("value")
     element = elements_of(value) if isinstance(value, Constant) else None
     if sizes is None or element is None or len(sizes) > 1 or not all(isinstance(s, int) and s <= MOST for s in sizes):
@@ -251,12 +251,12 @@ def _constant_of_shape(call: Call) -> Elements:
     return element * count if isinstance(count, int) else None
 
 
-def _constant(call: Call) -> Elements:
+def _constant(call: OpCall) -> KnownElements:
     value = call.attrs.get("value")
     return elements_of(value) if isinstance(value, Constant) else None
 
 
-def _range(call: Call) -> Elements:
+def _range(call: OpCall) -> KnownElements:
     start, limit, delta = (call.element(i) for i in range(3))
     if start is None or limit is None or not isinstance(delta, int) or delta == 0:
         return None
@@ -265,7 +265,7 @@ def _range(call: Call) -> Elements:
     return tuple(start + i * delta for i in range(max(0, count))) if count is not None and count <= MOST else None
 
 
-def _scatter(call: Call) -> Elements:
+def _scatter(call: OpCall) -> KnownElements:
     data, indices, updates = (call.elements(i) for i in range(3))
     constant = call.constant(1)
     if indices is None and constant is not None and call.op == "ScatterND" and constant.shape[-1:] == (1,):
@@ -283,8 +283,8 @@ def _scatter(call: Call) -> Elements:
 # -- reductions
 
 
-def _reduce(function: Callable[..., Size | None]) -> Callable[[Call], Elements]:
-    def apply(call: Call) -> Elements:
+def _reduce(function: Callable[..., Size | None]) -> Callable[[OpCall], KnownElements]:
+    def apply(call: OpCall) -> KnownElements:
         data, axes = call.elements(0), call.elements(1)
         if data is None or not data or len(call.shape(0) or ()) != 1 or (call.has(1) and axes is None):
             return None
@@ -296,7 +296,7 @@ def _reduce(function: Callable[..., Size | None]) -> Callable[[Call], Elements]:
     return apply
 
 
-FOLLOWED: dict[str, Callable[[Call], Elements | list[Elements]]] = {
+FOLLOWED: dict[str, Callable[[OpCall], KnownElements | list[KnownElements]]] = {
     "Abs": _pointwise(lambda a: a if is_size(a) else -a if is_size(-a) else None),
     "Add": _pointwise(add),
     "And": _pointwise(_and),

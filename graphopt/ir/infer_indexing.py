@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes
 from graphopt.ir.types import Shape, Size, TensorType, fresh_symbol, is_size
 
 
-def gather(call: Call) -> Types:
+def gather(call: OpCall) -> Types:
     """The axis replaced by the shape of the indices."""
     x, indices = call.shape(0), call.shape(1)
     if x is None or indices is None:
@@ -21,13 +21,13 @@ def gather(call: Call) -> Types:
     return [call.tensor((*x[:axis], *indices, *x[axis + 1 :]))]
 
 
-def gather_elements(call: Call) -> Types:
+def gather_elements(call: OpCall) -> Types:
     """The shape of the indices."""
     shape = call.any_shape(1)
     return [None if shape is None else call.tensor(shape)]
 
 
-def gather_nd(call: Call) -> Types:
+def gather_nd(call: OpCall) -> Types:
     """The shape of the indices, its last axis replaced by what is left of the data."""
     x, indices = call.shape(0), call.shape(1)
     if x is None or not indices or not isinstance(indices[-1], int):
@@ -35,7 +35,7 @@ def gather_nd(call: Call) -> Types:
     return [call.tensor((*indices[:-1], *x[call.integer("batch_dims") + indices[-1] :]))]
 
 
-def one_hot(call: Call) -> Types:
+def one_hot(call: OpCall) -> Types:
     """One more axis, of the depth."""
     indices, depth = call.shape(0), call.element(1)
     constant = call.constant(1)
@@ -49,7 +49,7 @@ def one_hot(call: Call) -> Types:
     return [call.tensor((*indices[:axis], depth, *indices[axis:]))]
 
 
-def top_k(call: Call) -> Types:
+def top_k(call: OpCall) -> Types:
     """K values along an axis, and their indices."""
     x, k = call.shape(0), call.element(1)
     if x is None:
@@ -63,18 +63,18 @@ def top_k(call: Call) -> Types:
     return [call.tensor(shape), TensorType("int64", shape)]
 
 
-def non_zero(call: Call) -> Types:
+def non_zero(call: OpCall) -> Types:
     """Indices of the elements that are not zero: how many, nobody knows."""
     x = call.shape(0)
     return [TensorType("int64", (fresh_symbol() if x is None else max(len(x), 1), fresh_symbol()))]
 
 
-def non_max_suppression(call: Call) -> Types:
+def non_max_suppression(call: OpCall) -> Types:
     """Triples of indices: how many, nobody knows."""
     return [TensorType("int64", (fresh_symbol(), 3))]
 
 
-def grid_sample(call: Call) -> Types:
+def grid_sample(call: OpCall) -> Types:
     """Batch and channels of the input, spatial sizes of the grid."""
     x, grid = call.shape(0), call.shape(1)
     if x is None or grid is None:
@@ -85,7 +85,7 @@ def grid_sample(call: Call) -> Types:
 # -- reductions
 
 
-def reduce(call: Call) -> Types:
+def reduce(call: OpCall) -> Types:
     """Axes of the second input (all where it is empty or absent, unless told otherwise) removed or made 1."""
     x, keep = call.shape(0), call.integer("keepdims", 1)
     if x is None:
@@ -108,7 +108,7 @@ def _reduced(x: tuple[Size, ...], axes: tuple[int, ...], keep: int) -> tuple[Siz
     return tuple(s for i, s in enumerate(x) if i not in axes)
 
 
-def arg_reduce(call: Call) -> Types:
+def arg_reduce(call: OpCall) -> Types:
     """One axis removed or made 1."""
     x = call.shape(0)
     if x is None:
@@ -119,7 +119,7 @@ def arg_reduce(call: Call) -> Types:
 # -- made from nothing but sizes
 
 
-def shape_of(call: Call) -> Types:
+def shape_of(call: OpCall) -> Types:
     """As many elements as axes are asked for."""
     x = call.shape(0)
     if x is None:
@@ -127,18 +127,18 @@ def shape_of(call: Call) -> Types:
     return [TensorType("int64", (len(x[shape_range(call)]),))]
 
 
-def shape_range(call: Call) -> slice:
+def shape_range(call: OpCall) -> slice:
     """The axes that a Shape asks for."""
     end = call.attr("end")
     return slice(call.integer("start"), end if isinstance(end, int) else None)
 
 
-def size_of(call: Call) -> Types:
+def size_of(call: OpCall) -> Types:
     """One number."""
     return [TensorType("int64", ())]
 
 
-def constant_of_shape(call: Call) -> Types:
+def constant_of_shape(call: OpCall) -> Types:
     """The shape that the input says, the dtype of the attribute."""
     value = call.attrs.get("value")
     dtype = value.dtype if isinstance(value, Constant) else "float32"
@@ -152,13 +152,13 @@ def constant_of_shape(call: Call) -> Types:
     return [TensorType(dtype, tuple(call.size_of_its_own(i, values=(0,)) for i in range(length[0])))]
 
 
-def constant(call: Call) -> Types:
+def constant(call: OpCall) -> Types:
     """What the attribute holds."""
     value = call.attrs.get("value")
     return [TensorType(value.dtype, value.shape)] if isinstance(value, Constant) else [None]
 
 
-def range_(call: Call) -> Types:
+def range_(call: OpCall) -> Types:
     """From start up to the limit in steps of delta."""
     start, limit, delta = (call.element(i) for i in range(3))
     count: Size | None = None
@@ -173,7 +173,7 @@ def range_(call: Call) -> Types:
     return [call.tensor((call.size_of_its_own("range", values=(0, 1, 2)) if count is None else count,))]
 
 
-def random(call: Call) -> Types:
+def random(call: OpCall) -> Types:
     """The shape that an attribute says, or that of the input."""
     given = dtype_of(call.integer("dtype")) if call.integer("dtype") else None
     if call.op.endswith("Like") or call.op == "Bernoulli":

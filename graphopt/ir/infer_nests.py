@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_shapes import Types, spell
 from graphopt.ir.types import Dim, Size, Symbol, TensorType, Unranked, fresh_symbol, substitute, symbols
@@ -62,7 +62,7 @@ def _read(text: str) -> tuple[TensorType, ...]:
     return tuple(t for t in types if isinstance(t, TensorType))
 
 
-def _nest(call: Call) -> Types:
+def _nest(call: OpCall) -> Types:
     sizes = bound_sizes(call.attrs, [call.shape(k) for k in range(len(call.inputs))])
     for k, param in enumerate(tensor_types(call.attrs, "params")):
         if call.dtype(k) not in (None, param.dtype):

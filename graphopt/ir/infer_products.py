@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from graphopt.ir import contrib_attention, contrib_quantized
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, one_way, same, spell
 from graphopt.ir.types import Shape, Size, TensorType, broadcast
 
@@ -28,7 +28,7 @@ def _swapped(shape: tuple[Size, ...], swap: bool) -> tuple[Size, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if swap and len(shape) > 1 else shape
 
 
-def matmul(call: Call) -> Types:
+def matmul(call: OpCall) -> Types:
     """A batched matrix product; the quantized ones have their second matrix further back."""
     second = 3 if call.op == "QLinearMatMul" else 1
     a, b = call.shape(0), call.shape(second)
@@ -40,7 +40,7 @@ def matmul(call: Call) -> Types:
     return [call.tensor(matmul_shape(a, b))]
 
 
-def gemm(call: Call) -> Types:
+def gemm(call: OpCall) -> Types:
     """A matrix product of two matrices, and a matrix added."""
     a, b = call.shape(0), call.shape(1)
     if (a is not None and len(a) != 2) or (b is not None and len(b) != 2):
@@ -56,7 +56,7 @@ def gemm(call: Call) -> Types:
     return [call.tensor((rows, columns))]
 
 
-def prelu(call: Call) -> Types:
+def prelu(call: OpCall) -> Types:
     """The first input's shape, to which the second broadcasts."""
     x, slope = call.shape(0), call.shape(1)
     if x is not None and slope is not None:
@@ -64,7 +64,7 @@ def prelu(call: Call) -> Types:
     return same(call)
 
 
-def einsum(call: Call) -> Types:
+def einsum(call: OpCall) -> Types:
     """The output that the equation names; with ``...`` the broadcast of what it stands for."""
     equation = call.text("equation").replace(" ", "")
     terms, arrow, result = equation.partition("->")
@@ -122,7 +122,7 @@ def window(
     return None
 
 
-def windows(call: Call, spatial: tuple[Size, ...], kernel: Sequence[Size]) -> tuple[Size, ...]:
+def windows(call: OpCall, spatial: tuple[Size, ...], kernel: Sequence[Size]) -> tuple[Size, ...]:
     """How many positions the windows of a convolution or pool take along each spatial axis."""
     n = len(spatial)
     if len(kernel) != n:
@@ -139,7 +139,7 @@ def windows(call: Call, spatial: tuple[Size, ...], kernel: Sequence[Size]) -> tu
     return tuple(counts)
 
 
-def conv(call: Call) -> Types:
+def conv(call: OpCall) -> Types:
     """A convolution; the quantized one has its weights further back."""
     x, w = call.shape(0), call.shape(3 if call.op == "QLinearConv" else 1)
     if x is None and w is None:
@@ -160,7 +160,7 @@ def conv(call: Call) -> Types:
     return [call.tensor((x[0], w[0], *windows(call, x[2:], w[2:])))]
 
 
-def conv_transpose(call: Call) -> Types:
+def conv_transpose(call: OpCall) -> Types:
     """A transposed convolution."""
     x, w = call.shape(0), call.shape(1)
     if x is None or w is None:
@@ -186,7 +186,7 @@ def conv_transpose(call: Call) -> Types:
     return [call.tensor((x[0], channels, *spatial))]
 
 
-def pool(call: Call) -> Types:
+def pool(call: OpCall) -> Types:
     """A window's maximum or mean; MaxPool also says where."""
     x, kernel = call.shape(0), call.integers("kernel_shape")
     if x is None or kernel is None:
@@ -196,13 +196,13 @@ def pool(call: Call) -> Types:
     return [call.tensor(shape), TensorType("int64", shape)]
 
 
-def global_pool(call: Call) -> Types:
+def global_pool(call: OpCall) -> Types:
     """All spatial axes become 1."""
     x = call.shape(0)
     return [call.tensor(call.shape_of_its_own() if x is None else (*x[:2], *(1,) * (len(x) - 2)))]
 
 
-def resize(call: Call) -> Types:
+def resize(call: OpCall) -> Types:
     """Spatial sizes given, or scaled by constants."""
     x = call.shape(0)
     if x is None:
@@ -237,17 +237,17 @@ def _scaled(size: Size, scale: float) -> Size | None:
     return size // int(1 / scale) if (1 / scale) == int(1 / scale) else None
 
 
-def space_to_depth(call: Call) -> Types:
+def space_to_depth(call: OpCall) -> Types:
     """Blocks of pixels become channels."""
     return _move_blocks(call, 1, call.integer("blocksize", 1))
 
 
-def depth_to_space(call: Call) -> Types:
+def depth_to_space(call: OpCall) -> Types:
     """Channels become blocks of pixels."""
     return _move_blocks(call, call.integer("blocksize", 1), 1)
 
 
-def _move_blocks(call: Call, grow: int, shrink: int) -> Types:
+def _move_blocks(call: OpCall, grow: int, shrink: int) -> Types:
     x = call.shape(0)
     if x is None:
         return [call.tensor(tuple(call.size_of_its_own(i) for i in range(4)))]
@@ -261,7 +261,7 @@ def _move_blocks(call: Call, grow: int, shrink: int) -> Types:
 # -- attention and recurrent ops
 
 
-def attention(call: Call) -> Types:
+def attention(call: OpCall) -> Types:
     """The attended values, the keys and values with those of the past before them, and the scores."""
     q, k, v = call.shape(0), call.shape(1), call.shape(2)
     heads, groups = call.integer("q_num_heads"), call.integer("kv_num_heads")
@@ -288,7 +288,7 @@ def _with_heads(shape: tuple[Size, ...], heads: int) -> tuple[Size, ...]:
     return (shape[0], heads, shape[1], shape[2] // heads)
 
 
-def recurrent(call: Call) -> Types:
+def recurrent(call: OpCall) -> Types:
     """All hidden states, the last one, and for LSTM the last cell state."""
     x = call.shape(0)
     directions = 2 if call.text("direction") == "bidirectional" else 1

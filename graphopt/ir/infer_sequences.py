@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.infer_shapes import Inference, Types, axis_of
 from graphopt.ir.types import OptionalType, SequenceType, TensorType, Type, Unranked, fresh_symbol, unranked
@@ -39,7 +39,7 @@ def renewed(type: Type | None) -> Type | None:
     return type
 
 
-def sequence_construct(call: Call) -> Types:
+def sequence_construct(call: OpCall) -> Types:
     """A sequence of all inputs."""
     element = call.type(0)
     for i in range(1, len(call.inputs)):
@@ -47,25 +47,25 @@ def sequence_construct(call: Call) -> Types:
     return [None if element is None else SequenceType(element)]
 
 
-def sequence_insert(call: Call) -> Types:
+def sequence_insert(call: OpCall) -> Types:
     """The sequence with one more element."""
     sequence = call.type(0)
     element = join(sequence.element, call.type(1)) if isinstance(sequence, SequenceType) else None
     return [None if element is None else SequenceType(element)]
 
 
-def sequence_empty(call: Call) -> Types:
+def sequence_empty(call: OpCall) -> Types:
     """A sequence of tensors whose shapes nobody knows."""
     return [SequenceType(TensorType(dtype_of(call.integer("dtype", 1)) or "float32", unranked()))]
 
 
-def sequence_at(call: Call) -> Types:
+def sequence_at(call: OpCall) -> Types:
     """One element."""
     sequence = call.type(0)
     return [renewed(sequence.element) if isinstance(sequence, SequenceType) else None]
 
 
-def concat_from_sequence(call: Call) -> Types:
+def concat_from_sequence(call: OpCall) -> Types:
     """All elements along an axis, old or new."""
     sequence = call.type(0)
     element = renewed(sequence.element) if isinstance(sequence, SequenceType) else None
@@ -77,24 +77,24 @@ def concat_from_sequence(call: Call) -> Types:
     return [TensorType(element.dtype, tuple(shape))]
 
 
-def optional(call: Call) -> Types:
+def optional(call: OpCall) -> Types:
     """The input as something that may be absent."""
     element = call.type(0) or call.attrs.get("type")
     return [OptionalType(element) if isinstance(element, TensorType | SequenceType) else None]
 
 
-def optional_get(call: Call) -> Types:
+def optional_get(call: OpCall) -> Types:
     """What the optional holds."""
     type_ = call.type(0)
     return [type_.element if isinstance(type_, OptionalType) else type_]
 
 
-def scalar_int(call: Call) -> Types:
+def scalar_int(call: OpCall) -> Types:
     """One integer."""
     return [TensorType("int64", ())]
 
 
-def scalar_bool(call: Call) -> Types:
+def scalar_bool(call: OpCall) -> Types:
     """One truth value."""
     return [TensorType("bool", ())]
 

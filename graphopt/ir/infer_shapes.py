@@ -1,6 +1,6 @@
 """Type inference on sizes that may be symbols: what all inferences share, elementwise ops and norms.
 
-Each inference is a function that takes a ``Call`` and gives one type for each output it knows of. A
+Each inference is a function that takes a ``OpCall`` and gives one type for each output it knows of. A
 ValueError says in words why the inputs do not fit together. Sizes in the style of ``broadcast`` hold
 wherever the model is valid: a symbolic size that meets an integer other than 1 is that integer.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, broadcast
 
 Types: TypeAlias = Sequence[Type | None]
-Inference: TypeAlias = Callable[[Call], Types]
+Inference: TypeAlias = Callable[[OpCall], Types]
 
 
 def spell(shape: Shape | None) -> str:
@@ -38,7 +38,7 @@ def axis_of(axis: int, rank: int, extra: int = 0) -> int:
     return axis + rank + extra if axis < 0 else axis
 
 
-def known_axes(call: Call, index: int, rank: int) -> tuple[int, ...] | None:
+def known_axes(call: OpCall, index: int, rank: int) -> tuple[int, ...] | None:
     """The axes that an input names, from 0; None where they are not known."""
     axes = call.elements(index)
     if axes is None or not all(isinstance(a, int) for a in axes):
@@ -78,7 +78,7 @@ def one_way(to: tuple[Size, ...], other: tuple[Size, ...]) -> tuple[Size, ...]:
     return tuple(b if isinstance(b, int) and not isinstance(a, int) else a for a, b in zip(to, result, strict=True))
 
 
-def broadcast_shape(call: Call, indices: Sequence[int]) -> Shape:
+def broadcast_shape(call: OpCall, indices: Sequence[int]) -> Shape:
     """The broadcast of some of the inputs, be their ranks known or not."""
     shapes = [call.any_shape(i) for i in indices]
     ranked = [s for s in shapes if isinstance(s, tuple)]
@@ -90,36 +90,36 @@ def broadcast_shape(call: Call, indices: Sequence[int]) -> Shape:
     return call.shape_of_its_own("broadcast", *indices)
 
 
-def same(call: Call) -> Types:
+def same(call: OpCall) -> Types:
     """One output like the first input; with an unknown rank it is the same unknown shape."""
     shape = call.any_shape(0)
     return [None if shape is None else call.tensor(shape)]
 
 
-def elementwise(call: Call) -> Types:
+def elementwise(call: OpCall) -> Types:
     """All inputs broadcast."""
     return [call.tensor(broadcast_shape(call, range(len(call.inputs))))]
 
 
-def cast(call: Call) -> Types:
+def cast(call: OpCall) -> Types:
     """The first input's shape with another dtype."""
     shape = call.any_shape(0)
     dtype = dtype_of(call.integer("to")) if call.op == "Cast" else call.dtype(1)
     return [None if shape is None or dtype is None else TensorType(dtype, shape)]
 
 
-def dropout(call: Call) -> Types:
+def dropout(call: OpCall) -> Types:
     """The input, and a mask, which was no truth value before opset 10."""
     shape, dtype = call.any_shape(0), call.dtype(0) if call.opset < 10 else "bool"
     return [None, None] if shape is None or dtype is None else [call.tensor(shape), TensorType(dtype, shape)]
 
 
-def identity(call: Call) -> Types:
+def identity(call: OpCall) -> Types:
     """The input, whatever it is."""
     return [call.type(0)]
 
 
-def quantize(call: Call) -> Types:
+def quantize(call: OpCall) -> Types:
     """The first input's shape, with the dtype of the zero point or the one that an attribute says."""
     shape = call.any_shape(0)
     dtype = dtype_of(call.integer("output_dtype")) if call.integer("output_dtype") else None
@@ -130,7 +130,7 @@ def quantize(call: Call) -> Types:
     return [None if shape is None or dtype is None else TensorType(dtype, shape)]
 
 
-def dynamic_quantize(call: Call) -> Types:
+def dynamic_quantize(call: OpCall) -> Types:
     """The quantized input, its scale and its zero point."""
     shape = call.any_shape(0)
     first = None if shape is None else TensorType("uint8", shape)
@@ -140,7 +140,7 @@ def dynamic_quantize(call: Call) -> Types:
 # -- normalization
 
 
-def along(call: Call) -> Types:
+def along(call: OpCall) -> Types:
     """The input, of which an attribute names an axis."""
     x = call.shape(0)
     if x is not None:
@@ -148,13 +148,13 @@ def along(call: Call) -> Types:
     return same(call)
 
 
-def channel_norm(call: Call) -> Types:
+def channel_norm(call: OpCall) -> Types:
     """The input; scale and offset have an element for each of its channels."""
     _each_channel(call, 1, 2)
     return same(call)
 
 
-def _each_channel(call: Call, *inputs: int) -> None:
+def _each_channel(call: OpCall, *inputs: int) -> None:
     """Raise ValueError where an input has another number of elements than the first has channels."""
     x = call.shape(0)
     if x is None or len(x) < 2:
@@ -164,7 +164,7 @@ def _each_channel(call: Call, *inputs: int) -> None:
             agree(x[1], shape[0], "channels and what there is for each of them")
 
 
-def batch_norm(call: Call) -> Types:
+def batch_norm(call: OpCall) -> Types:
     """The input; in training also the running statistics."""
     _each_channel(call, 1, 2, 3, 4)
     shape = call.any_shape(0)
@@ -172,7 +172,7 @@ def batch_norm(call: Call) -> Types:
     return [None if shape is None else call.tensor(shape), *statistics]
 
 
-def layer_norm(call: Call) -> Types:
+def layer_norm(call: OpCall) -> Types:
     """The input, and statistics whose normalized axes are 1."""
     x, dtype = call.shape(0), dtype_of(call.integer("stash_type", 1)) or "float32"
     if x is None:
@@ -187,12 +187,12 @@ def layer_norm(call: Call) -> Types:
     return [first, statistics, statistics, first]
 
 
-def rms_norm(call: Call) -> Types:
+def rms_norm(call: OpCall) -> Types:
     """The input."""
     return layer_norm(call)[:1]
 
 
-def simplified_layer_norm(call: Call) -> Types:
+def simplified_layer_norm(call: OpCall) -> Types:
     """The input, and one statistic."""
     types = layer_norm(call)
     return [types[0], types[1]]

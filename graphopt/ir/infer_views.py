@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import OpCall
 from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, known_axes, product, spell
 from graphopt.ir.types import Size, is_size, minimum
 
@@ -12,7 +12,7 @@ HUGE = 10**9
 """Ends of slices from here on mean "to the end": no axis is as long."""
 
 
-def reshape(call: Call) -> Types:
+def reshape(call: OpCall) -> Types:
     """Sizes as the second input says: 0 copies (unless ``allowzero``), one -1 takes what is left.
 
     A symbolic size in the second input is taken to mean itself, that is, not to be 0.
@@ -49,7 +49,7 @@ def reshape(call: Call) -> Types:
     ]
 
 
-def flatten(call: Call) -> Types:
+def flatten(call: OpCall) -> Types:
     """Two axes: the product before the axis and after it."""
     x = call.shape(0)
     if x is None:
@@ -61,7 +61,7 @@ def flatten(call: Call) -> Types:
     return [call.tensor((product(x[:axis]), product(x[axis:])))]
 
 
-def squeeze(call: Call) -> Types:
+def squeeze(call: OpCall) -> Types:
     """Axes of size 1 removed: those given, or all."""
     x = call.shape(0)
     if x is None:
@@ -79,7 +79,7 @@ def squeeze(call: Call) -> Types:
     return [call.tensor(tuple(s for i, s in enumerate(x) if i not in axes))]
 
 
-def unsqueeze(call: Call) -> Types:
+def unsqueeze(call: OpCall) -> Types:
     """Axes of size 1 put in."""
     x, given = call.shape(0), call.elements(1)
     if x is None or given is None:
@@ -93,7 +93,7 @@ def unsqueeze(call: Call) -> Types:
     return [call.tensor(tuple(1 if i in axes else next(rest) for i in range(len(x) + len(axes))))]
 
 
-def transpose(call: Call) -> Types:
+def transpose(call: OpCall) -> Types:
     """Axes in another order."""
     x, perm = call.shape(0), call.integers("perm")
     if x is None:
@@ -106,7 +106,7 @@ def transpose(call: Call) -> Types:
     return [call.tensor(tuple(x[i] for i in perm))]
 
 
-def expand(call: Call) -> Types:
+def expand(call: OpCall) -> Types:
     """The broadcast of the input and the shape that the second input says."""
     x, target = call.shape(0), call.elements(1)
     if x is not None and target is not None:
@@ -118,7 +118,7 @@ def expand(call: Call) -> Types:
     return [call.tensor(tuple(call.size_of_its_own("expand", i, values=(1,)) for i in range(rank)))]
 
 
-def tile(call: Call) -> Types:
+def tile(call: OpCall) -> Types:
     """Every axis repeated."""
     x, repeats = call.shape(0), call.elements(1)
     if x is None:
@@ -130,7 +130,7 @@ def tile(call: Call) -> Types:
     return [call.tensor(tuple(s * r for s, r in zip(x, repeats, strict=True)))]
 
 
-def pad(call: Call) -> Types:
+def pad(call: OpCall) -> Types:
     """Sizes grown by the pads before and behind."""
     x, pads = call.shape(0), call.elements(1)
     if x is None:
@@ -172,7 +172,7 @@ def _clamped(n: Size, position: Size) -> Size | None:
     return n - minimum(n, -position) if is_size(-position) else None  # counted from the end
 
 
-def slice_parts(call: Call, rank: int) -> list[tuple[int, Size, Size, int]] | None:
+def slice_parts(call: OpCall, rank: int) -> list[tuple[int, Size, Size, int]] | None:
     """(axis, start, end, step) of a Slice, where all are known."""
     starts, ends = call.elements(1), call.elements(2)
     if starts is None or ends is None:
@@ -193,7 +193,7 @@ def slice_parts(call: Call, rank: int) -> list[tuple[int, Size, Size, int]] | No
     return parts
 
 
-def slice_(call: Call) -> Types:
+def slice_(call: OpCall) -> Types:
     """Parts of some axes."""
     x = call.shape(0)
     values = tuple(i for i in range(1, 5) if call.has(i))
@@ -217,7 +217,7 @@ def slice_(call: Call) -> Types:
     return [call.tensor(tuple(shape))]
 
 
-def concat(call: Call) -> Types:
+def concat(call: OpCall) -> Types:
     """The sum of the sizes along one axis."""
     shapes = [call.shape(i) for i in range(len(call.inputs))]
     ranked = [s for s in shapes if s is not None]
@@ -239,7 +239,7 @@ def concat(call: Call) -> Types:
     return [call.tensor(tuple(shape))]
 
 
-def split(call: Call) -> Types:
+def split(call: OpCall) -> Types:
     """Parts along one axis: as the second input says, or equal ones of which the last may be smaller."""
     x = call.shape(0)
     if x is None:

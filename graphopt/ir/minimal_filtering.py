@@ -15,7 +15,7 @@ from functools import cache
 from math import prod
 from typing import Final, TypeAlias
 
-Matrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
+FractionMatrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
 
 TAPS: Final = 3
 """Taps of the filters."""
@@ -34,9 +34,9 @@ four outputs have the smallest error: a quarter of that of 1, -1, 2 and -2 (``te
 class Filtering:
     """The three matrices; ``input`` has a row for each product, and so have ``kernel``, and ``output`` a column."""
 
-    input: Matrix
-    kernel: Matrix
-    output: Matrix
+    input: FractionMatrix
+    kernel: FractionMatrix
+    output: FractionMatrix
 
 
 @cache

@@ -67,8 +67,8 @@ class Minimum:
         return f"min({', '.join(map(text_of, self.sizes))})"
 
 
-Atom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum
-Monomial: TypeAlias = tuple[Atom, ...]
+SizeAtom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum
+Monomial: TypeAlias = tuple[SizeAtom, ...]
 
 
 @total_ordering
@@ -250,7 +250,7 @@ def is_size(number: Size) -> bool:
     return True
 
 
-def _is_natural(atom: Atom) -> bool:
+def _is_natural(atom: SizeAtom) -> bool:
     match atom:
         case Symbol(name):
             return not name.startswith("?~")
@@ -328,7 +328,7 @@ def broadcast(*sizes: Size) -> Size:
     return Dim((((Broadcast(tuple(sorted(parts, key=text_of))),), 1),))
 
 
-def _atom(size: Size) -> Atom | None:
+def _atom(size: Size) -> SizeAtom | None:
     """The atom that the size is, if it is one alone."""
     match size:
         case Dim(terms=(((atom,), 1),)):

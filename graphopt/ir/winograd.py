@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.blocked import blocked, unblocked, unpacked
-from graphopt.ir.call import Apply, Arrays, Call
+from graphopt.ir.call import ApplyOp, Arrays, OpCall
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_products import windows
@@ -44,13 +44,13 @@ def _matrix(tile: int) -> Array:
     return np.array([[float(c) for c in row] for row in filtering(tile).kernel])
 
 
-def _weights(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _weights(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     tile: Any = attrs["tile"]
     (w,) = (a for a in x if a is not None)
     return (transformed(w, tile),)
 
 
-def _conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+def _conv(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     tile: Any = attrs["tile"]
     image, u, *bias = (a for a in x if a is not None)
     given: dict[str, Any] = {n: a for n, a in attrs.items() if n != "tile"}
@@ -67,14 +67,14 @@ MEANINGS = {"graphopt::BlockedWinogradConv": _conv, "graphopt::WinogradWeights":
 # -- types
 
 
-def _places(call: Call) -> int:
+def _places(call: OpCall) -> int:
     tile = call.integer("tile")
     if tile not in TILES:
         raise ValueError(f"tiles of {tile} by {tile} results")
     return (tile + TAPS - 1) ** 2
 
 
-def _infer_weights(call: Call) -> Types:
+def _infer_weights(call: OpCall) -> Types:
     w, places = call.shape(0), _places(call)
     if w is None:
         return [None]
@@ -85,7 +85,7 @@ def _infer_weights(call: Call) -> Types:
     return [call.tensor((w[0], places, w[1], *w[4:]))]
 
 
-def _infer_conv(call: Call) -> Types:
+def _infer_conv(call: OpCall) -> Types:
     x, u, places = call.shape(0), call.shape(1), _places(call)
     if x is None or u is None:
         return [None]

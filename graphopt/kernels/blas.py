@@ -11,7 +11,7 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels import values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value
+from graphopt.kernels.values import VectorValue
 from graphopt.kernels.vector_type import function
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
@@ -34,8 +34,8 @@ def _product(transpose_a: bool, transpose_b: bool) -> Callable[..., Any]:
             raise TypingError(f"a product of {a} and {b} into {c}: expected pointers to float32 or to float64")
 
         def trace(
-            c: Pointer, start_c: Value, ldc: Value, a: Pointer, start_a: Value, lda: Value, b: Pointer, start_b: Value,
-            ldb: Value, m: Value, n: Value, k: Value,
+            c: Pointer, start_c: VectorValue, ldc: VectorValue, a: Pointer, start_a: VectorValue, lda: VectorValue,
+            b: Pointer, start_b: VectorValue, ldb: VectorValue, m: VectorValue, n: VectorValue, k: VectorValue,
         ) -> None:  # fmt: skip
             word, flag = llvm.IntType(64), llvm.IntType(32)
             scalar = values.element(c.dtype)

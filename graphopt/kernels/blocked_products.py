@@ -16,7 +16,7 @@ from numba.core.errors import TypingError
 from graphopt.kernels import memory, values
 from graphopt.kernels.host import BLOCK, block_tile
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value, broadcast, fma
+from graphopt.kernels.values import VectorValue, broadcast, fma
 from graphopt.kernels.vector_type import function
 
 UNROLLED = 4
@@ -24,7 +24,7 @@ UNROLLED = 4
 WORD = types.int64
 NAME = "graphopt_blocked_product"
 
-Body = Callable[[Value, Sequence[Value]], Sequence[Value]]
+LoopBody = Callable[[VectorValue, Sequence[VectorValue]], Sequence[VectorValue]]
 
 
 def _blocked_product(
@@ -41,9 +41,10 @@ def _blocked_product(
         raise TypingError(f"a product of {a} and {b} into {c}: expected pointers to float32")
 
     def trace(
-        c: Pointer, start_c: Value, step_c: Value, row_c: Value, a: Pointer, start_a: Value, step_a: Value,
-        row_a: Value, b: Pointer, start_b: Value, step_b: Value, block_b: Value, row_b: Value, rows: Value,
-        columns: Value, depth: Value,
+        c: Pointer, start_c: VectorValue, step_c: VectorValue, row_c: VectorValue,
+        a: Pointer, start_a: VectorValue, step_a: VectorValue, row_a: VectorValue,
+        b: Pointer, start_b: VectorValue, step_b: VectorValue, block_b: VectorValue, row_b: VectorValue,
+        rows: VectorValue, columns: VectorValue, depth: VectorValue,
     ) -> None:  # fmt: skip
         given = [values.cast(x, WORD) for x in (rows, columns, depth, step_a, step_b, step_c)]
         places = [p.at(s).ir for p, s in ((c, start_c), (a, start_a), (b, start_b))]
@@ -64,12 +65,12 @@ def _function(module: Any, given: Sequence[Any]) -> Any:
         found.attributes.add("noinline")
         builder = llvm.IRBuilder(found.append_basic_block())
         places = [Pointer(builder, arg, types.float32) for arg in found.args[:3]]
-        _write(builder, places, [Value(builder, arg, WORD, 1) for arg in found.args[3:]])
+        _write(builder, places, [VectorValue(builder, arg, WORD, 1) for arg in found.args[3:]])
         builder.ret_void()
     return lambda builder, args: builder.call(found, args)
 
 
-def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[Value]) -> None:
+def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[VectorValue]) -> None:
     """The function's body."""
     c, a, b = places
     (height, width), (rows, columns, depth, step_a, step_b, step_c) = block_tile(), sizes
@@ -83,11 +84,11 @@ def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[Value]) -> N
         choice.add_case(llvm.Constant(llvm.IntType(64), count), block)
         builder.position_at_end(block)
 
-        def across(column: Value, _: Sequence[Value], count: int = count) -> Sequence[Value]:
+        def across(column: VectorValue, _: Sequence[VectorValue], count: int = count) -> Sequence[VectorValue]:
             own = [_least(column * width + k, columns - 1) for k in range(width)]
             panels, targets = [b.at(step_b * k) for k in own], [c.at(step_c * k) for k in own]
 
-            def down(piece: Value, _: Sequence[Value]) -> Sequence[Value]:
+            def down(piece: VectorValue, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
                 row = _least(piece * count, rows - count)
                 _tile(a.at(row * BLOCK), step_a, panels, [t.at(row * BLOCK) for t in targets], count, depth)
                 return ()
@@ -100,13 +101,18 @@ def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[Value]) -> N
 
 
 def _tile(
-    left: Pointer, step: Value, panels: Sequence[Pointer], targets: Sequence[Pointer], rows: int, depth: Value
+    left: Pointer,
+    step: VectorValue,
+    panels: Sequence[Pointer],
+    targets: Sequence[Pointer],
+    rows: int,
+    depth: VectorValue,
 ) -> None:
     """Some rows of some blocks of the result, which stay in registers meanwhile."""
     zero = values.constant(left.builder, types.float32, BLOCK, 0.0)
 
-    def block(k: Value, sums: Sequence[Value]) -> Sequence[Value]:
-        def steps(part: Value, sums: Sequence[Value]) -> Sequence[Value]:
+    def block(k: VectorValue, sums: Sequence[VectorValue]) -> Sequence[VectorValue]:
+        def steps(part: VectorValue, sums: Sequence[VectorValue]) -> Sequence[VectorValue]:
             totals = list(sums)
             elements = left.at(step * k + part * UNROLLED)
             at = [p.at((k * BLOCK + part * UNROLLED) * BLOCK) for p in panels]
@@ -127,11 +133,11 @@ def _tile(
         memory.write(targets[n].past(row * BLOCK), total)
 
 
-def _least(a: Value, b: Value) -> Value:
+def _least(a: VectorValue, b: VectorValue) -> VectorValue:
     return values.select(a < b, a, b)
 
 
-def _loop(extent: Value, carried: Sequence[Value], body: Body) -> Sequence[Value]:
+def _loop(extent: VectorValue, carried: Sequence[VectorValue], body: LoopBody) -> Sequence[VectorValue]:
     """What is left of the carried values after so many steps, each of which makes the next from the last."""
     builder = extent.builder
     before = builder.block
@@ -143,17 +149,17 @@ def _loop(extent: Value, carried: Sequence[Value], body: Body) -> Sequence[Value
     phis = [builder.phi(v.ir.type) for v in carried]
     for phi, value in zip(phis, carried, strict=True):
         phi.add_incoming(value.ir, before)
-    index = Value(builder, at, extent.dtype, 1)
+    index = VectorValue(builder, at, extent.dtype, 1)
     builder.cbranch((index < extent).ir, inside, after)
     builder.position_at_end(inside)
-    made = body(index, [Value(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)])
+    made = body(index, [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)])
     following = (index + 1).ir
     at.add_incoming(following, builder.block)
     for phi, value in zip(phis, made, strict=True):
         phi.add_incoming(value.ir, builder.block)
     builder.branch(head)
     builder.position_at_end(after)
-    return [Value(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)]
+    return [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)]
 
 
 blocked_product = function(_blocked_product)

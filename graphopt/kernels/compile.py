@@ -18,12 +18,12 @@ from typing import TypeAlias
 from graphopt.errors import CompilationError
 from graphopt.kernels import cache
 from graphopt.kernels.kernel import SHARED, Kernel
-from graphopt.kernels.workers import Task, Workers, compile_here
+from graphopt.kernels.workers import CompileTask, Workers, compile_here
 from graphopt.runtime import cpu, disk_cache
 from graphopt.runtime.bytecode import DRIVER_PARAMS
 from graphopt.runtime.objects import SHARED_PREFIX, undefined
 
-Listener: TypeAlias = Callable[[int, int], None]
+CompileListener: TypeAlias = Callable[[int, int], None]
 """Called with how many kernels are compiled and how many there are to compile so far, from any thread."""
 
 _ELF = b"\x7fELF"
@@ -36,7 +36,7 @@ _FIRST = -(1 << 40)
 
 
 def compile_kernels(
-    kernels: Sequence[Kernel], *, jobs: int | None = None, listener: Listener | None = None
+    kernels: Sequence[Kernel], *, jobs: int | None = None, listener: CompileListener | None = None
 ) -> list[bytes]:
     """The object code of each kernel: an ELF file with the function ``int32 entry(int64* args, int64 lo, int64 hi)``,
     or PTX where the target is a GPU. Behind them stands that of what they share.
@@ -67,7 +67,7 @@ def title(kernel: Kernel) -> str:
 class Compiling:
     """Kernels on their way to object code; with it end the processes that compile them."""
 
-    def __init__(self, jobs: int | None = None, listener: Listener | None = None) -> None:
+    def __init__(self, jobs: int | None = None, listener: CompileListener | None = None) -> None:
         """``jobs`` and ``listener`` are those of ``compile_kernels``."""
         self._jobs, self._listener = jobs, listener
         self._place = cache.folder()
@@ -151,7 +151,7 @@ class Compiling:
         """Long kernels go first: none is left over at the end. What they share takes longer than all."""
         kernel = self._missing[name]
         rank = _FIRST if kernel.params == (SHARED,) else -len(kernel.source)
-        workers.submit(rank, Task(kernel, self._place / f"{name}.py", partial(self._take_back, name)))
+        workers.submit(rank, CompileTask(kernel, self._place / f"{name}.py", partial(self._take_back, name)))
 
     def _take_back(self, name: str, problem: str | None) -> None:
         """A kernel is compiled, or has a problem."""

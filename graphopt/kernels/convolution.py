@@ -21,7 +21,7 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels import host, memory, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value, broadcast, constant, fma, select
+from graphopt.kernels.values import VectorValue, broadcast, constant, fma, select
 from graphopt.kernels.vector_type import literal, procedure
 
 AXES = 3
@@ -42,7 +42,7 @@ AHEAD = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TileForm:
     """What code is made for: the dtype, how many neighbours in memory are channels of one pixel, the lanes of a block,
     how many blocks and at most how many pixels a tile has, every how many pixels of the image there is a result, and
     how many channels that are no neighbours are summed together."""
@@ -76,7 +76,7 @@ def _convolve(rank: int, is_blocked: bool) -> Any:
         if not all(isinstance(kinds[p], types.CPointer) and kinds[p].dtype == dtype for p in POINTERS):
             raise TypingError(f"a convolution of {kinds['a']} and {kinds['b']}: expected pointers to one dtype")
         numbers = [literal(kinds[n], n) if n in kinds else 1 for n in LITERALS]
-        return partial(_call, Form(str(dtype), *numbers), rank)
+        return partial(_call, TileForm(str(dtype), *numbers), rank)
 
     name = f"convolve_{'blocked' if is_blocked else 'plain'}_{rank}d"
     return procedure(name, _parameters(rank, is_blocked), define)
@@ -100,7 +100,7 @@ def _parameters(rank: int, is_blocked: bool) -> Sequence[str]:
     )
 
 
-def _call(form: Form, rank: int, given: Mapping[str, Any]) -> None:
+def _call(form: TileForm, rank: int, given: Mapping[str, Any]) -> None:
     """Calls the shared code. The innermost sides of A and B lie without gaps, so that nobody needs to say how."""
     builder, last = given["c"].builder, rank - 1
     number = constant(builder, types.int64, 1, 1)
@@ -127,7 +127,7 @@ convolve_blocked_3d, convolve_plain_3d = _convolve(3, True), _convolve(3, False)
 
 def convolution(dtype: str, size: int, lanes: int, blocks: int, most: int, step: int, deep: int) -> llvm.Module:
     """The module with the code of that form."""
-    form, word = Form(dtype, size, lanes, blocks, most, step, deep), llvm.IntType(64)
+    form, word = TileForm(dtype, size, lanes, blocks, most, step, deep), llvm.IntType(64)
     module = llvm.Module(form.name)
     kind = getattr(types, dtype)
     pointer = values.element(kind).as_pointer()
@@ -136,24 +136,24 @@ def convolution(dtype: str, size: int, lanes: int, blocks: int, most: int, step:
     builder = llvm.IRBuilder(made.append_basic_block())
     given: dict[str, Any] = {n: Pointer(builder, p, kind) for n, p in zip(POINTERS, made.args, strict=False)}
     words = zip(SIZES, made.args[len(POINTERS) :], strict=True)
-    given |= {n: Value(builder, x, types.int64, 1) for n, x in words}
+    given |= {n: VectorValue(builder, x, types.int64, 1) for n, x in words}
     end = builder.append_basic_block()
     choice = builder.switch(given["w"].ir, end)
     for width in range(1, most + 1):
         case = builder.append_basic_block()
         choice.add_case(word(width), case)
         builder.position_at_end(case)
-        _Tile(form, given, width).sum()
+        _ConvolutionTile(form, given, width).sum()
         builder.branch(end)
     builder.position_at_end(end)
     builder.ret_void()
     return module
 
 
-class _Tile:
+class _ConvolutionTile:
     """The code for a tile of so many pixels."""
 
-    def __init__(self, form: Form, given: Mapping[str, Any], count: int) -> None:
+    def __init__(self, form: TileForm, given: Mapping[str, Any], count: int) -> None:
         self.form, self.given, self.count = form, given, count
         self.builder, self.dtype = given["c"].builder, given["c"].dtype
         self.lanes = min(host.lanes(form.dtype), form.lanes)
@@ -171,11 +171,11 @@ class _Tile:
         return made.cast(self.dtype)
 
     @contextmanager
-    def loop(self, count: Value | int) -> Iterator[Value]:
+    def loop(self, count: VectorValue | int) -> Iterator[VectorValue]:
         """A loop of so many steps; its index."""
-        extent = count if isinstance(count, Value) else constant(self.builder, types.int64, 1, count)
+        extent = count if isinstance(count, VectorValue) else constant(self.builder, types.int64, 1, count)
         with cgutils.for_range(self.builder, extent.ir) as loop:
-            yield Value(self.builder, loop.index, types.int64, 1)
+            yield VectorValue(self.builder, loop.index, types.int64, 1)
 
     def sum(self) -> None:
         """The sums over all channels and the whole kernel, written to C."""
@@ -197,13 +197,13 @@ class _Tile:
             pixel, vector = divmod(k, self.vectors)
             memory.write(of["c"].at(of["ldc_pixels"] * pixel + self.lane(vector, of["ldc_blocks"])), total[0])
 
-    def following(self, channel: Value) -> Value:
+    def following(self, channel: VectorValue) -> VectorValue:
         """How far it is to what is read after a block of channels: the next, or the first of the next tile."""
         last, apart = self.given["channels"] - 1, self.given["lda_channels"]
         tile = apart.number(self.count * self.form.step * self.form.size)
         return select(channel < last, apart, tile - last * apart)
 
-    def lane(self, vector: int, apart: Value) -> Value:
+    def lane(self, vector: int, apart: VectorValue) -> VectorValue:
         """Where one of the vectors of all blocks lies, when the blocks are so far apart."""
         block, part = divmod(vector * self.lanes, self.form.lanes)
         return apart * block + part
@@ -234,7 +234,7 @@ class _Tile:
                     pixels.append(replace(there, ir=self.builder.select(is_inside.ir, there.ir, zeros.ir)))
                 self.columns(pixels, b.at(of["ldb_channels"] * c), j)
 
-    def columns(self, pixels: Sequence[Pointer], b: Pointer, j: Value, coming: Pointer | None = None) -> None:
+    def columns(self, pixels: Sequence[Pointer], b: Pointer, j: VectorValue, coming: Pointer | None = None) -> None:
         """The steps of one column of the kernel: the channels that lie side by side. With each, a pixel of those that
         come next is fetched."""
         size, lanes = self.form.size, self.form.lanes

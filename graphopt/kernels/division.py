@@ -10,10 +10,10 @@ from numba.core import cgutils
 
 from graphopt.kernels import values
 from graphopt.kernels.reductions import reduce_or
-from graphopt.kernels.values import Value, cast, equal, is_float, is_signed, not_equal, select, width
+from graphopt.kernels.values import VectorValue, cast, equal, is_float, is_signed, not_equal, select, width
 
 
-def quotient(a: Value, b: Value) -> Value:
+def quotient(a: VectorValue, b: VectorValue) -> VectorValue:
     """``a / b``; of integers rounded towards zero (C, and ONNX's Div), 0 where ``b`` is 0.
 
     Vectors of up to 32 bits are divided as floats, which is exact; so are those of 64 bits whose elements are exact as
@@ -29,14 +29,14 @@ def quotient(a: Value, b: Value) -> Value:
     return _lane_quotient(a, b)
 
 
-def _is_power(b: Value) -> bool:
+def _is_power(b: VectorValue) -> bool:
     """Whether it is known to be a power of two in all lanes, which shifts divide by."""
     lanes = b.ir.constant if isinstance(b.ir, llvm.Constant) else ()
     numbers = {x.constant for x in lanes} if isinstance(lanes, list) else set()
     return len(numbers) == 1 and all(isinstance(n, int) and n > 0 and n.bit_count() == 1 for n in numbers)
 
 
-def _wide_quotient(a: Value, b: Value) -> Value:
+def _wide_quotient(a: VectorValue, b: VectorValue) -> VectorValue:
     """Of 64 bits: an error of rounding is less than what a quotient of numbers of 53 bits is apart from the next."""
     builder = a.builder
     bits = (a ^ (a >> 63)) | (b ^ (b >> 63)) if is_signed(a.dtype) else a | b
@@ -51,32 +51,32 @@ def _wide_quotient(a: Value, b: Value) -> Value:
     result = builder.phi(a.ir.type)
     for value, block in found:
         result.add_incoming(value, block)
-    return Value(builder, result, a.dtype, a.lanes)
+    return VectorValue(builder, result, a.dtype, a.lanes)
 
 
-def _lane_quotient(a: Value, b: Value) -> Value:
+def _lane_quotient(a: VectorValue, b: VectorValue) -> VectorValue:
     """Lane by lane."""
     # The processor traps at division by zero, and at that of the smallest number by -1.
     trap = equal(b, 0) | equal(b, -1) if is_signed(b.dtype) else equal(b, 0)
     safe = select(trap, b.number(1), b)
     divide = a.builder.sdiv if is_signed(a.dtype) else a.builder.udiv
-    result = Value(a.builder, divide(a.ir, safe.ir), a.dtype, a.lanes)
+    result = VectorValue(a.builder, divide(a.ir, safe.ir), a.dtype, a.lanes)
     if is_signed(b.dtype):
         result = select(equal(b, -1), -a, result)
     return select(equal(b, 0), a.number(0), result)
 
 
-def remainder(a: Value, b: Value) -> Value:
+def remainder(a: VectorValue, b: VectorValue) -> VectorValue:
     """What division towards zero leaves, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0.
 
     Exact; of floats a call of libm's fmod or fmodf for each lane.
     """
     if is_float(a.dtype):
-        return Value(a.builder, a.builder.frem(a.ir, b.ir), a.dtype, a.lanes)
+        return VectorValue(a.builder, a.builder.frem(a.ir, b.ir), a.dtype, a.lanes)
     return select(equal(b, 0), a.number(0), a - quotient(a, b) * b)
 
 
-def floor_quotient(a: Value, b: Value) -> Value:
+def floor_quotient(a: VectorValue, b: VectorValue) -> VectorValue:
     """Python's ``a // b``, rounded down; of integers 0 where ``b`` is 0, of floats the floor of ``a / b``."""
     if is_float(a.dtype):
         return values.floor(a / b)
@@ -88,7 +88,7 @@ def floor_quotient(a: Value, b: Value) -> Value:
     return select(below, result - 1, result)
 
 
-def floor_remainder(a: Value, b: Value) -> Value:
+def floor_remainder(a: VectorValue, b: VectorValue) -> VectorValue:
     """Python's ``a % b``, with the sign of ``b``; of integers 0 where ``b`` is 0."""
     left = remainder(a, b)
     if is_float(a.dtype):
@@ -100,7 +100,7 @@ def floor_remainder(a: Value, b: Value) -> Value:
     return select(not_equal(left, 0) & other_sign, left + b, left)
 
 
-def integer_power(x: Value, y: Value) -> Value:
+def integer_power(x: VectorValue, y: VectorValue) -> VectorValue:
     """``x**y`` of integers, wrapping around; with negative ``y`` 0, but 1 or -1 where ``x`` is that."""
     builder = x.builder
     if is_signed(y.dtype):
@@ -111,8 +111,8 @@ def integer_power(x: Value, y: Value) -> Value:
         first = x.number(1)
     slots = [cgutils.alloca_once_value(builder, v.ir) for v in (first, x, y)]  # type: ignore[no-untyped-call]
 
-    def load(slot: Any) -> Value:
-        return Value(builder, builder.load(slot, typ=x.ir.type), x.dtype, x.lanes)
+    def load(slot: Any) -> VectorValue:
+        return VectorValue(builder, builder.load(slot, typ=x.ir.type), x.dtype, x.lanes)
 
     # One bit of the exponent at a time; all that is negative has bits up to the last.
     bits = cgutils.intp_t(width(x.dtype))

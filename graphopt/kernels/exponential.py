@@ -15,7 +15,7 @@ from graphopt.kernels import values
 from graphopt.kernels.host import vector_bytes
 from graphopt.kernels.reductions import shuffle
 from graphopt.kernels.values import (
-    Value,
+    VectorValue,
     absolute,
     cast,
     equal,
@@ -82,7 +82,7 @@ MANTISSA = {32: 23, 64: 52}
 BIAS = {32: 127, 64: 1023}
 
 
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+def polynomial(x: VectorValue, coefficients: Sequence[float]) -> VectorValue:
     """The polynomial by Horner's rule in fused steps; the constant term comes first."""
     result = x.number(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
@@ -90,7 +90,7 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
     return result
 
 
-def in_pairs(x: Value, square: Value, coefficients: Sequence[float]) -> Value:
+def in_pairs(x: VectorValue, square: VectorValue, coefficients: Sequence[float]) -> VectorValue:
     """The same with ``x**2`` given: two terms at a time, so that half as many steps wait for each other."""
     numbers = [x.number(c) for c in coefficients]
     terms = [fma(numbers[k + 1], x, numbers[k]) for k in range(0, len(numbers) - 1, 2)] + numbers[len(numbers) & ~1 :]
@@ -100,25 +100,25 @@ def in_pairs(x: Value, square: Value, coefficients: Sequence[float]) -> Value:
     return result
 
 
-def clamp(x: Value, low: float, high: float) -> Value:
+def clamp(x: VectorValue, low: float, high: float) -> VectorValue:
     """``x`` held to a range; NaN stays NaN."""
     x = select(x > high, x.number(high), x)
     return select(x < low, x.number(low), x)
 
 
-def nearest(x: Value, factor: float) -> Value:
+def nearest(x: VectorValue, factor: float) -> VectorValue:
     """The integer nearest to ``x * factor``, as a float; its magnitude is below 2**22 or 2**51."""
     large = x.number(NO_FRACTION[width(x.dtype)])  # faster than to round it
     return fma(x, x.number(factor), large) - large
 
 
-def power_of_two(n: Value) -> Value:
+def power_of_two(n: VectorValue) -> VectorValue:
     """``2.0**n`` of integers within the exponents of normal floats of their width."""
     bits = width(n.dtype)
     return from_bits((n + BIAS[bits]) << MANTISSA[bits])
 
 
-def reduced(x: Value) -> tuple[Value, Value]:
+def reduced(x: VectorValue) -> tuple[VectorValue, VectorValue]:
     """``n``, the integer nearest to ``x / log(2)``, as a float, and ``exp(r) - 1`` of what is left of ``x``."""
     bits = width(x.dtype)
     high, low = LN_2[bits]
@@ -128,7 +128,7 @@ def reduced(x: Value) -> tuple[Value, Value]:
     return n, fma(square, in_pairs(r, square, EXP[bits]), r)
 
 
-def scaled(x: Value, n: Value) -> Value:
+def scaled(x: VectorValue, n: VectorValue) -> VectorValue:
     """``x * 2**n`` for a float ``n`` within twice the range of exponents, rounded once; ``x`` is around 1."""
     bits = width(x.dtype)
     if bits * x.lanes >= 512 and vector_bytes() == 64:
@@ -139,27 +139,27 @@ def scaled(x: Value, n: Value) -> Value:
         name = f"llvm.x86.avx512.mask.scalef.p{'s' if bits == 32 else 'd'}.512"
         every, as_is = llvm.Constant(llvm.IntType(x.lanes), -1), llvm.Constant(llvm.IntType(32), 4)
         ir = values.call(x.builder, name, x.ir.type, [x.ir, n.ir, x.number(0.0).ir, every, as_is])
-        return Value(x.builder, ir, x.dtype, x.lanes)
+        return VectorValue(x.builder, ir, x.dtype, x.lanes)
     # In two steps, because 2**n itself may overflow or be subnormal where the result is not.
     whole = cast(n, integer(bits))
     half = whole >> 1
     return x * power_of_two(half) * power_of_two(whole - half)
 
 
-def exp(x: Value, shift: int = 0) -> Value:
+def exp(x: VectorValue, shift: int = 0) -> VectorValue:
     """``exp(x) * 2**shift`` for a shift of 0 or -1, within 1.2 ulps; it overflows and underflows as the exact one."""
     low, high = EXP_RANGE[width(x.dtype)]
     n, near = reduced(clamp(x, low, high - shift))
     return scaled(near + 1.0, n + shift if shift else n)
 
 
-def exp2_of_moderate(x: Value) -> Value:
+def exp2_of_moderate(x: VectorValue) -> VectorValue:
     """``2**x`` of a float32 for which that is a normal number, within 1.2 ulps."""
     n = nearest(x, 1.0)
     return scaled(polynomial(x - n, EXP2_32), n)
 
 
-def expm1(x: Value) -> Value:
+def expm1(x: VectorValue) -> VectorValue:
     """``exp(x) - 1``, within 2.3 ulps, for small ``x`` too."""
     bits = width(x.dtype)
     tiny = absolute(x) < EPSILON[bits]
@@ -169,7 +169,7 @@ def expm1(x: Value) -> Value:
     return select(tiny, x, fma(half, near, half - 0.5) * 2.0)
 
 
-def log_parts(x: Value) -> tuple[Value, Value]:
+def log_parts(x: VectorValue) -> tuple[VectorValue, VectorValue]:
     """``e`` (an integer) and ``f`` with ``x = 2**e * (1 + f)`` and ``1 + f`` around 1, for positive normal ``x``."""
     bits = width(x.dtype)
     whole = values.bits(x)
@@ -177,7 +177,7 @@ def log_parts(x: Value) -> tuple[Value, Value]:
     return e, from_bits(whole - (e << MANTISSA[bits])) - 1.0
 
 
-def log_of_parts(e: Value, f: Value) -> Value:
+def log_of_parts(e: VectorValue, f: VectorValue) -> VectorValue:
     """``e * log(2) + log(1 + f)``."""
     bits = width(f.dtype)
     high, low = LN_2[bits]
@@ -193,14 +193,14 @@ def log_of_parts(e: Value, f: Value) -> Value:
     return fma(e, f.number(high), f - (half - tail))
 
 
-def log_limits(x: Value, result: Value) -> Value:
+def log_limits(x: VectorValue, result: VectorValue) -> VectorValue:
     """The logarithm of zero, of less, of infinity and of NaN, where ``x`` is that."""
     result = select(x < inf, result, x)
     result = select(equal(x, 0.0), x.number(-inf), result)
     return select(x < 0.0, x.number(nan), result)
 
 
-def log(x: Value) -> Value:
+def log(x: VectorValue) -> VectorValue:
     """``log(x)``, within 1 ulp; of subnormal ``x`` too."""
     bits = width(x.dtype)
     subnormal = x < SMALLEST_NORMAL[bits]
@@ -209,7 +209,7 @@ def log(x: Value) -> Value:
     return log_limits(x, log_of_parts(e, f))
 
 
-def log1p_of_moderate(x: Value) -> Value:
+def log1p_of_moderate(x: VectorValue) -> VectorValue:
     """``log(1 + x)`` for ``x`` above -1 and far from overflow."""
     e, _ = log_parts(x + 1.0)
     scale = power_of_two(-e)
@@ -217,7 +217,7 @@ def log1p_of_moderate(x: Value) -> Value:
     return log_of_parts(e, fma(x, scale, scale - 1.0))
 
 
-def log1p(x: Value) -> Value:
+def log1p(x: VectorValue) -> VectorValue:
     """``log(1 + x)``, within 2 ulps, for small ``x`` too."""
     bits = width(x.dtype)
     large = x > 2.0**100

@@ -16,7 +16,7 @@ from graphopt.kernels.exponential import (
     reduced,
     scaled,
 )
-from graphopt.kernels.values import Value, absolute, cast, copysign, fma, integer, select, sqrt, width
+from graphopt.kernels.values import VectorValue, absolute, cast, copysign, fma, integer, select, sqrt, width
 
 # Beyond these tanh rounds to 1.
 TANH_LIMIT = {32: 9.02, 64: 19.07}
@@ -27,12 +27,12 @@ EXPM1_32 = (0.693147197, 0.240226504, 0.0555035723, 0.00961823889, 0.00133909656
 LARGE = {32: 2.0**28, 64: 2.0**56}
 
 
-def log_2(x: Value) -> Value:
+def log_2(x: VectorValue) -> VectorValue:
     """The constant log(2), as ``x`` is."""
     return x.number(sum(LN_2[width(x.dtype)]))
 
 
-def tanh(x: Value) -> Value:
+def tanh(x: VectorValue) -> VectorValue:
     """``tanh(x)``, float32 within 4 ulps and float64 within 3: ``t / (t + 2)`` with ``t = exp(2 * |x|) - 1``."""
     limit = TANH_LIMIT[width(x.dtype)]
     size = select(absolute(x) > limit, x.number(limit), absolute(x))
@@ -47,18 +47,18 @@ def tanh(x: Value) -> Value:
     return copysign(t / (t + 2.0), x)
 
 
-def sigmoid(x: Value) -> Value:
+def sigmoid(x: VectorValue) -> VectorValue:
     """``1 / (1 + exp(-x))``, within 3 ulps, small results too."""
     e = exp(-absolute(x))
     return select(x < 0.0, e, x.number(1.0)) / (e + 1.0)
 
 
-def softplus(x: Value) -> Value:
+def softplus(x: VectorValue) -> VectorValue:
     """``log(1 + exp(x))``, within 3 ulps, without overflow."""
     return select(x > 0.0, x, x.number(0.0)) + log1p_of_moderate(exp(-absolute(x)))
 
 
-def sinh(x: Value) -> Value:
+def sinh(x: VectorValue) -> VectorValue:
     """``sinh(x)``, within 3 ulps."""
     size = absolute(x)
     n, near = reduced(clamp(size, 0.0, 32.0))
@@ -67,13 +67,13 @@ def sinh(x: Value) -> Value:
     return copysign(select(size > 31.0, exp(size, -1), (t + t / (t + 1.0)) * 0.5), x)
 
 
-def cosh(x: Value) -> Value:
+def cosh(x: VectorValue) -> VectorValue:
     """``cosh(x)``, within 3 ulps."""
     half = exp(absolute(x), -1)
     return half + 0.25 / half
 
 
-def asinh(x: Value) -> Value:
+def asinh(x: VectorValue) -> VectorValue:
     """``asinh(x)``, within 4 ulps."""
     size = absolute(x)
     large = size > LARGE[width(x.dtype)]
@@ -83,7 +83,7 @@ def asinh(x: Value) -> Value:
     return copysign(result, x)
 
 
-def acosh(x: Value) -> Value:
+def acosh(x: VectorValue) -> VectorValue:
     """``acosh(x)``, within 4 ulps; NaN below 1."""
     large = x > LARGE[width(x.dtype)]
     t = x - 1.0
@@ -92,7 +92,7 @@ def acosh(x: Value) -> Value:
     return select(x < 1.0, x.number(nan), result)
 
 
-def atanh(x: Value) -> Value:
+def atanh(x: VectorValue) -> VectorValue:
     """``atanh(x)``, within 4 ulps; infinite at 1, NaN beyond."""
     size = absolute(x)
     return copysign(log1p(size * 2.0 / (1.0 - size)) * 0.5, x)

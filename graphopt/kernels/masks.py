@@ -11,7 +11,7 @@ from numba.core.errors import TypingError
 from graphopt.kernels import halves, memory, values
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.reductions import shuffle
-from graphopt.kernels.values import Value, broadcast
+from graphopt.kernels.values import VectorValue, broadcast
 from graphopt.kernels.values import cast as cast_value
 from graphopt.kernels.vector_type import dtype_of, elementwise, function, lanes_of, literal, meet, vector
 from graphopt.kernels.vectors import pointer_to
@@ -42,10 +42,10 @@ def _load_where(p: Any, i: Any, lanes: Any, mask: Any) -> Any:
     dtype, count = _element(p, "load_where"), literal(lanes, "lanes")
     _mask(mask, count, "load_where")
 
-    def trace(p: Pointer, i: Value, _: Value, mask: Value) -> Value:
+    def trace(p: Pointer, i: VectorValue, _: VectorValue, mask: VectorValue) -> VectorValue:
         at, kind = p.at(i), values.llvm_type(dtype, count)
         name = f"llvm.masked.load.{values.suffix(kind)}.p0"
-        return Value(
+        return VectorValue(
             p.builder, values.call(p.builder, name, kind, [at.ir, _align(p), mask.ir, _zeros(kind)]), dtype, count
         )
 
@@ -62,11 +62,11 @@ def _load_strided_where(p: Any, i: Any, stride: Any, lanes: Any, mask: Any) -> A
     dtype, count, apart = _element(p, "load_strided_where"), literal(lanes, "lanes"), literal(stride, "stride")
     _mask(mask, count, "load_strided_where")
 
-    def trace(p: Pointer, i: Value, stride: Value, lanes: Value, mask: Value) -> Value:
+    def trace(p: Pointer, i: VectorValue, stride: VectorValue, lanes: VectorValue, mask: VectorValue) -> VectorValue:
         first = p.at(i)
         kind = values.llvm_type(dtype, count)
         name = f"llvm.masked.load.{values.suffix(kind)}.p0"
-        none, found = Value(p.builder, _zeros(mask.ir.type), types.boolean, count), None
+        none, found = VectorValue(p.builder, _zeros(mask.ir.type), types.boolean, count), None
         for start in range(0, (count - 1) * abs(apart) + 1, count):
             places = [(start + k) if apart > 0 else -(start + count - 1 - k) for k in range(count)]
             at = {place: k for k, place in enumerate(places)}
@@ -74,7 +74,7 @@ def _load_strided_where(p: Any, i: Any, stride: Any, lanes: Any, mask: Any) -> A
                 mask, none, [n // apart if n % apart == 0 and n // apart < count else count for n in places]
             )
             read = values.call(p.builder, name, kind, [first.past(places[0]).ir, _align(p), spread.ir, _zeros(kind)])
-            part = Value(p.builder, read, dtype, count)
+            part = VectorValue(p.builder, read, dtype, count)
             order = [count + at[k * apart] if k * apart in at else k for k in range(count)]
             found = shuffle(part if found is None else found, part, order)
         assert found is not None
@@ -88,7 +88,7 @@ def _store_where(p: Any, i: Any, v: Any, mask: Any) -> Any:
     dtype, count = _element(p, "store_where"), lanes_of(mask)
     _mask(mask, count, "store_where")
 
-    def trace(p: Pointer, i: Value, v: Value, mask: Value) -> None:
+    def trace(p: Pointer, i: VectorValue, v: VectorValue, mask: VectorValue) -> None:
         x = meet(v, dtype, count)
         name = f"llvm.masked.store.{values.suffix(x.ir.type)}.p0"
         values.call(p.builder, name, llvm.VoidType(), [x.ir, p.at(i).ir, _align(p), mask.ir])
@@ -102,11 +102,11 @@ def _gather_where(p: Any, index: Any, mask: Any) -> Any:
     dtype, count = _element(p, "gather_where"), lanes_of(mask)
     _mask(mask, count, "gather_where")
 
-    def trace(p: Pointer, index: Value, mask: Value) -> Value:
+    def trace(p: Pointer, index: VectorValue, mask: VectorValue) -> VectorValue:
         kind = values.llvm_type(dtype, count)
         at = p.at(broadcast(index, count)).ir
         name = f"llvm.masked.gather.{values.suffix(kind)}.v{count}p0"
-        return Value(
+        return VectorValue(
             p.builder, values.call(p.builder, name, kind, [at, _align(p), mask.ir, _zeros(kind)]), dtype, count
         )
 
@@ -118,7 +118,7 @@ def _scatter_where(p: Any, index: Any, v: Any, mask: Any) -> Any:
     dtype, count = _element(p, "scatter_where"), lanes_of(mask)
     _mask(mask, count, "scatter_where")
 
-    def trace(p: Pointer, index: Value, v: Value, mask: Value) -> None:
+    def trace(p: Pointer, index: VectorValue, v: VectorValue, mask: VectorValue) -> None:
         x = meet(v, dtype, count)
         name = f"llvm.masked.scatter.{values.suffix(x.ir.type)}.v{count}p0"
         at = p.at(broadcast(index, count)).ir
@@ -137,22 +137,22 @@ def _stack(n: Any, dtype: Any) -> Any:
     """``stack(n, float32)``: memory for so many elements, as long as the kernel runs; aligned to whole vectors."""
     size, kind = literal(n, "n"), dtype.instance_type
 
-    def trace(n: Value, _: None) -> Value:
+    def trace(n: VectorValue, _: None) -> VectorValue:
         entry = llvm.IRBuilder(n.builder.function.entry_basic_block)
         entry.position_at_start(n.builder.function.entry_basic_block)
         place = entry.alloca(llvm.ArrayType(values.element(kind), size))  # numba's own way writes zeros to all of it
         place.align = 64
-        return Value(n.builder, n.builder.bitcast(place, values.element(kind).as_pointer()), kind, 1)
+        return VectorValue(n.builder, n.builder.bitcast(place, values.element(kind).as_pointer()), kind, 1)
 
     return pointer_to(kind), trace
 
 
-def _sign(x: Value) -> Value:
+def _sign(x: VectorValue) -> VectorValue:
     """-1, 0 or 1; zeros and NaN as they are."""
     return values.select(x > 0, x.number(1), values.select(x < 0, x.number(-1), x) if _is_signed(x) else x)
 
 
-def _is_signed(x: Value) -> bool:
+def _is_signed(x: VectorValue) -> bool:
     return values.is_float(x.dtype) or values.is_signed(x.dtype)
 
 

@@ -8,16 +8,16 @@ says so in the function's documentation.
 from __future__ import annotations
 
 from graphopt.kernels import division, error_function, exponential, hyperbolic, power, trigonometry
-from graphopt.kernels.values import Value, is_float
+from graphopt.kernels.values import VectorValue, is_float
 from graphopt.kernels.vector_type import elementwise
 
 
-def _exp(x: Value) -> Value:
+def _exp(x: VectorValue) -> VectorValue:
     """``exp(x)``, within 1.2 ulps; it overflows and underflows as the exact result does."""
     return exponential.exp(x)
 
 
-def _pow(x: Value, y: Value) -> Value:
+def _pow(x: VectorValue, y: VectorValue) -> VectorValue:
     """``x**y``: float32 within 1 ulp, float64 by libm's ``pow``; integers wrap around, and a negative ``y`` gives 0."""
     return power.power(x, y) if is_float(x.dtype) else division.integer_power(x, y)
 

@@ -13,7 +13,7 @@ from numba import types
 
 from graphopt.kernels import values
 from graphopt.kernels.reductions import lane, shuffle
-from graphopt.kernels.values import Value, broadcast, cast, element, select, width
+from graphopt.kernels.values import VectorValue, broadcast, cast, element, select, width
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +24,7 @@ class Pointer:
     ir: Any
     dtype: Any
 
-    def at(self, index: Value) -> Pointer:
+    def at(self, index: VectorValue) -> Pointer:
         """So many elements further; of a vector of indices, as many addresses."""
         wide = cast(index, types.int64)
         step = self.builder.gep(self.ir, [wide.ir], inbounds=True, source_etype=element(self.dtype))
@@ -46,18 +46,18 @@ class Pointer:
         return width(self.dtype) // 8
 
 
-def read(p: Pointer, lanes: int) -> Value:
+def read(p: Pointer, lanes: int) -> VectorValue:
     """The elements at an address."""
     ir = p.builder.load(p.ir, align=p.align, typ=values.llvm_type(p.dtype, lanes))
-    return Value(p.builder, ir, p.dtype, lanes)
+    return VectorValue(p.builder, ir, p.dtype, lanes)
 
 
-def write(p: Pointer, x: Value) -> None:
+def write(p: Pointer, x: VectorValue) -> None:
     """Stores a value at an address."""
     p.builder.store(x.ir, p.builder.bitcast(p.ir, x.ir.type.as_pointer()), align=p.align)
 
 
-def first_lanes(count: Value, bits: int, lanes: int) -> Value:
+def first_lanes(count: VectorValue, bits: int, lanes: int) -> VectorValue:
     """The mask of the lanes below ``count``, compared as integers of so many bits."""
     count = cast(count, types.int64)
     count = select(count < 0, count.number(0), count)
@@ -66,21 +66,21 @@ def first_lanes(count: Value, bits: int, lanes: int) -> Value:
     ramp = llvm.Constant(llvm.VectorType(llvm.IntType(bits), lanes), list(range(lanes)))
     limit = cast(opaque(count), dtype)
     if lanes == 1:
-        limit = Value(count.builder, as_vector(limit), dtype, 1)
-    return Value(count.builder, ramp, dtype, lanes) < broadcast(limit, lanes)
+        limit = VectorValue(count.builder, as_vector(limit), dtype, 1)
+    return VectorValue(count.builder, ramp, dtype, lanes) < broadcast(limit, lanes)
 
 
-def opaque(x: Value) -> Value:
+def opaque(x: VectorValue) -> VectorValue:
     """The same number, of which LLVM does not know that it is a constant; costs no instruction.
 
     Where LLVM 22.1 knows that a mask holds in one lane only, a masked store of narrowed elements writes a wide one,
     over its neighbour (LLVM's issue 179489).
     """
     kind = llvm.FunctionType(x.ir.type, [x.ir.type])
-    return Value(x.builder, x.builder.asm(kind, "", "=r,0", [x.ir], side_effect=False), x.dtype, x.lanes)
+    return VectorValue(x.builder, x.builder.asm(kind, "", "=r,0", [x.ir], side_effect=False), x.dtype, x.lanes)
 
 
-def as_vector(x: Value) -> Any:
+def as_vector(x: VectorValue) -> Any:
     """The LLVM vector of a value, of one lane for a scalar: LLVM's masked loads and stores take nothing else."""
     if x.lanes > 1:
         return x.ir
@@ -98,7 +98,7 @@ def prefetch(p: Pointer, cache: int = 2) -> None:
     values.call(p.builder, "llvm.prefetch.p0", llvm.VoidType(), [p.ir, flag(0), flag(4 - cache), flag(1)])
 
 
-def read_masked(p: Pointer, count: Value, lanes: int) -> Value:
+def read_masked(p: Pointer, count: VectorValue, lanes: int) -> VectorValue:
     """The first ``count`` elements at an address, and zeros."""
     whole = llvm.VectorType(element(p.dtype), lanes)
     mask = first_lanes(count, width(p.dtype), lanes)
@@ -107,10 +107,10 @@ def read_masked(p: Pointer, count: Value, lanes: int) -> Value:
     ir = values.call(p.builder, name, whole, [p.ir, _align(p), mask.ir, zeros])
     if lanes == 1:
         ir = p.builder.extract_element(ir, llvm.Constant(llvm.IntType(32), 0))
-    return Value(p.builder, ir, p.dtype, lanes)
+    return VectorValue(p.builder, ir, p.dtype, lanes)
 
 
-def write_masked(p: Pointer, x: Value, count: Value) -> None:
+def write_masked(p: Pointer, x: VectorValue, count: VectorValue) -> None:
     """Stores the first ``count`` lanes of a value at an address."""
     ir = as_vector(x)
     mask = first_lanes(count, width(p.dtype), x.lanes)
@@ -118,16 +118,16 @@ def write_masked(p: Pointer, x: Value, count: Value) -> None:
     values.call(p.builder, name, llvm.VoidType(), [ir, p.ir, _align(p), mask.ir])
 
 
-def read_where(p: Pointer, mask: Value) -> Value:
+def read_where(p: Pointer, mask: VectorValue) -> VectorValue:
     """The elements at an address for which the mask holds, and zeros."""
     whole = llvm.VectorType(element(p.dtype), mask.lanes)
     zeros = llvm.Constant(whole, [llvm.Constant(element(p.dtype), 0)] * mask.lanes)
     name = f"llvm.masked.load.{values.suffix(whole)}.p0"
     ir = values.call(p.builder, name, whole, [p.ir, _align(p), mask.ir, zeros])
-    return Value(p.builder, ir, p.dtype, mask.lanes)
+    return VectorValue(p.builder, ir, p.dtype, mask.lanes)
 
 
-def write_where(p: Pointer, x: Value, mask: Value) -> None:
+def write_where(p: Pointer, x: VectorValue, mask: VectorValue) -> None:
     """Stores the lanes of a vector for which the mask holds."""
     name = f"llvm.masked.store.{values.suffix(x.ir.type)}.p0"
     values.call(p.builder, name, llvm.VoidType(), [x.ir, p.ir, _align(p), mask.ir])
@@ -137,7 +137,7 @@ def _all_lanes(lanes: int) -> Any:
     return llvm.Constant(llvm.VectorType(llvm.IntType(1), lanes), [1] * lanes)
 
 
-def gather(p: Pointer, index: Value) -> Value:
+def gather(p: Pointer, index: VectorValue) -> VectorValue:
     """The element at each index."""
     if index.lanes == 1:
         return read(p.at(index), 1)
@@ -146,10 +146,10 @@ def gather(p: Pointer, index: Value) -> Value:
     name = f"llvm.masked.gather.{values.suffix(whole)}.v{index.lanes}p0"
     nothing = llvm.Constant(whole, llvm.Undefined)
     ir = values.call(p.builder, name, whole, [at, _align(p), _all_lanes(index.lanes), nothing])
-    return Value(p.builder, ir, p.dtype, index.lanes)
+    return VectorValue(p.builder, ir, p.dtype, index.lanes)
 
 
-def scatter(p: Pointer, index: Value, x: Value) -> None:
+def scatter(p: Pointer, index: VectorValue, x: VectorValue) -> None:
     """Stores each lane at its index; of lanes with one index the last stays."""
     if index.lanes == 1:
         return write(p.at(index), x)
@@ -159,7 +159,7 @@ def scatter(p: Pointer, index: Value, x: Value) -> None:
     return None
 
 
-def read_strided(p: Pointer, stride: Value, lanes: int, known: int | None) -> Value:
+def read_strided(p: Pointer, stride: VectorValue, lanes: int, known: int | None) -> VectorValue:
     """Every ``stride``-th element from an address on; ``known`` is the stride where it is a number in the source.
 
     Small known strides read what lies between as well, never past the last element, and drop it.
@@ -177,10 +177,10 @@ def read_strided(p: Pointer, stride: Value, lanes: int, known: int | None) -> Va
     for k in range(lanes):
         one = read(p.at(stride * k), 1)
         result = p.builder.insert_element(result, one.ir, llvm.Constant(llvm.IntType(32), k))
-    return Value(p.builder, result, p.dtype, lanes)
+    return VectorValue(p.builder, result, p.dtype, lanes)
 
 
-def _read_between(p: Pointer, stride: int, lanes: int) -> Value:
+def _read_between(p: Pointer, stride: int, lanes: int) -> VectorValue:
     """Whole vectors that cover the elements, joined one after the other; the last ends with the last element."""
     last = (lanes - 1) * stride
     starts = [min(k * lanes, last + 1 - lanes) for k in range(stride)]
@@ -192,7 +192,7 @@ def _read_between(p: Pointer, stride: int, lanes: int) -> Value:
     return result
 
 
-def write_strided(p: Pointer, stride: Value, x: Value) -> None:
+def write_strided(p: Pointer, stride: VectorValue, x: VectorValue) -> None:
     """Stores the lanes at every ``stride``-th element from an address on."""
     for k in range(x.lanes):
         write(p.at(stride * k), lane(x, k))

@@ -82,7 +82,7 @@ class _Lower(Lower):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class Lowering(NativeLowering):
+class NumbaLowering(NativeLowering):
     """From numba's own language to LLVM's."""
 
     _name = "graphopt_lower"
@@ -97,12 +97,12 @@ PASSES = (
     (Translate, "translate bytecode"),
     (FixupArgs, "fix up arguments"),
     (NopythonTypeInference, "infer types"),
-    (Lowering, "lower"),
+    (NumbaLowering, "lower"),
     (NoPythonBackend, "finish"),
 )
 
 
-class Library(CPUCodeLibrary):
+class NumbaLibrary(CPUCodeLibrary):
     """Modules as they were lowered, linked and neither optimized nor compiled."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -150,7 +150,7 @@ def context_of_types() -> _Typing:
     return _Typing()
 
 
-def lowered(function: Any, args: tuple[Any, ...], noalias: bool = False) -> tuple[Library, Any, Any]:
+def lowered(function: Any, args: tuple[Any, ...], noalias: bool = False) -> tuple[NumbaLibrary, Any, Any]:
     """The library that holds a function of such arguments and all that it calls, its description, and the context.
 
     The function returns an int32; ``noalias`` is what LLVM is told of its pointers. Raises whatever numba raises.
@@ -162,7 +162,7 @@ def lowered(function: Any, args: tuple[Any, ...], noalias: bool = False) -> tupl
     flags.error_model = "numpy"
     flags.noalias = noalias
     flags.fastmath = FastMathOptions({"contract"})
-    library = Library(target.codegen(), "kernel")
+    library = NumbaLibrary(target.codegen(), "kernel")
     found = compiler.compile_extra(
         context_of_types(), target, function, args, types.int32, flags, {}, library=library, pipeline_class=_Compiler
     )

@@ -8,7 +8,7 @@ from numba import types
 
 from graphopt.kernels import libm, values
 from graphopt.kernels.exponential import clamp, log_parts, polynomial, scaled
-from graphopt.kernels.values import Value, absolute, cast, equal, intrinsic, not_equal, select, width
+from graphopt.kernels.values import VectorValue, absolute, cast, equal, intrinsic, not_equal, select, width
 
 # Of log2((1 + s) / (1 - s)) / s over s**2, for |s| <= 0.172.
 LOG2 = (2.885390081790708, 0.9617966725011284, 0.5770837554147276, 0.4116619663157874, 0.34093776694863903)
@@ -25,7 +25,7 @@ EXP2 = (
 )
 
 
-def _magnitude(x: Value, y: Value) -> Value:
+def _magnitude(x: VectorValue, y: VectorValue) -> VectorValue:
     """``x**y`` of float32 for ``x`` that is not negative."""
     e, f = log_parts(cast(x, types.float64))
     s = f / (f + 2.0)
@@ -37,7 +37,7 @@ def _magnitude(x: Value, y: Value) -> Value:
     return scaled(cast(polynomial(exponent - n, EXP2), types.float32), cast(n, types.float32))
 
 
-def power(x: Value, y: Value) -> Value:
+def power(x: VectorValue, y: VectorValue) -> VectorValue:
     """``x**y`` with the limits of C's pow: float32 within 1 ulp, float64 by the C library."""
     if width(x.dtype) == 64:
         return libm.each("pow", x, y)

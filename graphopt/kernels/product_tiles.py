@@ -21,7 +21,7 @@ from graphopt.kernels.memory import Pointer
 from graphopt.kernels.product_form import KINDS, PAIR, QUAD, Kind
 from graphopt.kernels.quads import multiply, words
 from graphopt.kernels.transposes import turned
-from graphopt.kernels.values import Value, broadcast, from_bits
+from graphopt.kernels.values import VectorValue, broadcast, from_bits
 from graphopt.kernels.vector_type import function, literal, procedure
 
 _WORD = llvm.IntType(64)
@@ -174,7 +174,7 @@ def _function(module: Any, name: str, kind: Kind, known: Sequence[int]) -> tuple
 class _Sums:
     """Sums that are under way, as many of each element as there are sides; and where the next products lie."""
 
-    sides: list[list[Value]]
+    sides: list[list[VectorValue]]
     rows: list[Pointer]
     columns: Pointer
     ahead: Pointer
@@ -198,7 +198,7 @@ class _Body:
         self.terms = [given[p] for p in _POINTERS[4:] if p in given]
         numbers = dict(zip(_DISTANCES, (shape.row, shape.step, shape.ldb), strict=True))
         self.ldc, self.row, self.step, self.ldb, n, self.k, self.adds, self.pace, self.tiles, self.apart = (
-            Value(self.builder, arguments.get(w, _WORD(numbers.get(w, 0))), types.int64, 1) for w in _WORDS[:-1]
+            VectorValue(self.builder, arguments.get(w, _WORD(numbers.get(w, 0))), types.int64, 1) for w in _WORDS[:-1]
         )
         last = n - (shape.vectors - 1) * shape.lanes
         mask = memory.first_lanes(last, values.width(self.dtype), shape.lanes) if shape.masked else None
@@ -240,8 +240,8 @@ class _Body:
         )
         steps = self.k
         if group > 1:
-            steps = Value(builder, builder.udiv(self.k.ir, _WORD(group)), types.int64, 1)
-        rounds = Value(builder, builder.udiv(steps.ir, _WORD(shape.round)), types.int64, 1)
+            steps = VectorValue(builder, builder.udiv(self.k.ir, _WORD(group)), types.int64, 1)
+        rounds = VectorValue(builder, builder.udiv(steps.ir, _WORD(shape.round)), types.int64, 1)
         sums = self.loop(rounds, sums, shape.round, group)
         while len(sums.sides) > 1:
             half = len(sums.sides) // 2
@@ -261,9 +261,9 @@ class _Body:
         place: Pointer = self.a.at(self.row * first)
         if self.shape.row:
             return place
-        return Pointer(self.builder, memory.opaque(Value(self.builder, place.ir, types.int64, 1)).ir, place.dtype)
+        return Pointer(self.builder, memory.opaque(VectorValue(self.builder, place.ir, types.int64, 1)).ir, place.dtype)
 
-    def loop(self, rounds: Value, sums: _Sums, steps: int, products: int) -> _Sums:
+    def loop(self, rounds: VectorValue, sums: _Sums, steps: int, products: int) -> _Sums:
         """So many rounds of so many steps, in each of which the first products of a group are added to the sums."""
         builder, start, group = self.builder, self.builder.block, self.kind.group
         head, body, end = (builder.append_basic_block(x) for x in ("head", "body", "end"))
@@ -296,12 +296,14 @@ class _Body:
         count, each = len(sums.rows), self.shape.rows * self.shape.vectors
         before = [*sums.rows, sums.columns, sums.ahead]
         pointers = [Pointer(self.builder, ir, p.dtype) for ir, p in zip(irs, before, strict=False)]
-        wide = [Value(self.builder, x, self.dtype, self.shape.lanes) for x in irs[count + 2 :]]
+        wide = [VectorValue(self.builder, x, self.dtype, self.shape.lanes) for x in irs[count + 2 :]]
         return _Sums([wide[k : k + each] for k in range(0, len(wide), each)], pointers[:count], *pointers[count:])
 
     # -- what kinds of products differ in
 
-    def products(self, rows: Sequence[Pointer], columns: Pointer, side: Sequence[Value], count: int) -> list[Value]:
+    def products(
+        self, rows: Sequence[Pointer], columns: Pointer, side: Sequence[VectorValue], count: int
+    ) -> list[VectorValue]:
         """The sums with the first products of a group added to each: of bytes all at once, else one after another."""
         shape, is_byte = self.shape, self.kind.group == QUAD
         for p, right in enumerate(self.columns(columns)[:count]):
@@ -314,7 +316,7 @@ class _Body:
             side = found
         return [*side]
 
-    def columns(self, place: Pointer) -> list[list[Value]]:
+    def columns(self, place: Pointer) -> list[list[VectorValue]]:
         """The vectors of columns, for each of the products that are done one after another."""
         shape, group = self.shape, self.kind.group
         if group == 1:
@@ -322,13 +324,13 @@ class _Body:
         laid = [words(place.past(group * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
         return [laid] if group == QUAD else [[from_bits(w << 16) for w in laid], [from_bits(w & -65536) for w in laid]]
 
-    def added(self, total: Value, left: Value, right: Value) -> Value:
+    def added(self, total: VectorValue, left: VectorValue, right: VectorValue) -> VectorValue:
         """A sum with products added."""
         if self.kind.group == QUAD:
             return multiply(total, left, right, self.kind.is_signed, self.kind.is_dot)
         return values.fma(left, right, total)
 
-    def finished(self, sums: Sequence[Value]) -> Sequence[Value]:
+    def finished(self, sums: Sequence[VectorValue]) -> Sequence[VectorValue]:
         """The sums with the terms of their rows and columns."""
         if not self.terms:
             return sums
@@ -344,16 +346,16 @@ class _Rows:
 
     vectors: int
     lanes: int
-    mask: Value | None
+    mask: VectorValue | None
 
-    def read(self, row: Pointer, vector: int) -> Value:
+    def read(self, row: Pointer, vector: int) -> VectorValue:
         """A vector of a row."""
         p = row.past(vector * self.lanes)
         if self.mask is None or vector < self.vectors - 1:
             return memory.read(p, self.lanes)
         return memory.read_where(p, self.mask)
 
-    def write(self, row: Pointer, vector: int, x: Value) -> None:
+    def write(self, row: Pointer, vector: int, x: VectorValue) -> None:
         """Store a vector of a row."""
         p = row.past(vector * self.lanes)
         if self.mask is None or vector < self.vectors - 1:
@@ -361,7 +363,7 @@ class _Rows:
         else:
             memory.write_where(p, x, self.mask)
 
-    def put(self, c: Pointer, apart: Value, sums: Sequence[Value], adds: Value) -> None:
+    def put(self, c: Pointer, apart: VectorValue, sums: Sequence[VectorValue], adds: VectorValue) -> None:
         """Write the sums, row by row from ``c`` on, so far ``apart``; or, where it ``adds``, add them to what is
         there."""
         builder = c.builder
@@ -386,9 +388,11 @@ def _lay_turned(to: Any, width: Any, a: Any, row: Any, m: Any, k: Any, lanes: An
     """
     columns, count = literal(width, "width"), literal(lanes, "lanes")
 
-    def trace(to: Pointer, _: Value, a: Pointer, row: Value, m: Value, k: Value, lanes: Value) -> None:
+    def trace(
+        to: Pointer, _: VectorValue, a: Pointer, row: VectorValue, m: VectorValue, k: VectorValue, lanes: VectorValue
+    ) -> None:
         last = m - 1
-        rows: list[Value] = []
+        rows: list[VectorValue] = []
         for i in range(-(-columns // count) * count):
             place = values.select(last < i, last, last.number(i)) if i else last.number(0)
             rows.append(memory.read_masked(a.at(row * place), k, count) if i < columns else rows[0])

@@ -26,7 +26,7 @@ from graphopt.kernels.product_form import (
     TRANSPOSED,
     WINDOWS,
 )
-from graphopt.kernels.values import Value
+from graphopt.kernels.values import VectorValue
 from graphopt.kernels.vector_type import procedure
 
 MATRICES = ("c", "start_c", "ldc", "a", "start_a", "lda", "b", "start_b")
@@ -100,7 +100,7 @@ def _product(
         return partial(call, found)
 
     def call(right: str, given: Mapping[str, Any]) -> None:
-        one: Value = given["k"].number(1)
+        one: VectorValue = given["k"].number(1)
         passed: dict[str, Any] = {n: one.number(x) for n, x in _DEFAULTS.items()} | dict(given)
         passed |= {f"most_{b}": given[b] for b in BLOCKS if b in given}
         passed |= {"form": one.number(form), "row": given["lda"], "step": one}

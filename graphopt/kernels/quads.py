@@ -15,7 +15,7 @@ from graphopt.kernels.memory import Pointer
 from graphopt.kernels.product_form import QUAD
 from graphopt.kernels.reductions import shuffle
 from graphopt.kernels.transposes import turned
-from graphopt.kernels.values import Value, broadcast
+from graphopt.kernels.values import VectorValue, broadcast
 from graphopt.kernels.vector_type import function, literal, vector
 from graphopt.kernels.vectors import pointer_to
 
@@ -25,7 +25,7 @@ _BYTE = llvm.IntType(8)
 # ------------------------------------------------------------------ four products at once
 
 
-def multiply(total: Value, a: Value, b: Value, signed: bool, dot: bool) -> Value:
+def multiply(total: VectorValue, a: VectorValue, b: VectorValue, signed: bool, dot: bool) -> VectorValue:
     """The sums with four products added to each: of the bytes of ``a`` and ``b``, of which ``b`` has signs where it is
     ``signed``, and ``a`` where it is not."""
     plain, with_signs = (a, b) if signed else (b, a)
@@ -34,15 +34,15 @@ def multiply(total: Value, a: Value, b: Value, signed: bool, dot: bool) -> Value
     name = f"llvm.x86.avx512.vpdpbusd.{32 * total.lanes}"
     kind = llvm.VectorType(_BYTE, QUAD * total.lanes)
     args = [total.ir, *(total.builder.bitcast(x.ir, kind) for x in (plain, with_signs))]
-    return Value(total.builder, values.call(total.builder, name, total.ir.type, args), total.dtype, total.lanes)
+    return VectorValue(total.builder, values.call(total.builder, name, total.ir.type, args), total.dtype, total.lanes)
 
 
-def _by_pairs(total: Value, a: Value, b: Value) -> Value:
+def _by_pairs(total: VectorValue, a: VectorValue, b: VectorValue) -> VectorValue:
     """The same by two multiplications of 16 bits each."""
     kind = llvm.VectorType(llvm.IntType(16), 2 * total.lanes)
 
-    def halves(x: Value, dtype: Any) -> tuple[Value, Value]:
-        both = Value(x.builder, x.builder.bitcast(x.ir, kind), dtype, 2 * total.lanes)
+    def halves(x: VectorValue, dtype: Any) -> tuple[VectorValue, VectorValue]:
+        both = VectorValue(x.builder, x.builder.bitcast(x.ir, kind), dtype, 2 * total.lanes)
         return (both << 8) >> 8, both >> 8
 
     for x, y in zip(halves(a, types.uint16), halves(b, types.int16), strict=True):
@@ -50,22 +50,22 @@ def _by_pairs(total: Value, a: Value, b: Value) -> Value:
         for first in (0, 1):
             order = llvm.Constant(llvm.VectorType(llvm.IntType(32), total.lanes), list(range(first, kind.count, 2)))
             part = x.builder.shuffle_vector(products.ir, products.ir, order)
-            total = total + Value(x.builder, part, total.dtype, total.lanes)
+            total = total + VectorValue(x.builder, part, total.dtype, total.lanes)
     return total
 
 
-def _ones(x: Value) -> Value:
+def _ones(x: VectorValue) -> VectorValue:
     """A one in each byte."""
     return x.number(0x01010101)
 
 
-def words(p: Pointer, lanes: int) -> Value:
+def words(p: Pointer, lanes: int) -> VectorValue:
     """The vector of int32 at an address, aligned as its elements are."""
     ir = p.builder.load(p.ir, align=p.align, typ=values.llvm_type(types.int32, lanes))
-    return Value(p.builder, ir, types.int32, lanes)
+    return VectorValue(p.builder, ir, types.int32, lanes)
 
 
-def _put_quads(p: Pointer, x: Value) -> None:
+def _put_quads(p: Pointer, x: VectorValue) -> None:
     """Write a vector of quads at an address of bytes, aligned to nothing."""
     p.builder.store(x.ir, p.builder.bitcast(p.ir, x.ir.type.as_pointer()), align=1)
 
@@ -84,8 +84,15 @@ def _lay_bytes(
     is_whole = isinstance(count, types.IntegerLiteral) and count.literal_value == many
 
     def trace(
-        total: Value, to: Pointer, at: Value, a: Pointer, start: Value, count: Value, flip: Value, *_: Value
-    ) -> Value:
+        total: VectorValue,
+        to: Pointer,
+        at: VectorValue,
+        a: Pointer,
+        start: VectorValue,
+        count: VectorValue,
+        flip: VectorValue,
+        *_: VectorValue,
+    ) -> VectorValue:
         change = broadcast(values.cast(flip, types.uint8), many)
         if is_whole:
             x = memory.read(a.at(start), many) ^ change
@@ -104,7 +111,7 @@ def _add_quads(total: Any, p: Any, at: Any, lanes: Any, signed: Any, dot: Any) -
     each; these have signs where they are ``signed``."""
     width, has_signs, at_once = (literal(x, "a number") for x in (lanes, signed, dot))
 
-    def trace(total: Value, p: Pointer, at: Value, *_: Value) -> Value:
+    def trace(total: VectorValue, p: Pointer, at: VectorValue, *_: VectorValue) -> VectorValue:
         x = words(p.at(at), width)
         return multiply(total, _ones(x), x, bool(has_signs), bool(at_once))
 
@@ -133,7 +140,14 @@ def _turn_quads(to: Any, apart: Any, b: Any, start: Any, row: Any, width: Any, c
     many = literal(lanes, "lanes")
 
     def trace(
-        to: Pointer, apart: Value, b: Pointer, start: Value, row: Value, width: Value, count: Value, _: Value
+        to: Pointer,
+        apart: VectorValue,
+        b: Pointer,
+        start: VectorValue,
+        row: VectorValue,
+        width: VectorValue,
+        count: VectorValue,
+        _: VectorValue,
     ) -> None:
         mask, last = memory.first_lanes(count, 8, QUAD * many), width - 1
         rows = []
@@ -141,7 +155,7 @@ def _turn_quads(to: Any, apart: Any, b: Any, start: Any, row: Any, width: Any, c
             own = values.select(last < i, last, last.number(i))
             x = memory.read_where(b.at(start + row * own), mask)
             ir = x.builder.bitcast(x.ir, values.llvm_type(types.int32, many))
-            rows.append(Value(x.builder, ir, types.int32, many))
+            rows.append(VectorValue(x.builder, ir, types.int32, many))
         for p, x in enumerate(turned(rows, many, many)):
             _put_quads(to.at(apart * p), x)
 
@@ -153,7 +167,9 @@ def _load_rows(p: Any, start: Any, apart: Any, rest: Any, count: Any, lanes: Any
     being 0 to 3. Zeros stand for lanes from ``count`` and for bytes from ``rest`` on, and nothing is read there."""
     many = literal(lanes, "lanes")
 
-    def trace(p: Pointer, start: Value, apart: Value, rest: Value, count: Value, _: Value) -> Value:
+    def trace(
+        p: Pointer, start: VectorValue, apart: VectorValue, rest: VectorValue, count: VectorValue, _: VectorValue
+    ) -> VectorValue:
         found = values.constant(p.builder, types.int32, many, 0)
         for d in range(QUAD):
             there = values.select(rest > d, count, count.number(0))
@@ -169,7 +185,7 @@ def _load_pairs(p: Any, start: Any, low: Any, high: Any, lanes: Any) -> Any:
     ``high``, and 0 elsewhere, where nothing is read."""
     many = literal(lanes, "lanes")
 
-    def trace(p: Pointer, start: Value, low: Value, high: Value, _: Value) -> Value:
+    def trace(p: Pointer, start: VectorValue, low: VectorValue, high: VectorValue, _: VectorValue) -> VectorValue:
         ends = [memory.first_lanes(x * 2 - back, 32, 2 * many) for x, back in ((low, 0), (high, 1))]
         both = memory.read_where(p.at(start), ends[1] & ~ends[0])
         return shuffle(both, both, range(0, 2 * many, 2))
@@ -180,8 +196,8 @@ def _load_pairs(p: Any, start: Any, low: Any, high: Any, lanes: Any) -> Any:
 def _as_quads(p: Any) -> Any:
     """``as_quads(p)``: the same place, of quads."""
 
-    def trace(p: Pointer) -> Value:
-        return Value(p.builder, p.cast(types.int32).ir, types.int32, 1)
+    def trace(p: Pointer) -> VectorValue:
+        return VectorValue(p.builder, p.cast(types.int32).ir, types.int32, 1)
 
     return pointer_to(types.int32), trace
 

@@ -11,7 +11,7 @@ from numba.core.errors import TypingError
 from graphopt.kernels import memory
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.reductions import shuffle
-from graphopt.kernels.values import Value
+from graphopt.kernels.values import VectorValue
 from graphopt.kernels.vector_type import function, literal
 
 
@@ -28,7 +28,14 @@ def _transpose(c: Any, start_c: Any, ldc: Any, a: Any, start_a: Any, lda: Any, m
         raise TypingError(f"a transpose of {rows} by {columns}: expected powers of two")
 
     def trace(
-        c: Pointer, start_c: Value, ldc: Value, a: Pointer, start_a: Value, lda: Value, m: Value, n: Value
+        c: Pointer,
+        start_c: VectorValue,
+        ldc: VectorValue,
+        a: Pointer,
+        start_a: VectorValue,
+        lda: VectorValue,
+        m: VectorValue,
+        n: VectorValue,
     ) -> None:
         read = [memory.read(a.at(start_a + lda * k), rows) for k in range(columns)]
         for i, row in enumerate(turned(read, rows, columns)):
@@ -37,7 +44,7 @@ def _transpose(c: Any, start_c: Any, ldc: Any, a: Any, start_a: Any, lda: Any, m
     return types.none, trace
 
 
-def turned(vectors: Sequence[Value], rows: int, columns: int) -> list[Value]:
+def turned(vectors: Sequence[VectorValue], rows: int, columns: int) -> list[VectorValue]:
     """The rows of the transpose of a matrix, given by its rows.
 
     All elements in a row are numbered by the bits of (row, column). Merging the vectors of the first half with those of

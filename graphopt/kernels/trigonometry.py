@@ -16,7 +16,7 @@ from graphopt.kernels import libm
 from graphopt.kernels.exponential import polynomial
 from graphopt.kernels.reductions import reduce_or
 from graphopt.kernels.values import (
-    Value,
+    VectorValue,
     absolute,
     bits,
     cast,
@@ -54,7 +54,7 @@ ATAN = (
 )
 
 
-def _quarters(x: Value) -> tuple[Value, Value, Value]:
+def _quarters(x: VectorValue) -> tuple[VectorValue, VectorValue, VectorValue]:
     """The nearest number of quarter turns, and sine and cosine of the rest."""
     wide = cast(x, types.float64)
     n = intrinsic("rint", wide * (2 / pi))
@@ -66,7 +66,7 @@ def _quarters(x: Value) -> tuple[Value, Value, Value]:
     return cast(n, types.int32), sine, cosine
 
 
-def _or_libm(x: Value, name: str, formula: Callable[[Value], Value]) -> Value:
+def _or_libm(x: VectorValue, name: str, formula: Callable[[VectorValue], VectorValue]) -> VectorValue:
     """The formula; in lanes for which it does not hold, what the C library says."""
     if width(x.dtype) == 64:
         return libm.each(name, x)
@@ -74,43 +74,43 @@ def _or_libm(x: Value, name: str, formula: Callable[[Value], Value]) -> Value:
     slot = cgutils.alloca_once_value(x.builder, near.ir)  # type: ignore[no-untyped-call]
     with x.builder.if_then(reduce_or(beyond).ir, likely=False):
         x.builder.store(select(beyond, libm.each(name, x), near).ir, slot)
-    return Value(x.builder, x.builder.load(slot, typ=x.ir.type), x.dtype, x.lanes)
+    return VectorValue(x.builder, x.builder.load(slot, typ=x.ir.type), x.dtype, x.lanes)
 
 
-def _negated(x: Value, where: Value) -> Value:
+def _negated(x: VectorValue, where: VectorValue) -> VectorValue:
     """``x`` with the other sign where bit 1 of an integer is set."""
     return from_bits(bits(x) ^ ((where & 2) << 30))
 
 
-def _signed_zero(x: Value, result: Value) -> Value:
+def _signed_zero(x: VectorValue, result: VectorValue) -> VectorValue:
     """The result; of a zero, the zero itself, whose sign the reduction loses."""
     return select(equal(x, 0.0), x, result)
 
 
-def sin(x: Value) -> Value:
+def sin(x: VectorValue) -> VectorValue:
     """``sin(x)``: float32 within 2 ulps, float64 by the C library."""
 
-    def formula(x: Value) -> Value:
+    def formula(x: VectorValue) -> VectorValue:
         n, sine, cosine = _quarters(x)
         return _signed_zero(x, _negated(select(not_equal(n & 1, 0), cosine, sine), n))
 
     return _or_libm(x, "sin", formula)
 
 
-def cos(x: Value) -> Value:
+def cos(x: VectorValue) -> VectorValue:
     """``cos(x)``: float32 within 2 ulps, float64 by the C library."""
 
-    def formula(x: Value) -> Value:
+    def formula(x: VectorValue) -> VectorValue:
         n, sine, cosine = _quarters(x)
         return _negated(select(not_equal(n & 1, 0), sine, cosine), n + 1)
 
     return _or_libm(x, "cos", formula)
 
 
-def tan(x: Value) -> Value:
+def tan(x: VectorValue) -> VectorValue:
     """``tan(x)``: float32 within 4 ulps, float64 by the C library."""
 
-    def formula(x: Value) -> Value:
+    def formula(x: VectorValue) -> VectorValue:
         n, sine, cosine = _quarters(x)
         odd = not_equal(n & 1, 0)
         return _signed_zero(x, select(odd, -cosine, sine) / select(odd, sine, cosine))
@@ -118,7 +118,7 @@ def tan(x: Value) -> Value:
     return _or_libm(x, "tan", formula)
 
 
-def _asin(size: Value) -> tuple[Value, Value]:
+def _asin(size: VectorValue) -> tuple[VectorValue, VectorValue]:
     """Of a magnitude, whether it is above 1/2, and asin of it, or of ``sqrt((1 - size) / 2)`` where it is."""
     large = size > 0.5
     z = select(large, (1.0 - size) * 0.5, size * size)
@@ -126,7 +126,7 @@ def _asin(size: Value) -> tuple[Value, Value]:
     return large, fma(root * z, polynomial(z, ASIN), root)
 
 
-def asin(x: Value) -> Value:
+def asin(x: VectorValue) -> VectorValue:
     """``asin(x)``: float32 within 3 ulps, float64 by the C library; NaN beyond 1."""
     if width(x.dtype) == 64:
         return libm.each("asin", x)
@@ -134,7 +134,7 @@ def asin(x: Value) -> Value:
     return copysign(select(large, fma(near, near.number(-2.0), near.number(pi / 2)), near), x)
 
 
-def acos(x: Value) -> Value:
+def acos(x: VectorValue) -> VectorValue:
     """``acos(x)``: float32 within 2 ulps, float64 by the C library; NaN beyond 1."""
     if width(x.dtype) == 64:
         return libm.each("acos", x)
@@ -143,7 +143,7 @@ def acos(x: Value) -> Value:
     return select(large, outer, x.number(pi / 2) - copysign(near, x))
 
 
-def atan(x: Value) -> Value:
+def atan(x: VectorValue) -> VectorValue:
     """``atan(x)``: float32 within 2 ulps, float64 by the C library."""
     if width(x.dtype) == 64:
         return libm.each("atan", x)

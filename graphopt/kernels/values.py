@@ -1,8 +1,8 @@
 """A value in the LLVM code of a kernel that is being written: a scalar, or a vector whose lanes are computed at once.
 
-Python's operators on a ``Value`` append instructions, so a formula written once over values serves scalars and vectors
-of every width, and costs no compilation of its own: it becomes part of the kernel that uses it. Plain numbers in a
-formula are constants of the dtype of the value that they meet.
+Python's operators on a ``VectorValue`` append instructions, so a formula written once over values serves scalars and
+vectors of every width, and costs no compilation of its own: it becomes part of the kernel that uses it. Plain numbers
+in a formula are constants of the dtype of the value that they meet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import llvmlite.ir as llvm
 from numba import types
 from numba.core import cgutils
 
-Number = int | float
+Immediate = int | float
 
 
 def element(dtype: Any) -> Any:
@@ -57,7 +57,7 @@ def floats(bits: int) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class VectorValue:
     """An LLVM value, its numba dtype, its number of lanes, and the builder that appends what is done with it."""
 
     builder: Any
@@ -65,71 +65,71 @@ class Value:
     dtype: Any
     lanes: int
 
-    def number(self, number: Number) -> Value:
+    def number(self, number: Immediate) -> VectorValue:
         """The constant, as this value's dtype and lanes."""
         return constant(self.builder, self.dtype, self.lanes, number)
 
-    def _with(self, ir: Any, dtype: Any = None) -> Value:
-        return Value(self.builder, ir, dtype or self.dtype, self.lanes)
+    def _with(self, ir: Any, dtype: Any = None) -> VectorValue:
+        return VectorValue(self.builder, ir, dtype or self.dtype, self.lanes)
 
-    def _other(self, other: Value | Number) -> Any:
-        if not isinstance(other, Value):
+    def _other(self, other: VectorValue | Immediate) -> Any:
+        if not isinstance(other, VectorValue):
             return self.number(other).ir
         if other.dtype != self.dtype:
             raise TypeError(f"{self.dtype} meets {other.dtype}")
         return other.ir
 
-    def _binary(self, other: Value | Number, of_floats: str, of_ints: str) -> Value:
+    def _binary(self, other: VectorValue | Immediate, of_floats: str, of_ints: str) -> VectorValue:
         name = of_floats if is_float(self.dtype) else of_ints
         return self._with(getattr(self.builder, name)(self.ir, self._other(other)))
 
-    def __add__(self, other: Value | Number) -> Value:
+    def __add__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._binary(other, "fadd", "add")
 
-    def __radd__(self, other: Number) -> Value:
+    def __radd__(self, other: Immediate) -> VectorValue:
         return self + other
 
-    def __sub__(self, other: Value | Number) -> Value:
+    def __sub__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._binary(other, "fsub", "sub")
 
-    def __rsub__(self, other: Number) -> Value:
+    def __rsub__(self, other: Immediate) -> VectorValue:
         return self.number(other) - self
 
-    def __mul__(self, other: Value | Number) -> Value:
+    def __mul__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._binary(other, "fmul", "mul")
 
-    def __rmul__(self, other: Number) -> Value:
+    def __rmul__(self, other: Immediate) -> VectorValue:
         return self * other
 
-    def __truediv__(self, other: Value | Number) -> Value:
+    def __truediv__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._binary(other, "fdiv", "sdiv")
 
-    def __rtruediv__(self, other: Number) -> Value:
+    def __rtruediv__(self, other: Immediate) -> VectorValue:
         return self.number(other) / self
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> VectorValue:
         return self._with(self.builder.fneg(self.ir)) if is_float(self.dtype) else 0 - self
 
-    def __and__(self, other: Value | Number) -> Value:
+    def __and__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._with(self.builder.and_(self.ir, self._other(other)))
 
-    def __or__(self, other: Value | Number) -> Value:
+    def __or__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._with(self.builder.or_(self.ir, self._other(other)))
 
-    def __xor__(self, other: Value | Number) -> Value:
+    def __xor__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._with(self.builder.xor(self.ir, self._other(other)))
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> VectorValue:
         return self ^ (1 if isinstance(self.dtype, types.Boolean) else -1)
 
-    def __lshift__(self, count: Value | Number) -> Value:
+    def __lshift__(self, count: VectorValue | Immediate) -> VectorValue:
         return self._shift("shl", count)
 
-    def __rshift__(self, count: Value | Number) -> Value:
+    def __rshift__(self, count: VectorValue | Immediate) -> VectorValue:
         return self._shift("ashr" if is_signed(self.dtype) else "lshr", count)
 
-    def _shift(self, how: str, count: Value | Number) -> Value:
-        if isinstance(count, Value):
+    def _shift(self, how: str, count: VectorValue | Immediate) -> VectorValue:
+        if isinstance(count, VectorValue):
             # LLVM leaves shifts by the width or more undefined; such a count shifts everything out, as in numpy.
             fits = as_unsigned(count) < width(self.dtype)
             last = width(self.dtype) - 1
@@ -139,7 +139,7 @@ class Value:
             return select(fits, shifted, self.number(0))
         return self._with(getattr(self.builder, how)(self.ir, self._other(count)))
 
-    def _compare(self, sign: str, other: Value | Number) -> Value:
+    def _compare(self, sign: str, other: VectorValue | Immediate) -> VectorValue:
         a, b = self.ir, self._other(other)
         if is_float(self.dtype):
             ir = self.builder.fcmp_unordered("!=", a, b) if sign == "!=" else self.builder.fcmp_ordered(sign, a, b)
@@ -149,38 +149,38 @@ class Value:
             ir = self.builder.icmp_unsigned(sign, a, b)
         return self._with(ir, types.boolean)
 
-    def __lt__(self, other: Value | Number) -> Value:
+    def __lt__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._compare("<", other)
 
-    def __le__(self, other: Value | Number) -> Value:
+    def __le__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._compare("<=", other)
 
-    def __gt__(self, other: Value | Number) -> Value:
+    def __gt__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._compare(">", other)
 
-    def __ge__(self, other: Value | Number) -> Value:
+    def __ge__(self, other: VectorValue | Immediate) -> VectorValue:
         return self._compare(">=", other)
 
 
-def constant(builder: Any, dtype: Any, lanes: int, number: Number) -> Value:
+def constant(builder: Any, dtype: Any, lanes: int, number: Immediate) -> VectorValue:
     """The same number in every lane; a float32 is the nearest one."""
     exact = float(number) if is_float(dtype) else int(number)
     one = llvm.Constant(element(dtype), exact)
     ir = one if lanes == 1 else llvm.Constant(llvm.VectorType(element(dtype), lanes), [one] * lanes)
-    return Value(builder, ir, dtype, lanes)
+    return VectorValue(builder, ir, dtype, lanes)
 
 
-def broadcast(x: Value, lanes: int) -> Value:
+def broadcast(x: VectorValue, lanes: int) -> VectorValue:
     """A scalar in every lane; a vector as it is."""
     if x.lanes == lanes:
         return x
     if isinstance(x.ir, llvm.Constant):
-        return Value(x.builder, llvm.Constant(llvm.VectorType(x.ir.type, lanes), [x.ir] * lanes), x.dtype, lanes)
+        return VectorValue(x.builder, llvm.Constant(llvm.VectorType(x.ir.type, lanes), [x.ir] * lanes), x.dtype, lanes)
     vector = llvm.VectorType(element(x.dtype), lanes)
     nothing = llvm.Constant(vector, llvm.Undefined)
     first = x.builder.insert_element(nothing, x.ir, llvm.Constant(llvm.IntType(32), 0))
     zeros = llvm.Constant(llvm.VectorType(llvm.IntType(32), lanes), [0] * lanes)
-    return Value(x.builder, x.builder.shuffle_vector(first, nothing, zeros), x.dtype, lanes)
+    return VectorValue(x.builder, x.builder.shuffle_vector(first, nothing, zeros), x.dtype, lanes)
 
 
 def suffix(ir_type: Any) -> str:
@@ -199,112 +199,112 @@ def call(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
     return builder.call(function, args)
 
 
-def intrinsic(name: str, *args: Value) -> Value:
+def intrinsic(name: str, *args: VectorValue) -> VectorValue:
     """LLVM's intrinsic ``llvm.<name>.<type>`` over values of one type, which is the result's too."""
     x = args[0]
     full = f"llvm.{name}.{suffix(x.ir.type)}"
-    return Value(x.builder, call(x.builder, full, x.ir.type, [arg.ir for arg in args]), x.dtype, x.lanes)
+    return VectorValue(x.builder, call(x.builder, full, x.ir.type, [arg.ir for arg in args]), x.dtype, x.lanes)
 
 
-def equal(a: Value, b: Value | Number) -> Value:
+def equal(a: VectorValue, b: VectorValue | Immediate) -> VectorValue:
     """The mask of lanes that are equal; NaN equals nothing, and zeros of both signs are equal."""
     return a._compare("==", b)
 
 
-def not_equal(a: Value, b: Value | Number) -> Value:
+def not_equal(a: VectorValue, b: VectorValue | Immediate) -> VectorValue:
     """The mask of lanes that are not equal."""
     return a._compare("!=", b)
 
 
-def as_unsigned(x: Value) -> Value:
+def as_unsigned(x: VectorValue) -> VectorValue:
     """The same bits, taken as an unsigned integer."""
-    return Value(x.builder, x.ir, types.Integer.from_bitwidth(width(x.dtype), False), x.lanes)
+    return VectorValue(x.builder, x.ir, types.Integer.from_bitwidth(width(x.dtype), False), x.lanes)
 
 
-def fma(a: Value, b: Value, c: Value) -> Value:
+def fma(a: VectorValue, b: VectorValue, c: VectorValue) -> VectorValue:
     """``a * b + c`` rounded once; of integers, the plain product and sum."""
     return intrinsic("fma", a, b, c) if is_float(a.dtype) else a * b + c
 
 
-def select(mask: Value, a: Value, b: Value) -> Value:
+def select(mask: VectorValue, a: VectorValue, b: VectorValue) -> VectorValue:
     """``a`` where the mask holds, ``b`` elsewhere; both are computed."""
-    return Value(a.builder, a.builder.select(mask.ir, a.ir, b.ir), a.dtype, a.lanes)
+    return VectorValue(a.builder, a.builder.select(mask.ir, a.ir, b.ir), a.dtype, a.lanes)
 
 
-def isnan(x: Value) -> Value:
+def isnan(x: VectorValue) -> VectorValue:
     """The mask of lanes that are NaN."""
-    return Value(x.builder, x.builder.fcmp_unordered("uno", x.ir, x.ir), types.boolean, x.lanes)
+    return VectorValue(x.builder, x.builder.fcmp_unordered("uno", x.ir, x.ir), types.boolean, x.lanes)
 
 
-def isinf(x: Value) -> Value:
+def isinf(x: VectorValue) -> VectorValue:
     """The mask of lanes that are infinite, of either sign."""
     return equal(absolute(x), float("inf"))
 
 
-def minimum(a: Value, b: Value) -> Value:
+def minimum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The smaller; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
         return select(isnan(b), b, select(b < a, b, a))
     return select(b < a, b, a)
 
 
-def maximum(a: Value, b: Value) -> Value:
+def maximum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The larger; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
         return select(isnan(b), b, select(b > a, b, a))
     return select(b > a, b, a)
 
 
-def absolute(x: Value) -> Value:
+def absolute(x: VectorValue) -> VectorValue:
     """The absolute value; the smallest signed integer stays what it is."""
     if is_float(x.dtype):
         return intrinsic("fabs", x)
     return select(x < 0, -x, x) if is_signed(x.dtype) else x
 
 
-def sqrt(x: Value) -> Value:
+def sqrt(x: VectorValue) -> VectorValue:
     """The square root, correctly rounded; NaN below zero."""
     return intrinsic("sqrt", x)
 
 
-def floor(x: Value) -> Value:
+def floor(x: VectorValue) -> VectorValue:
     """The largest whole number that is not above ``x``."""
     return intrinsic("floor", x)
 
 
-def ceil(x: Value) -> Value:
+def ceil(x: VectorValue) -> VectorValue:
     """The smallest whole number that is not below ``x``."""
     return intrinsic("ceil", x)
 
 
-def trunc(x: Value) -> Value:
+def trunc(x: VectorValue) -> VectorValue:
     """The whole number next to ``x`` towards zero."""
     return intrinsic("trunc", x)
 
 
-def round_even(x: Value) -> Value:
+def round_even(x: VectorValue) -> VectorValue:
     """The nearest whole number, the even one of two (ONNX's Round)."""
     return intrinsic("roundeven", x)
 
 
-def copysign(x: Value, sign: Value) -> Value:
+def copysign(x: VectorValue, sign: VectorValue) -> VectorValue:
     """The magnitude of ``x`` with the sign of ``sign``."""
     return intrinsic("copysign", x, sign)
 
 
-def bits(x: Value) -> Value:
+def bits(x: VectorValue) -> VectorValue:
     """The bits of a float as a signed integer of the same width."""
     dtype = integer(width(x.dtype))
-    return Value(x.builder, x.builder.bitcast(x.ir, llvm_type(dtype, x.lanes)), dtype, x.lanes)
+    return VectorValue(x.builder, x.builder.bitcast(x.ir, llvm_type(dtype, x.lanes)), dtype, x.lanes)
 
 
-def from_bits(x: Value) -> Value:
+def from_bits(x: VectorValue) -> VectorValue:
     """The float of which a 32- or 64-bit integer is the bits."""
     dtype = floats(width(x.dtype))
-    return Value(x.builder, x.builder.bitcast(x.ir, llvm_type(dtype, x.lanes)), dtype, x.lanes)
+    return VectorValue(x.builder, x.builder.bitcast(x.ir, llvm_type(dtype, x.lanes)), dtype, x.lanes)
 
 
-def cast(x: Value, dtype: Any) -> Value:
+def cast(x: VectorValue, dtype: Any) -> VectorValue:
     """``x`` as another dtype.
 
     Floats become integers by truncation (C), and what does not fit 8 or 16 bits wraps around, as numpy does on x86;
@@ -322,22 +322,22 @@ def cast(x: Value, dtype: Any) -> Value:
             convert = builder.fpext if width(dtype) > width(source) else builder.fptrunc
         else:
             convert = builder.sitofp if is_signed(source) else builder.uitofp
-        return Value(builder, convert(x.ir, target), dtype, x.lanes)
+        return VectorValue(builder, convert(x.ir, target), dtype, x.lanes)
     if is_float(source):
         if width(dtype) < 32:
             return cast(cast(x, types.int32), dtype)
         if dtype == types.uint32:
             return cast(cast(x, types.int64), dtype)
         convert = builder.fptosi if is_signed(dtype) else builder.fptoui
-        return Value(builder, convert(x.ir, target), dtype, x.lanes)
+        return VectorValue(builder, convert(x.ir, target), dtype, x.lanes)
     if width(dtype) == width(source):
-        return Value(builder, x.ir, dtype, x.lanes)
+        return VectorValue(builder, x.ir, dtype, x.lanes)
     widen = builder.sext if is_signed(source) else builder.zext
     convert = builder.trunc if width(dtype) < width(source) else widen
-    return Value(builder, convert(x.ir, target), dtype, x.lanes)
+    return VectorValue(builder, convert(x.ir, target), dtype, x.lanes)
 
 
-def saturate(x: Value, dtype: Any) -> Value:
+def saturate(x: VectorValue, dtype: Any) -> VectorValue:
     """``x`` held to the range of an integer dtype and cast to it, truncated where it is a float; NaN gives 0."""
     if is_float(x.dtype) and width(dtype) <= 16:  # both ends are floats: what lies beyond them, NaN too, is replaced
         x = select(isnan(x), x.number(0.0), x) if dtype.minval < 0 else x

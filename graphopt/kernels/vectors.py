@@ -16,7 +16,7 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels import division, halves, memory, reductions, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value
+from graphopt.kernels.values import VectorValue
 from graphopt.kernels.values import cast as cast_value
 from graphopt.kernels.vector_type import (
     Vector,
@@ -103,7 +103,7 @@ def _load_repeated(p: Any, i: Any, times: Any, lanes: Any) -> Any:
     if count % each or count == each:
         raise TypingError(f"load_repeated of {each} times in {count} lanes: expected a divisor")
 
-    def trace(p: Pointer, i: Value, times: Value, lanes: Value) -> Value:
+    def trace(p: Pointer, i: VectorValue, times: VectorValue, lanes: VectorValue) -> VectorValue:
         few = memory.read(p.at(i), count // each)
         return reductions.shuffle(few, few, [k // each for k in range(count)])
 
@@ -185,9 +185,9 @@ def _iota(lanes: Any) -> Any:
     """``iota(lanes)``: 0, 1, 2 and so on as int64."""
     count = literal(lanes, "lanes")
 
-    def trace(one: Value) -> Value:
+    def trace(one: VectorValue) -> VectorValue:
         numbers = llvm.Constant(llvm.VectorType(llvm.IntType(64), count), list(range(count)))
-        return Value(one.builder, numbers, types.int64, count) if count > 1 else one.number(0)
+        return VectorValue(one.builder, numbers, types.int64, count) if count > 1 else one.number(0)
 
     return vector(types.int64, count), trace
 
@@ -237,9 +237,9 @@ def _pointer(address: Any, dtype: Any) -> Any:
     target = _dtype(dtype)
     target = types.uint8 if target == types.boolean else target
 
-    def trace(address: Value, _: None) -> Value:
+    def trace(address: VectorValue, _: None) -> VectorValue:
         ir = address.builder.inttoptr(cast_value(address, types.int64).ir, values.element(target).as_pointer())
-        return Value(address.builder, ir, target, 1)
+        return VectorValue(address.builder, ir, target, 1)
 
     return pointer_to(target), trace
 

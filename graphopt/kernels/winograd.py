@@ -13,11 +13,11 @@ from typing import Any
 from numba import types
 from numba.core.errors import TypingError
 
-from graphopt.ir.minimal_filtering import Matrix, filtering
+from graphopt.ir.minimal_filtering import FractionMatrix, filtering
 from graphopt.kernels import memory, values
 from graphopt.kernels.host import BLOCK
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value, fma
+from graphopt.kernels.values import VectorValue, fma
 from graphopt.kernels.vector_type import function
 
 
@@ -33,15 +33,18 @@ def _input(outputs: int) -> Callable[..., Any]:
         _check("the transform of a tile", v, x)
         matrix, size = filtering(outputs).input, outputs + 2
 
-        def trace(v: Pointer, start_v: Value, apart: Value, x: Pointer, start_x: Value, pitch: Value, step: Value,
-                  row: Value, column: Value, height: Value, width: Value) -> None:  # fmt: skip
+        def trace(
+            v: Pointer, start_v: VectorValue, apart: VectorValue,
+            x: Pointer, start_x: VectorValue, pitch: VectorValue, step: VectorValue,
+            row: VectorValue, column: VectorValue, height: VectorValue, width: VectorValue,
+        ) -> None:  # fmt: skip
             first = x.at(start_x + row * pitch + column * step)
             target = v.at(start_v)
 
-            def read(at: tuple[int, int]) -> Value:
+            def read(at: tuple[int, int]) -> VectorValue:
                 return memory.read(first.at(pitch * at[0] + step * at[1]), BLOCK)
 
-            def read_inside(at: tuple[int, int]) -> Value:
+            def read_inside(at: tuple[int, int]) -> VectorValue:
                 below, across = row + at[0], column + at[1]
                 inside = (below >= 0) & (below < height) & (across >= 0) & (across < width)
                 count = values.select(inside, row.number(BLOCK), row.number(0))
@@ -69,7 +72,9 @@ def _output(outputs: int) -> Callable[..., Any]:
         _check("the results of a tile", y, m)
         matrix, size = filtering(outputs).output, outputs + 2
 
-        def trace(y: Pointer, start_y: Value, step: Value, m: Pointer, start_m: Value, apart: Value) -> None:
+        def trace(
+            y: Pointer, start_y: VectorValue, step: VectorValue, m: Pointer, start_m: VectorValue, apart: VectorValue
+        ) -> None:
             source, target = m.at(start_m), y.at(start_y)
             tile = [[memory.read(source.at(apart * (i * size + j)), BLOCK) for j in range(size)] for i in range(size)]
             for k, value in enumerate(_on_both_sides(matrix, tile)):
@@ -89,19 +94,19 @@ def _check(what: str, *pointers: Any) -> None:
 # -- matrices applied to vectors
 
 
-def _on_both_sides(matrix: Matrix, tile: Sequence[Sequence[Value]]) -> list[Value]:
+def _on_both_sides(matrix: FractionMatrix, tile: Sequence[Sequence[VectorValue]]) -> list[VectorValue]:
     """``matrix @ tile @ matrix.T``, row by row."""
     across = [applied(matrix, row) for row in tile]
     down = [applied(matrix, column) for column in zip(*across, strict=True)]
     return [value for row in zip(*down, strict=True) for value in row]
 
 
-def applied(matrix: Matrix, x: Sequence[Value]) -> list[Value]:
+def applied(matrix: FractionMatrix, x: Sequence[VectorValue]) -> list[VectorValue]:
     """``matrix @ x``; what rows, or columns, that differ in signs only have in common is computed once."""
     joined = _joined(matrix, x)
     if joined is not None:
         return applied(*joined)
-    found: list[Value | None] = [None] * len(matrix)
+    found: list[VectorValue | None] = [None] * len(matrix)
     for i, row in enumerate(matrix):
         twin = next((j for j in range(i + 1, len(matrix)) if found[j] is None and _are_twins(row, matrix[j])), None)
         if found[i] is not None:
@@ -117,7 +122,7 @@ def applied(matrix: Matrix, x: Sequence[Value]) -> list[Value]:
     return [v for v in found if v is not None]
 
 
-def _joined(matrix: Matrix, x: Sequence[Value]) -> tuple[Matrix, list[Value]] | None:
+def _joined(matrix: FractionMatrix, x: Sequence[VectorValue]) -> tuple[FractionMatrix, list[VectorValue]] | None:
     """The product with two columns that differ in signs only exchanged for sum and difference; None where none do."""
     columns = list(zip(*matrix, strict=True))
     for i, a in enumerate(columns):
@@ -137,7 +142,7 @@ def _are_twins(a: Sequence[Fraction], b: Sequence[Fraction]) -> bool:
     return all(abs(p) == abs(q) for p, q in pairs) and 0 < sum(p == q for p, q in pairs) < len(pairs)
 
 
-def _sum(row: Sequence[Fraction], x: Sequence[Value]) -> Value:
+def _sum(row: Sequence[Fraction], x: Sequence[VectorValue]) -> VectorValue:
     """The sum of elements times factors, beginning with one whose factor is 1 where there is one."""
     terms = sorted(((c, v) for c, v in zip(row, x, strict=True) if c), key=lambda term: term[0] != 1)
     factor, first = terms[0]
@@ -147,7 +152,7 @@ def _sum(row: Sequence[Fraction], x: Sequence[Value]) -> Value:
     return total
 
 
-def _plus(total: Value, factor: Fraction, x: Value) -> Value:
+def _plus(total: VectorValue, factor: Fraction, x: VectorValue) -> VectorValue:
     """``total + factor * x``."""
     if abs(factor) == 1:
         return total + x if factor > 0 else total - x

@@ -30,7 +30,7 @@ _WORKER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CompileTask:
     """A kernel to compile, whose source is in the file ``place``."""
 
     kernel: Kernel
@@ -78,14 +78,14 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self._count, self._numbers = count, itertools.count()
-        self._tasks: PriorityQueue[tuple[float, int, Task | None]] = PriorityQueue()
+        self._tasks: PriorityQueue[tuple[float, int, CompileTask | None]] = PriorityQueue()
         self._running: list[subprocess.Popen[str]] = []
         self._is_ended, self._lock = False, threading.Lock()
         self._threads = ThreadPoolExecutor(count, "compile")
         for _ in range(count):
             self._threads.submit(self._work)
 
-    def submit(self, rank: float, task: Task) -> None:
+    def submit(self, rank: float, task: CompileTask) -> None:
         """Have a kernel compiled, before those of higher rank that wait."""
         self._tasks.put((rank, next(self._numbers), task))
 
@@ -160,7 +160,7 @@ def _end(worker: subprocess.Popen[str]) -> None:
     worker.wait()
 
 
-def _asked(worker: subprocess.Popen[str], task: Task) -> str | None:
+def _asked(worker: subprocess.Popen[str], task: CompileTask) -> str | None:
     """Have a worker compile a kernel; what was wrong with it. Raises ``OSError`` where the worker died."""
     assert worker.stdin is not None
     assert worker.stdout is not None

@@ -13,7 +13,7 @@ from graphopt.lowering.module.builder import GraphBuilder
 from graphopt.lowering.module.module import MAIN
 from graphopt.lowering.module.module import Module as Functions
 from graphopt.nn.module import Module
-from graphopt.nn.scope import Scope
+from graphopt.nn.scope import TraceScope
 from graphopt.nn.tensor import Tensor
 
 OPSET = 23
@@ -50,7 +50,7 @@ def export(
     bound = {}
     if parameters == "inputs":
         bound = {id(p): _input(builder, path, p.type) for path, p in module.named_parameters()}
-    scope = Scope(builder, paths, bound)
+    scope = TraceScope(builder, paths, bound)
     with scope.open():
         item = module(*map(scope.tensor, given))
         for label, value in _outputs(module, item):

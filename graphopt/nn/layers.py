@@ -40,7 +40,7 @@ class Embedding(Module):
         return functions.embedding(self.weight, ids)
 
 
-class _Convolution(Module):
+class _ConvolutionLayer(Module):
     """What convolutions have in common: a weight, a bias, and how the window moves."""
 
     axes: ClassVar[int]
@@ -63,7 +63,7 @@ class _Convolution(Module):
         return one(op, [x, self.weight, self.bias], **self.attrs)
 
 
-class _Conv(_Convolution):
+class _Conv(_ConvolutionLayer):
     def __init__(
         self,
         in_channels: int,
@@ -107,7 +107,7 @@ class Conv2d(_Conv):
     axes = 2
 
 
-class ConvTranspose2d(_Convolution):
+class ConvTranspose2d(_ConvolutionLayer):
     """The convolution that goes back from results to images."""
 
     axes = 2

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 Operand: TypeAlias = "Tensor | Array | np.generic | float | int | bool | None"
 """What a call may take: a tensor or parameter, an array or number that becomes a constant, or nothing."""
 
-_open: ContextVar[Scope | None] = ContextVar("graph", default=None)
+_open: ContextVar[TraceScope | None] = ContextVar("graph", default=None)
 
 
-class Scope:
+class TraceScope:
     """One graph on its way: its builder, the values of parameters in it, and the sizes that its values tell."""
 
     def __init__(self, builder: GraphBuilder, paths: Mapping[int, str], parameters: Mapping[int, Value]) -> None:
@@ -152,7 +152,7 @@ class Scope:
         return values
 
 
-def current() -> Scope:
+def current() -> TraceScope:
     """The graph that is being written. UsageError where there is none."""
     scope = _open.get()
     if scope is None:

@@ -13,7 +13,7 @@ from graphopt.ir.dtypes import CODES
 from graphopt.ir.graph import Value
 from graphopt.ir.types import Size, TensorType
 from graphopt.nn.indexing import axis_of, indexed, reshaped
-from graphopt.nn.scope import Operand, Scope, current, one
+from graphopt.nn.scope import Operand, TraceScope, current, one
 
 Initial: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], Array]
 """Draws the elements that a parameter of a shape begins with."""
@@ -31,7 +31,7 @@ class Tensor:
     """numpy leaves ``array + tensor`` to the tensor."""
     __hash__ = object.__hash__
 
-    def __init__(self, scope: Scope, value: Value) -> None:
+    def __init__(self, scope: TraceScope, value: Value) -> None:
         self.scope, self.value = scope, value
 
     @property
@@ -230,7 +230,7 @@ class Parameter(Tensor):
         self.array: Array | None = None
 
     @property
-    def scope(self) -> Scope:  # type: ignore[override]
+    def scope(self) -> TraceScope:  # type: ignore[override]
         """The graph that is being written."""
         return current()
 

@@ -20,7 +20,7 @@ from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError
 from graphopt.program import program_cache
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime.device_program import DeviceProgram
-from graphopt.runtime.profile import Row
+from graphopt.runtime.profile import ProfileRow
 from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
 from graphopt.runtime.signature import given
@@ -54,7 +54,7 @@ class Compiled:
     report: CompileReport
 
 
-class Prepared(NamedTuple):
+class PreparedGraph(NamedTuple):
     """A graph as it is lowered: read, fixed, and rewritten."""
 
     graph: Graph
@@ -64,7 +64,7 @@ class Prepared(NamedTuple):
     """What rules did to it; None where nobody asked them."""
 
 
-Prepare: TypeAlias = "Callable[[Any, Settings, Steps], Prepared]"
+Prepare: TypeAlias = "Callable[[Any, Settings, Steps], PreparedGraph]"
 """The steps from a model to the graph that is lowered."""
 Build: TypeAlias = "Callable[[Graph, Settings, Steps], Compiled]"
 """The steps from there to a program. NeedsValues where it depends on the elements of some inputs."""
@@ -78,7 +78,12 @@ class CompiledModel(Displayed):
     """
 
     def __init__(
-        self, model: Any, settings: Settings, prepare: Prepare, build: Build, place: program_cache.Place | None = None
+        self,
+        model: Any,
+        settings: Settings,
+        prepare: Prepare,
+        build: Build,
+        place: program_cache.CacheEntry | None = None,
     ) -> None:
         self.settings = settings
         self._model, self._place = model, place
@@ -111,7 +116,7 @@ class CompiledModel(Displayed):
         chosen, rest = self._chosen(self._feeds(inputs))
         return chosen(rest, out=out)
 
-    def profile(self, *inputs: Any) -> tuple[Row, ...]:
+    def profile(self, *inputs: Any) -> tuple[ProfileRow, ...]:
         """What each step of one call took, in the order in which they began."""
         if self._only is not None:
             return self._only[0].profile(*inputs)

@@ -42,7 +42,7 @@ _EXTENDED = (
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheEntry:
     """Where the program of a model is kept, or will be."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Keyed(Protocol):
         """The hash."""
 
 
-def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> Place | None:
+def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> CacheEntry | None:
     """Where the program of a model is kept; None where it is not: that of a model that is no file and no bytes (nor a
     graph, where those are kept too), or cannot be read, and where ops were added. Raises ``UsageError`` where others
     may write into the cache folder."""
@@ -92,7 +92,7 @@ def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> Place |
     measured = digest(settings.costs), _tuned(settings)
     options = repr((settings.optimize, _in_order(settings.target), shapes, dims, measured, settings.policy))
     name = disk_cache.key(_sources(), cache.compiler(), content, options)
-    return Place(disk_cache.folder("programs") / name, model, stamp)
+    return CacheEntry(disk_cache.folder("programs") / name, model, stamp)
 
 
 def _tuned(settings: Settings) -> str:
@@ -121,7 +121,7 @@ def is_extended() -> bool:
     return any(sys.modules[name].is_extended() for name in _EXTENDED if name in sys.modules)
 
 
-def load(entry: Place, threads: int) -> tuple[Program, CompileReport] | None:
+def load(entry: CacheEntry, threads: int) -> tuple[Program, CompileReport] | None:
     """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
     if not (entry.folder / _REPORT).exists():
         return None
@@ -139,7 +139,7 @@ def load(entry: Place, threads: int) -> tuple[Program, CompileReport] | None:
     return program, report
 
 
-def store(entry: Place, program: Program, report: CompileReport) -> None:
+def store(entry: CacheEntry, program: Program, report: CompileReport) -> None:
     """Keep a program, whole or not at all; not one that is too large, that needs Python, or whose model has changed."""
     size = sum(c.nbytes for c in program.code.constants.values())
     if report.reference or size > LARGEST or not entry.is_current:

@@ -29,13 +29,13 @@ from graphopt.proof.symbols import PARAMETERS, Algebra, Opaque, compute, integer
 from graphopt.rewrite.checking.check import applied
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Pattern, Step, Tree, variants
+from graphopt.rewrite.checking.examples.pattern import Leaf, LiteralLeaf, PatternCall, Tree, WrittenPattern, variants
 from graphopt.rewrite.checking.examples.sample import Misfit
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Apply, Field, Ref, Rule, Soundness, calls, subexpressions, variables
+from graphopt.rewrite.rule.rule import Field, FunctionCall, NameRef, Rule, Soundness, calls, subexpressions, variables
 
 LIMIT = 500
 """How many instances are written out at most for one way of writing a rule and one rank; of ranks with more, none."""
@@ -103,7 +103,7 @@ def _decisive(rule: Rule) -> set[str]:
         part.of.name
         for expr in _expressions(rule)
         for part in subexpressions(expr)
-        if isinstance(part, Field) and isinstance(part.of, Ref) and part.name in ("value", "scalar", "low", "high")
+        if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name in ("value", "scalar", "low", "high")
     }
     return queried - _parameters(rule)
 
@@ -163,7 +163,7 @@ class _Scripted(Random):
         return seq[0]
 
 
-def _pattern(rule: Rule, stars: int) -> Pattern | None:
+def _pattern(rule: Rule, stars: int) -> WrittenPattern | None:
     hints = Hints.of(rule)
     for name, options in list(hints.heads.items()):
         stand_in = next((REPRESENTATIVES[k] for k in REPRESENTATIVES if set(ops.KINDS[k]) == set(options)), options[0])
@@ -171,48 +171,48 @@ def _pattern(rule: Rule, stars: int) -> Pattern | None:
     random = _Scripted(0)
     random.stars = stars
     try:
-        return Pattern(rule, hints, random, ops.LATEST)
+        return WrittenPattern(rule, hints, random, ops.LATEST)
     except Misfit:
         return None
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _InstancePlan:
     """What operands and attributes are in one instance, as far as it is settled."""
 
     facts: dict[str, Fact] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
     steps: dict[int, tuple[Attrs, tuple[Fact, ...]]] = field(default_factory=dict)
 
-    def with_fact(self, key: str, fact: Fact) -> _Plan:
+    def with_fact(self, key: str, fact: Fact) -> _InstancePlan:
         return replace(self, facts={**self.facts, key: fact})
 
 
 class _Plans:
     """All instances of a pattern of one rank."""
 
-    def __init__(self, rule: Rule, pattern: Pattern, rank: int) -> None:
+    def __init__(self, rule: Rule, pattern: WrittenPattern, rank: int) -> None:
         self.rule, self.pattern, self.rank = rule, pattern, rank
         self.work = 0
         self.shapes = tuple(_shapes(rank))
         self.hints = pattern.hints
         self.names = {leaf.key: leaf.name for leaf in _leaves(pattern)}
 
-    def all(self) -> Iterator[_Plan]:
+    def all(self) -> Iterator[_InstancePlan]:
         """The plans whose largest rank is this one, and whose guards hold as far as types say."""
-        for plan in self._roots(self.pattern.roots, _Plan()):
+        for plan in self._roots(self.pattern.roots, _InstancePlan()):
             ranks = [f.rank or 0 for f in plan.facts.values()]
             if max(ranks, default=0) == self.rank and self._may_hold(plan):
                 yield plan
 
-    def _roots(self, roots: Sequence[Tree], plan: _Plan) -> Iterator[_Plan]:
+    def _roots(self, roots: Sequence[Tree], plan: _InstancePlan) -> Iterator[_InstancePlan]:
         if not roots:
             yield plan
             return
         for first, _ in self._visit(roots[0], plan, None):
             yield from self._roots(roots[1:], first)
 
-    def _may_hold(self, plan: _Plan) -> bool:
+    def _may_hold(self, plan: _InstancePlan) -> bool:
         queries = _Asked(plan.facts)
         bindings = self.bindings(plan)
         for i, step in enumerate(self.pattern.steps):
@@ -224,7 +224,7 @@ class _Plans:
             expressions.holds(guard, bindings, queries) is None or _mentions_use(guard) for guard in self.rule.where
         )
 
-    def bindings(self, plan: _Plan) -> Bindings[Any]:
+    def bindings(self, plan: _InstancePlan) -> Bindings[Any]:
         """What names stand for."""
         values: dict[str, Any] = {}
         for key in plan.facts:
@@ -240,11 +240,13 @@ class _Plans:
         }
         return Bindings(values, dict(plan.attrs), heads)
 
-    def _visit(self, tree: Tree | None, plan: _Plan, dtype: str | None) -> Iterator[tuple[_Plan, Fact | None]]:
+    def _visit(
+        self, tree: Tree | None, plan: _InstancePlan, dtype: str | None
+    ) -> Iterator[tuple[_InstancePlan, Fact | None]]:
         match tree:
             case None:
                 yield plan, None
-            case Number(value):
+            case LiteralLeaf(value):
                 name = dtype or (
                     "int64" if isinstance(value, int | tuple) and not isinstance(value, bool) else "float32"
                 )
@@ -257,7 +259,7 @@ class _Plans:
                 for shape in self.shapes:
                     fact = Fact(TensorType(self._dtype(tree.name, dtype), shape), tree.name in self.hints.constants)
                     yield plan.with_fact(key, fact), fact
-            case Step():
+            case PatternCall():
                 yield from self._step(tree, plan)
 
     def _dtype(self, name: str, wish: str | None) -> str:
@@ -265,7 +267,7 @@ class _Plans:
         wish = wish or "float32"
         return wish if allowed is None or wish in allowed else sorted(allowed)[0]
 
-    def _step(self, step: Step, plan: _Plan) -> Iterator[tuple[_Plan, Fact | None]]:
+    def _step(self, step: PatternCall, plan: _InstancePlan) -> Iterator[tuple[_InstancePlan, Fact | None]]:
         if id(step) in plan.steps:
             yield plan, plan.steps[id(step)][1][step.call.output]
             return
@@ -285,8 +287,8 @@ class _Plans:
                     yield replace(whole, steps={**whole.steps, id(step): (attrs, types)}), types[step.call.output]
 
     def _inputs(
-        self, step: Step, places: Sequence[int], plan: _Plan, facts: dict[int, Fact | None]
-    ) -> Iterator[tuple[_Plan, dict[int, Fact | None]]]:
+        self, step: PatternCall, places: Sequence[int], plan: _InstancePlan, facts: dict[int, Fact | None]
+    ) -> Iterator[tuple[_InstancePlan, dict[int, Fact | None]]]:
         if not places:
             yield plan, facts
             return
@@ -309,13 +311,15 @@ class _Plans:
 
     # -- attributes
 
-    def _attrs(self, step: Step, plan: _Plan, facts: dict[int, Fact | None]) -> Iterator[tuple[_Plan, Attrs]]:
+    def _attrs(
+        self, step: PatternCall, plan: _InstancePlan, facts: dict[int, Fact | None]
+    ) -> Iterator[tuple[_InstancePlan, Attrs]]:
         shape = next((f.shape for f in facts.values() if f is not None), ()) or ()
         waiting = [(plan, Attrs())]
         for name, expr in step.call.attrs:
             extended = []
             for settled, attrs in waiting:
-                if isinstance(expr, Ref) and expr.name not in settled.attrs:
+                if isinstance(expr, NameRef) and expr.name not in settled.attrs:
                     for value in _options(step.op, name, tuple(shape), step):  # type: ignore[arg-type]
                         extended.append(
                             (replace(settled, attrs={**settled.attrs, expr.name: value}), attrs.with_(**{name: value}))
@@ -341,8 +345,8 @@ class _Plans:
     # -- operands that say where to
 
     def _parameters(
-        self, step: Step, places: Sequence[int], plan: _Plan, facts: dict[int, Fact | None], attrs: Attrs
-    ) -> Iterator[tuple[_Plan, dict[int, Fact | None]]]:
+        self, step: PatternCall, places: Sequence[int], plan: _InstancePlan, facts: dict[int, Fact | None], attrs: Attrs
+    ) -> Iterator[tuple[_InstancePlan, dict[int, Fact | None]]]:
         trees = {i: step.inputs[i] for i in places if i < len(step.inputs) and step.inputs[i] is not None}
         open_ones = [i for i, t in trees.items() if isinstance(t, Leaf) and t.key not in plan.facts]
         input_facts = dict(facts)
@@ -371,7 +375,7 @@ class _Plans:
 
 def _mentions_use(guard: Any) -> bool:
     """Whether a guard speaks of more than types and elements, so that it is left to the match."""
-    if isinstance(guard, Apply) and guard.function == "in":
+    if isinstance(guard, FunctionCall) and guard.function == "in":
         return True
     return any(isinstance(p, Field) and p.name == "uses" for p in subexpressions(guard))
 
@@ -394,13 +398,13 @@ class _Asked:
         return None
 
 
-def _leaves(pattern: Pattern) -> Iterator[Leaf]:
+def _leaves(pattern: WrittenPattern) -> Iterator[Leaf]:
     waiting: list[Tree | None] = list(pattern.roots)
     while waiting:
         match waiting.pop():
             case Leaf() as leaf:
                 yield leaf
-            case Step(inputs=inputs):
+            case PatternCall(inputs=inputs):
                 waiting += inputs
 
 
@@ -410,7 +414,7 @@ def _shapes(rank: int) -> Iterator[tuple[int, ...]]:
         yield from product((1, 2, 3) if r <= 2 else (1, 2), repeat=r)
 
 
-def _options(op: str, name: str, shape: tuple[int, ...], step: Step) -> list[Any]:
+def _options(op: str, name: str, shape: tuple[int, ...], step: PatternCall) -> list[Any]:
     """The values that an attribute is tried with."""
     # Bounded exhaustive enumeration, as in Alloy (Jackson: Software Abstractions, "small scope hypothesis"): a case for
     # each attribute, with all values that differ for a tensor of this shape, or the few by which an op's cases differ.
@@ -452,7 +456,7 @@ def _options(op: str, name: str, shape: tuple[int, ...], step: Step) -> list[Any
 
 
 def _places_of(
-    step: Step, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
+    step: PatternCall, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
 ) -> Iterator[dict[int, Any]]:
     """The values that open operands which say where elements go are tried with."""
     # Bounded exhaustive enumeration, as for attributes: a case for each kind of op. Only values that ONNX allows for
@@ -554,7 +558,7 @@ def _ranges(n: int, with_steps: bool, n_inputs: int) -> Iterator[tuple[int, int,
 # -- instances
 
 
-def _agrees(rule: Rule, pattern: Pattern, plan: _Plan, is_real: bool) -> bool:
+def _agrees(rule: Rule, pattern: WrittenPattern, plan: _InstancePlan, is_real: bool) -> bool:
     """Whether the rule fires on an instance. Raises _Different where both sides are not the same there."""
     instance = _instance(pattern, plan)
     if instance is None:
@@ -586,7 +590,7 @@ def _agrees(rule: Rule, pattern: Pattern, plan: _Plan, is_real: bool) -> bool:
     return False
 
 
-def _instance(pattern: Pattern, plan: _Plan) -> tuple[Graph, dict[Value, str]] | None:
+def _instance(pattern: WrittenPattern, plan: _InstancePlan) -> tuple[Graph, dict[Value, str]] | None:
     """The graph of a plan, and which of its values are symbols; None where two roots are one."""
     graph = Graph(header=Header(opsets=(("", ops.LATEST), ("com.microsoft", 1))))
     symbolic: dict[Value, str] = {}
@@ -616,7 +620,7 @@ def _instance(pattern: Pattern, plan: _Plan) -> tuple[Graph, dict[Value, str]] |
                 return None
             case Leaf(key):
                 return leaf(key)
-            case Number(number):
+            case LiteralLeaf(number):
                 name = dtype or (
                     "int64" if isinstance(number, int | tuple) and not isinstance(number, bool) else "float32"
                 )

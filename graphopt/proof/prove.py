@@ -17,13 +17,24 @@ from graphopt.ir.op_table import ops_where
 from graphopt.ir.text import show
 from graphopt.ir.types import TensorType
 from graphopt.proof.evidence import Evidence
-from graphopt.rewrite.checking.check import Report, applied, check_rule, difference
+from graphopt.rewrite.checking.check import CheckReport, applied, check_rule, difference
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.arrays import numpy_dtype
 from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Apply, Call, Lit, Literal, Ref, Rule, Series, Term, Var, calls
+from graphopt.rewrite.rule.rule import (
+    CallPattern,
+    FunctionCall,
+    Lit,
+    Literal,
+    NameRef,
+    Rule,
+    Series,
+    Term,
+    VarPattern,
+    calls,
+)
 
 if TYPE_CHECKING:
     from graphopt.proof.scalars import Counterexample
@@ -33,7 +44,7 @@ ARITHMETIC = ops_where(group=("arithmetic", "comparison", "logic", "bits"))
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProofResult:
     """What came of proving a rule: its evidence, or the counterexample that refutes it; and why there is no proof."""
 
     rule: Rule
@@ -42,23 +53,25 @@ class Finding:
     counterexample: str | None = None
 
 
-def find_evidence(rule: Rule, milliseconds: int = 4000, check: Callable[[Rule], Report] = check_rule) -> Finding:
+def find_evidence(
+    rule: Rule, milliseconds: int = 4000, check: Callable[[Rule], CheckReport] = check_rule
+) -> ProofResult:
     """The strongest evidence for a rule. Raises MissingDependencyError where z3 is not installed."""
     from graphopt.proof import indices, scalars
 
     proof = scalars.prove(rule, milliseconds)
     if proof.kind is not None:
-        return Finding(rule, Evidence(proof.kind, ", ".join(proof.dtypes)))
+        return ProofResult(rule, Evidence(proof.kind, ", ".join(proof.dtypes)))
     if proof.counterexample is not None:
         shown = demonstrate(rule, proof.counterexample)
         if shown is not None:
-            return Finding(rule, None, proof.why, shown)
+            return ProofResult(rule, None, proof.why, shown)
     bounded = indices.prove(rule)
     if bounded.kind is not None:
-        return Finding(rule, Evidence(bounded.kind, bounded.scope))
+        return ProofResult(rule, Evidence(bounded.kind, bounded.scope))
     report = check(rule)
     why = bounded.why if "does not act on each element" in proof.why else proof.why
-    return Finding(rule, None if report.problem else Evidence("checked"), why, report.problem)
+    return ProofResult(rule, None if report.problem else Evidence("checked"), why, report.problem)
 
 
 def is_arithmetic(rule: Rule) -> bool:
@@ -70,7 +83,7 @@ def is_arithmetic(rule: Rule) -> bool:
 def _stands_for_arithmetic(rule: Rule, op: str) -> bool:
     for guard in rule.where:
         match guard:
-            case Apply("in", (Ref(name), Series(items))) if name == op:
+            case FunctionCall("in", (NameRef(name), Series(items))) if name == op:
                 return all(isinstance(i, Lit) and i.value in ARITHMETIC for i in items)
     return False
 
@@ -136,37 +149,37 @@ class _Model:
     def value(self, term: Term, dtype: str | None = None) -> Value | None:
         """The value of a term."""
         match term:
-            case Var("_"):
+            case VarPattern("_"):
                 return None
-            case Var(name):
+            case VarPattern(name):
                 if name not in self._values:
                     self._values[name] = self._leaf(name)
                 return self._values[name]
             case Literal(number) if not isinstance(number, tuple):
                 return self.graph.add_constant(Constant.of(np.asarray(number, numpy_dtype(dtype or "float32"))))
-            case Call() if not term.is_variable and term.output == 0:
+            case CallPattern() if not term.is_variable and term.output == 0:
                 return self._call(term, dtype)
         raise _Unshown
 
-    def _call(self, call: Call, dtype: str | None) -> Value:
+    def _call(self, call: CallPattern, dtype: str | None) -> Value:
         inferred = self._dtype(call.inputs)
         attrs = {n: self._attr(e, dtype) for n, e in call.attrs}
         inputs = tuple(self.value(t, inferred) for t in call.inputs)
         return Value(self.graph.add(call.op, inputs, ops.canonical(call.op, Attrs(attrs))).id)
 
     def _attr(self, expr: Any, dtype: str | None) -> Any:
-        if isinstance(expr, Ref) and expr.name in self.found.numbers:
+        if isinstance(expr, NameRef) and expr.name in self.found.numbers:
             return float(self.found.numbers[expr.name])
-        if isinstance(expr, Ref) and dtype is not None:
+        if isinstance(expr, NameRef) and dtype is not None:
             return CODES[dtype]
         raise _Unshown
 
     def _dtype(self, terms: Iterable[Term]) -> str | None:
         """The dtype of the first variable in some terms."""
         for term in terms:
-            if isinstance(term, Var) and term.name in self.found.dtypes:
+            if isinstance(term, VarPattern) and term.name in self.found.dtypes:
                 return self.found.dtypes[term.name]
-            if isinstance(term, Call):
+            if isinstance(term, CallPattern):
                 inner = self._dtype(term.inputs)
                 if inner is not None:
                     return inner

@@ -21,20 +21,20 @@ from graphopt.rewrite.checking.examples.pattern import variants
 from graphopt.rewrite.guards import expressions, weights
 from graphopt.rewrite.guards.functions import FUNCTIONS
 from graphopt.rewrite.rule.rule import (
-    Apply,
-    Call,
+    CallPattern,
     Computed,
-    Expr,
     Field,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
     Series,
     Soundness,
     Term,
-    Var,
+    VarPattern,
     calls,
     subexpressions,
 )
@@ -115,7 +115,7 @@ def headed(rule: Rule) -> Iterator[Rule]:
     for name in dict.fromkeys(names):
         for guard in rule.where:
             match guard:
-                case Apply("in", (Ref(head), Series(items))) if head == name:
+                case FunctionCall("in", (NameRef(head), Series(items))) if head == name:
                     options = [str(i.value) for i in items if isinstance(i, Lit)]
                     for op in options:
                         yield from headed(_with_head(rule, name, op))
@@ -125,7 +125,7 @@ def headed(rule: Rule) -> Iterator[Rule]:
 
 def _with_head(rule: Rule, name: str, op: str) -> Rule:
     def put(term: Term) -> Term:
-        if not isinstance(term, Call):
+        if not isinstance(term, CallPattern):
             return term
         return replace(term, op=op if term.op == name else term.op, inputs=tuple(map(put, term.inputs)))
 
@@ -142,8 +142,8 @@ class _Claim:
         self.single = {
             g.arguments[0].of.name
             for g in rule.where
-            if isinstance(g, Apply) and g.function == "==" and isinstance(g.arguments[0], Field)
-            and g.arguments[0].name == "size" and g.arguments[1] == Lit(1) and isinstance(g.arguments[0].of, Ref)
+            if isinstance(g, FunctionCall) and g.function == "==" and isinstance(g.arguments[0], Field)
+            and g.arguments[0].name == "size" and g.arguments[1] == Lit(1) and isinstance(g.arguments[0].of, NameRef)
         }  # fmt: skip
         self.named: dict[str, Number] = {}
         self.facts: list[Number] = []
@@ -202,11 +202,11 @@ class _Claim:
     def term(self, term: Term) -> Number:
         """One element of what the term is."""
         match term:
-            case Var("_"):
+            case VarPattern("_"):
                 return None
-            case Var(name) if name in self.named:
+            case VarPattern(name) if name in self.named:
                 return self.named[name]
-            case Var(name, _, False):
+            case VarPattern(name, _, False):
                 return self.world.variable(name, self.dtype(term))
             case Literal(value) if not isinstance(value, tuple):
                 dtype = self.dtype(term)
@@ -215,11 +215,11 @@ class _Claim:
                 return self.world.number(value, dtype)
             case Computed(expr):
                 return self._computed(expr, self.dtype(term))
-            case Call():
+            case CallPattern():
                 return self._call(term)
         raise Unspoken(f"the term {term}")
 
-    def _computed(self, expr: Expr, dtype: str) -> Number:
+    def _computed(self, expr: GuardExpr, dtype: str) -> Number:
         value = _Guard(self).value(expr)
         if isinstance(value, int | float):
             return self.world.number(value, dtype)
@@ -227,8 +227,8 @@ class _Claim:
             raise Unspoken("a constant of several elements")
         return self.world.narrow(value, dtype) if self.world.is_whole(value) else value
 
-    def _call(self, call: Call) -> Number:
-        if call.op in VIEWS and isinstance(call.inputs[0], Var) and call.inputs[0].name in self.single:
+    def _call(self, call: CallPattern) -> Number:
+        if call.op in VIEWS and isinstance(call.inputs[0], VarPattern) and call.inputs[0].name in self.single:
             return self.term(call.inputs[0])  # one number in other brackets
         if call.output or (not call.is_variable and call.op not in ops.KINDS[SOLVABLE]):
             raise Unspoken(f"{call.op} does not act on each element alone")
@@ -248,13 +248,13 @@ class _Claim:
             self.named[call.name] = result_symbol
         return result_symbol
 
-    def _attr(self, call: Call, name: str, expr: Expr) -> Any:
+    def _attr(self, call: CallPattern, name: str, expr: GuardExpr) -> Any:
         if call.op == "Cast" and name == "to":
             code = CODES[self.dtype(call)]
-            if isinstance(expr, Ref) and self.attrs.setdefault(expr.name, code) != code:
+            if isinstance(expr, NameRef) and self.attrs.setdefault(expr.name, code) != code:
                 raise _Impossible
             return code
-        if isinstance(expr, Ref) and expr.name not in self.attrs:
+        if isinstance(expr, NameRef) and expr.name not in self.attrs:
             schema = ops.schema(call.op)
             default = schema.defaults.get(name) if schema else None
             if not isinstance(default, float):
@@ -290,13 +290,13 @@ class _Guard:
     def __init__(self, claim: _Claim) -> None:
         self.claim, self.world = claim, claim.world
 
-    def truth(self, guard: Expr) -> Any:
+    def truth(self, guard: GuardExpr) -> Any:
         """A guard as an assumption, or whether it holds in any case."""
         # Structural recursion over the guard with partial evaluation: what Python decides becomes True or False, the
         # rest a term of the solver (SMT-LIB's core theory). A conjunct without translation is dropped, which only
         # weakens the assumptions; anywhere else it ends the proof (Unspoken).
         match guard:
-            case Apply("and", parts):
+            case FunctionCall("and", parts):
                 conditions = []
                 for part in parts:
                     try:
@@ -306,37 +306,39 @@ class _Guard:
                 if False in [m for m in conditions if isinstance(m, bool)]:
                     return False
                 return self._all([m for m in conditions if not isinstance(m, bool)])
-            case Apply("or", parts):
+            case FunctionCall("or", parts):
                 options = [self.truth(p) for p in parts]
                 if any(o is True for o in options):
                     return True
                 rest = [o for o in options if not isinstance(o, bool)]
                 return self._any(rest) if rest else False
-            case Apply("all", (Apply("flat", (Field(Ref(), "value") as elements,)),)):
+            case FunctionCall("all", (FunctionCall("flat", (Field(NameRef(), "value") as elements,)),)):
                 return self.value(elements)
-            case Apply("not", (Apply("any", (Apply("flat", (Field(Ref(), "value") as elements,)),)),)):
+            case FunctionCall(
+                "not", (FunctionCall("any", (FunctionCall("flat", (Field(NameRef(), "value") as elements,)),)),)
+            ):
                 return self.world.apply("Not", {}, [self.value(elements)], "bool", "bool")
-            case Apply("not", (part,)):
+            case FunctionCall("not", (part,)):
                 inner = self.truth(part)
                 return not inner if isinstance(inner, bool) else inner == self.world.number(False, "bool")
-            case Apply("==" | "!=" | "<" | "<=" | ">" | ">=" as operator, (left, right)):
+            case FunctionCall("==" | "!=" | "<" | "<=" | ">" | ">=" as operator, (left, right)):
                 return self.comparison(operator, left, right)
-            case Apply("in", (Field(Ref(name), "dtype"), container)):
-                dtype = self.value(Field(Ref(name), "dtype"))
-                if isinstance(container, Ref) and container.name in expressions.SETS:
+            case FunctionCall("in", (Field(NameRef(name), "dtype"), container)):
+                dtype = self.value(Field(NameRef(name), "dtype"))
+                if isinstance(container, NameRef) and container.name in expressions.SETS:
                     return dtype in expressions.named_set(container.name)
                 if isinstance(container, Series):
                     return dtype in [i.value for i in container.items if isinstance(i, Lit)]
-            case Apply("near", (left, right, *_)):
+            case FunctionCall("near", (left, right, *_)):
                 return self.comparison("==", left, right)
-            case Apply("holds_numbers", (Field(Ref(), "dtype") as of, *numbers)):
+            case FunctionCall("holds_numbers", (Field(NameRef(), "dtype") as of, *numbers)):
                 return self._hold(str(self.value(of)), [self.value(n) for n in numbers])
-            case Apply("bounded", _):
+            case FunctionCall("bounded", _):
                 if not self.world.is_ieee:
                     return True
-            case Apply("lossless", (Field(Ref(), "dtype") as source, Apply("dtype", (Ref(code),)))) if (
-                code in self.claim.attrs
-            ):
+            case FunctionCall(
+                "lossless", (Field(NameRef(), "dtype") as source, FunctionCall("dtype", (NameRef(code),)))
+            ) if code in self.claim.attrs:
                 return bool(weights.lossless(self.value(source), weights.dtype(self.claim.attrs[code])))
             case Lit(bool(value)):
                 return value
@@ -354,7 +356,7 @@ class _Guard:
     def _any(self, parts: list[Any]) -> Any:
         return parts[0] if len(parts) == 1 else _joined(parts, False)
 
-    def comparison(self, operator: str, left: Expr, right: Expr) -> Any:
+    def comparison(self, operator: str, left: GuardExpr, right: GuardExpr) -> Any:
         """A comparison of two values."""
         a, b = self.value(left), self.value(right)
         if isinstance(a, int | float | str) and isinstance(b, int | float | str):
@@ -377,27 +379,27 @@ class _Guard:
     def _number(self, value: Any, dtype: str) -> Number:
         return self.world.number(value, dtype) if isinstance(value, int | float) else value
 
-    def _dtype_of(self, expr: Expr) -> str | None:
+    def _dtype_of(self, expr: GuardExpr) -> str | None:
         for part in subexpressions(expr):
-            if isinstance(part, Field) and isinstance(part.of, Ref):
+            if isinstance(part, Field) and isinstance(part.of, NameRef):
                 return self.claim.dtypes.get(("variable", part.of.name))
         return None
 
-    def value(self, expr: Expr) -> Any:
+    def value(self, expr: GuardExpr) -> Any:
         """The value of an expression."""
         match expr:
             case Lit(value):
                 return value
-            case Ref(name) if name in self.claim.attrs:
+            case NameRef(name) if name in self.claim.attrs:
                 return self.claim.attrs[name]
-            case Field(Ref(name), fact) if ("variable", name) in self.claim.dtypes:
+            case Field(NameRef(name), fact) if ("variable", name) in self.claim.dtypes:
                 return self._fact(name, fact)
-            case Apply("neg", (part,)):
+            case FunctionCall("neg", (part,)):
                 value = self.value(part)
                 return -value if isinstance(value, int | float) else self._arithmetic("*", -1, value)
-            case Apply("+" | "-" | "*" | "/" | "%" as operator, (left, right)):
+            case FunctionCall("+" | "-" | "*" | "/" | "%" as operator, (left, right)):
                 return self._arithmetic(operator, self.value(left), self.value(right))
-            case Item(Field(Ref(name), "value") as of, Lit(0), None):
+            case IndexExpr(Field(NameRef(name), "value") as of, Lit(0), None):
                 return self.value(Field(of.of, "scalar"))
         raise Unspoken("an expression")
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from itertools import product
 
 from graphopt.ir import ops
-from graphopt.rewrite.rule.rule import Call, Rule, Term, Var
+from graphopt.rewrite.rule.rule import CallPattern, Rule, Term, VarPattern
 
 FLOATS = ("float16", "float32")
 INTS = ("int8", "int32", "int64", "uint8")
@@ -29,7 +29,7 @@ class Dtypes:
 
     def key(self, term: Term) -> Hashable:
         """What a term's dtype goes by."""
-        return ("variable", term.name) if isinstance(term, Var) else id(term)
+        return ("variable", term.name) if isinstance(term, VarPattern) else id(term)
 
     def worlds(self) -> Iterator[dict[Hashable, str]]:
         """Each way of giving all terms dtypes."""
@@ -49,7 +49,7 @@ class Dtypes:
         key = self.key(term)
         self._find(key)
         self._terms.append(term)  # so that no other term gets its identity
-        if not isinstance(term, Call):
+        if not isinstance(term, CallPattern):
             return key
         inputs = [self.visit(t) for t in term.inputs]
         letters: dict[str, Hashable] = {}
@@ -88,4 +88,4 @@ class Dtypes:
 
 
 def _is_absent(term: Term) -> bool:
-    return isinstance(term, Var) and term.name == "_"
+    return isinstance(term, VarPattern) and term.name == "_"

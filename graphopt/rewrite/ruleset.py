@@ -13,11 +13,11 @@ from graphopt.errors import ReadError, RuleError, nearest
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.reading.parsed import parsed
 from graphopt.rewrite.reading.wellformed import FAMILIES
-from graphopt.rewrite.rule.rule import Rule, Soundness, Stage, calls, soundness
+from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness, calls, soundness
 from graphopt.target import Target
 
 if TYPE_CHECKING:
-    from graphopt.rewrite.passes import Pass
+    from graphopt.rewrite.passes import NativePass
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -27,7 +27,7 @@ class Ruleset:
     """Rules in the order in which they are tried, and native passes. Names are unique."""
 
     rules: tuple[Rule, ...] = ()
-    passes: tuple[Pass, ...] = ()
+    passes: tuple[NativePass, ...] = ()
 
     def __post_init__(self) -> None:
         for name, times in Counter([r.name for r in self.rules] + [p.name for p in self.passes]).items():
@@ -44,12 +44,12 @@ class Ruleset:
     @property
     def always(self) -> tuple[Rule, ...]:
         """The rules that run directed, to a fixed point."""
-        return tuple(r for r in self.rules if r.stage is Stage.ALWAYS)
+        return tuple(r for r in self.rules if r.stage is RuleStage.ALWAYS)
 
     @property
     def explore(self) -> tuple[Rule, ...]:
         """The rules whose two sides both live on in the e-graph, until cost decides."""
-        return tuple(r for r in self.rules if r.stage is Stage.EXPLORE)
+        return tuple(r for r in self.rules if r.stage is RuleStage.EXPLORE)
 
     def __add__(self, other: Ruleset | Iterable[Rule]) -> Ruleset:
         """These rules, then those; passes that are in both once."""
@@ -76,7 +76,7 @@ class Ruleset:
             self._find(name)
         admitted = soundness(policy)
 
-        def is_on(rule: Rule | Pass) -> bool:
+        def is_on(rule: Rule | NativePass) -> bool:
             return (
                 rule.soundness.allowed_by(admitted)
                 and (not only or any(_is_called(rule, n) for n in only))
@@ -103,7 +103,7 @@ class Ruleset:
         return Ruleset(rules, tuple(p for p in self.passes if _is_called(p, name)))
 
     def _find(self, name: str) -> None:
-        everything: list[Rule | Pass] = [*self.rules, *self.passes]
+        everything: list[Rule | NativePass] = [*self.rules, *self.passes]
         if any(_is_called(r, name) for r in everything) or _is_family(name):
             return
         names = {r.name for r in everything} | {f for r in everything for f in r.family.split(",")}
@@ -111,7 +111,7 @@ class Ruleset:
         raise RuleError(f"unknown rule or family {name}{hint}")
 
 
-def _is_called(rule: Rule | Pass, name: str) -> bool:
+def _is_called(rule: Rule | NativePass, name: str) -> bool:
     """Whether a name is the rule's own, its family's or its family's letter."""
     return name == rule.name or any(name in (f, f[:1]) for f in rule.family.split(",") if f)
 

@@ -18,7 +18,7 @@ from graphopt.rewrite.match.journal import Action, Journal, sign
 from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
 from graphopt.rewrite.match.statistics import Statistics
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
-from graphopt.rewrite.passes import PASSES, Pass
+from graphopt.rewrite.passes import PASSES, NativePass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule.rule import Rule
 
@@ -31,7 +31,7 @@ ROUNDS = 20
 def simplify(
     graph: Graph,
     rules: Iterable[Rule] = (),
-    passes: Sequence[Pass] = PASSES,
+    passes: Sequence[NativePass] = PASSES,
     *,
     facts: Mapping[Value, Fact] | None = None,
     journal: Journal | None = None,
@@ -90,7 +90,7 @@ class _Simplifier:
         self,
         space: Workspace,
         rules: Sequence[Rule],
-        passes: Sequence[Pass],
+        passes: Sequence[NativePass],
         journal: Journal | None,
         limit: int | None,
         statistics: Statistics | None = None,
@@ -193,7 +193,7 @@ class _Simplifier:
             for way, match in enumerate(self.matches(rule, node))
         )
 
-    def visited(self, native: Pass, visit: Callable[[Workspace, Node], bool], node: Node) -> bool:
+    def visited(self, native: NativePass, visit: Callable[[Workspace, Node], bool], node: Node) -> bool:
         """Whether a pass changes something at a node."""
         try:
             return visit(self.space, node)

@@ -18,7 +18,7 @@ from graphopt.errors import GraphoptError, InvalidModelError, ReadError, UsageEr
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph, Value
 from graphopt.rewrite.derivations.replay import Replayed, replay
-from graphopt.rewrite.match.journal import Action, Entry, Place, Respelled
+from graphopt.rewrite.match.journal import Action, Entry, Respelled, ValueSpelling
 from graphopt.rewrite.passes import PASSES, fix_dims, freeze_defaults
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_rule
@@ -243,7 +243,7 @@ def _written(entry: Entry) -> dict[str, Any]:
     return fields_of_entry
 
 
-def _place(at: Place | int | str) -> object:
+def _place(at: ValueSpelling | int | str) -> object:
     if isinstance(at, Respelled):
         return {"value": list(at.value), "inputs": [None if p is None else _place(p) for p in at.inputs]}
     return list(at) if isinstance(at, Value) else at
@@ -272,7 +272,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
     )
 
 
-def _read_place(content: object) -> Place | int | str:
+def _read_place(content: object) -> ValueSpelling | int | str:
     match content:
         case int() | str():
             return content

@@ -66,7 +66,7 @@ class Derived(Protocol):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MeasuredCandidate:
     """A result to measure, what it is called, and how it came about."""
 
     name: str
@@ -81,7 +81,7 @@ class Verdict:
     ``taken_back`` are the ids of the entries of its derivation that are left out of the graph.
     """
 
-    candidate: Candidate | None
+    candidate: MeasuredCandidate | None
     graph: Graph
     taken_back: frozenset[int]
     measured: Measured
@@ -89,7 +89,7 @@ class Verdict:
 
 def measure(
     original: Graph,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[MeasuredCandidate],
     *,
     base: Graph | None = None,
     read: Graph | None = None,
@@ -112,7 +112,7 @@ def measure(
         sizes = track.find_inputs(original, inputs or {})
         track.enter(ORIGINAL, original)
         races: list[Race] = []
-        standing: list[tuple[Candidate, Race]] = []
+        standing: list[tuple[MeasuredCandidate, Race]] = []
         for candidate in _different(candidates):
             try:
                 track.enter(candidate.name, candidate.graph)
@@ -148,16 +148,16 @@ def measure(
         return Verdict(candidate, graph, frozenset(dropped), measured)
 
 
-def _best(standing: Sequence[tuple[Candidate, Race]], margin: float) -> tuple[Candidate, Race] | None:
+def _best(standing: Sequence[tuple[MeasuredCandidate, Race]], margin: float) -> tuple[MeasuredCandidate, Race] | None:
     """The first, or one that did better by more than noise."""
-    best: tuple[Candidate, Race] | None = None
+    best: tuple[MeasuredCandidate, Race] | None = None
     for pair in standing:
         if best is None or pair[1].ratio > best[1].ratio * (1 + margin):
             best = pair
     return best
 
 
-def _different(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+def _different(candidates: Sequence[MeasuredCandidate]) -> Iterator[MeasuredCandidate]:
     """The candidates, each graph once."""
     seen: set[bytes] = set()
     for candidate in candidates:
@@ -359,7 +359,7 @@ def fastest(
     See ``measure`` for the graphs. The first result is that which costs say is best; its report is the one of the
     original, with every rewrite taken back, where none is kept.
     """
-    candidates = [Candidate(name, graph, report.derivation) for name, (graph, report) in results.items()]
+    candidates = [MeasuredCandidate(name, graph, report.derivation) for name, (graph, report) in results.items()]
     verdict = measure(original, candidates, base=base, read=read, inputs=inputs, margin=margin, seconds=seconds)
     name = verdict.candidate.name if verdict.candidate is not None else next(iter(results))
     graph, report = results[name]

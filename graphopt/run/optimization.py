@@ -15,7 +15,7 @@ from graphopt.rewrite.derivations.derive import derive as apply_chosen
 from graphopt.rewrite.derivations.repeats import Repeats, find_repeats
 from graphopt.rewrite.derivations.replicate_to_copies import transfer
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
-from graphopt.rewrite.egraph.saturate import Budget
+from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.rewrite.extract.choose import Extraction, allowance, stored_bytes
 from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, stated_sizes
 from graphopt.rewrite.extract.terms import calls
@@ -27,7 +27,7 @@ from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset
 from graphopt.run.derivation import Derivation, Preparation
-from graphopt.run.report import Exploration, Report, Rewrite
+from graphopt.run.report import AppliedRewrite, Exploration, Report
 from graphopt.run.rule_uses import rule_uses
 from graphopt.run.steps import Steps, count_ops
 from graphopt.target import Target
@@ -38,7 +38,7 @@ with prices that know what of all these was timed; the very same where nothing w
 
 
 @dataclass(frozen=True)
-class Region:
+class ExploredRegion:
     """Part of a graph that is explored as a whole: the graph, the body of a node, or a block that the graph repeats."""
 
     space: Workspace
@@ -73,7 +73,7 @@ class Optimization:
         rules: Ruleset,
         target: Target,
         policy: Soundness,
-        budget: Budget,
+        budget: SaturationBudget,
         step: Steps,
         timed: Timed | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class Optimization:
 
     # -- regions
 
-    def regions(self, graph: Graph) -> Iterator[Region]:
+    def regions(self, graph: Graph) -> Iterator[ExploredRegion]:
         """The regions of a graph, bodies of its nodes first: each is to be changed before the next is asked for. The
         graph itself is not changed; ``explored`` is what became of it."""
         self.as_expected = True
@@ -106,7 +106,7 @@ class Optimization:
         self.journal.close(mark, space.edits > 0)
         self.explored = space.graph if space.edits else graph
 
-    def _within(self, space: Workspace) -> Iterator[Region]:
+    def _within(self, space: Workspace) -> Iterator[ExploredRegion]:
         """The regions of a workspace, which takes over what they become."""
         yield from self._bodies(space)
         if not len(space.graph):
@@ -114,14 +114,14 @@ class Optimization:
         repeats = find_repeats(space.graph, space.facts)
         if repeats is not None:
             short = repeats.shortened()
-            block = Region(Workspace(short, infer(short)), Journal(), [])
+            block = ExploredRegion(Workspace(short, infer(short)), Journal(), [])
             block.journal.open()
             yield block
             if self._copied(block, repeats, space):
                 return
-        yield Region(space, self.journal, self.lost)
+        yield ExploredRegion(space, self.journal, self.lost)
 
-    def _bodies(self, space: Workspace) -> Iterator[Region]:
+    def _bodies(self, space: Workspace) -> Iterator[ExploredRegion]:
         """The regions of the bodies of the graph's nodes, given what is known of the values that they capture."""
         for node in [node for node in space.graph.order() if node.bodies]:
             for name, body in node.bodies.items():
@@ -133,7 +133,7 @@ class Optimization:
                     attrs = space.graph.node(node.id).attrs
                     space.update(node.id, attrs=attrs.with_(**{name: inner.graph}))
 
-    def _copied(self, block: Region, repeats: Repeats, space: Workspace) -> bool:
+    def _copied(self, block: ExploredRegion, repeats: Repeats, space: Workspace) -> bool:
         """Do to every copy what was chosen for a block that the graph repeats; whether that made the graph cheaper."""
         whole, mark = Workspace(space.graph.copy(), space.facts), len(self.journal)
         entries, side = block.journal.entries, Alternatives(whole)
@@ -194,7 +194,7 @@ class Optimization:
         )
         self.statistics.add(saturated.statistics)
 
-    def derive(self, extraction: Extraction, saturated: Saturated, region: Region) -> Graph:
+    def derive(self, extraction: Extraction, saturated: Saturated, region: ExploredRegion) -> Graph:
         """The chosen graph, which the rewrites that lead to it make of the region's."""
         lost = apply_chosen(saturated, extraction.choice, self.by_name, Alternatives(region.space), region.journal)
         region.lost.extend(lost)
@@ -237,7 +237,7 @@ class Optimization:
             exploration=_together(self.explorations),
             explorations=tuple(self.explorations),
             rewrites=tuple(
-                Rewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
+                AppliedRewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
                 for e in self.journal.rewrites
             ),
             rules=rule_uses(self.rules, self.statistics, self.journal),

@@ -12,7 +12,7 @@ from graphopt.verify.verification import Verification
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
-    from graphopt.rewrite.egraph.egraph_snapshot import Round
+    from graphopt.rewrite.egraph.egraph_snapshot import SaturationRound
     from graphopt.run.derivation import Derivation
 
 SCHEMA = 1
@@ -20,7 +20,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepReport:
     """One step of the pipeline. ``ops`` counts the nodes of the graph that it left, where it left one."""
 
     name: str
@@ -29,7 +29,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class AppliedRewrite:
     """A rule applied at one place. ``site`` is the name of the value rewritten; ``before`` and ``after`` are terms."""
 
     rule: str
@@ -76,7 +76,7 @@ class Exploration:
     iterations: int
     stop: str
     reproducible: bool = True
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[SaturationRound, ...] = ()
     """How it grew, from before the first round on."""
     put_off: tuple[tuple[str, int], ...] = ()
     """The rules of which something was put off, with how many matches were, because one class had enough of the rule; 0
@@ -130,7 +130,7 @@ class Report(Displayed):
     target: str
     policy: str
     output: str | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepReport, ...] = ()
     ops_before: Mapping[str, int] = field(default_factory=dict)
     ops_after: Mapping[str, int] = field(default_factory=dict)
     bytes_before: int | None = None
@@ -141,7 +141,7 @@ class Report(Displayed):
     """All explorations together."""
     explorations: tuple[Exploration, ...] = ()
     """Each by itself: those of bodies and of the main graph, in every round of the pipeline."""
-    rewrites: tuple[Rewrite, ...] = ()
+    rewrites: tuple[AppliedRewrite, ...] = ()
     rules: tuple[RuleUse, ...] = ()
     """The rules that were tried and the passes that acted, those that took longest first."""
     verification: Verification | None = None

@@ -21,7 +21,7 @@ Tuned = Literal["auto", "require", "off"]
 if TYPE_CHECKING:
     from graphopt.lowering.link.options import ByHand
     from graphopt.lowering.module.passes import Pipeline
-    from graphopt.run.report import Report, Step
+    from graphopt.run.report import Report, StepReport
     from graphopt.run.steps import OwnStep
 
 
@@ -85,7 +85,7 @@ class Settings:
 class CompileReport:
     """What became of a model, or of one specialization of it."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[StepReport, ...]
     """What was done and how long it took; nothing for a program that was compiled before."""
     kernels: int
     """Kernels, equal ones counted once."""

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 from graphopt.errors import UsageError
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.progress import Event, Listener
-from graphopt.run.report import Step
+from graphopt.run.report import StepReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Steps:
     ) -> None:
         self.listen: Listener = listener or (lambda event: None)
         self.of_user = {step_named(name, names): step for name, step in (of_user or {}).items()}
-        self.done: list[Step] = []
+        self.done: list[StepReport] = []
 
     def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
         """What the function gives. Several steps of one name are one row of the report, with their times added."""
@@ -60,7 +60,7 @@ class Steps:
             result = function(*arguments, **options)
         seconds = time.perf_counter() - start
         self.listen(Event(name, seconds=seconds))
-        self._keep(Step(name, seconds, sum(count_ops(result).values()) if isinstance(result, Graph) else None))
+        self._keep(StepReport(name, seconds, sum(count_ops(result).values()) if isinstance(result, Graph) else None))
         return result
 
     def _by_user(self, name: str, function: Callable[..., T], value: object, *arguments: Any, **options: Any) -> T:
@@ -76,10 +76,10 @@ class Steps:
             raise UsageError(f"your own step {name!r} gave None, and what the step gives is expected")
         return result
 
-    def _keep(self, step: Step) -> None:
+    def _keep(self, step: StepReport) -> None:
         for index, old in enumerate(self.done):
             if old.name == step.name:
-                self.done[index] = Step(step.name, old.seconds + step.seconds, step.ops)
+                self.done[index] = StepReport(step.name, old.seconds + step.seconds, step.ops)
                 return
         self.done.append(step)
 

@@ -6,7 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from graphopt.runtime.steps import Bind, Branch, Call, Code, Host, Launch, Library, Loop, Ref, Step, inner
+from graphopt.runtime.steps import (
+    Bind,
+    Branch,
+    BufferRef,
+    Code,
+    HostStep,
+    KernelStep,
+    Launch,
+    LibraryStep,
+    LoopStep,
+    Step,
+    inner,
+)
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
@@ -68,7 +80,7 @@ def lifetimes(code: Code, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
             at += 1
             for body in inner(step):
                 at = visit(body, at)
-            if isinstance(step, Loop):
+            if isinstance(step, LoopStep):
                 use((step.counter, step.condition, *_of([step.count])), at)
                 loops.append((begin, at))
                 at += 1
@@ -90,24 +102,24 @@ def moments(steps: Sequence[Step]) -> Iterator[Step]:
         yield step
         for body in inner(step):
             yield from moments(body)
-        if isinstance(step, Loop):
+        if isinstance(step, LoopStep):
             yield step
 
 
 def used(step: Step) -> tuple[int | None, ...]:
     """The buffers that a step reads or writes itself, those within it apart."""
     match step:
-        case Call() | Launch() | Library():
+        case KernelStep() | Launch() | LibraryStep():
             return _of(step.args)
-        case Host():
+        case HostStep():
             return (*step.inputs, *step.outputs)
         case Bind():
             return (step.buffer,)
         case Branch():
             return (step.condition,)
-        case Loop():
+        case LoopStep():
             return (step.counter, step.condition, *_of([step.count]))
 
 
 def _of(args: Iterable[object]) -> tuple[int, ...]:
-    return tuple(a.buffer for a in args if isinstance(a, Ref))
+    return tuple(a.buffer for a in args if isinstance(a, BufferRef))

@@ -16,9 +16,9 @@ import numpy as np
 from graphopt.errors import InputError
 from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
-from graphopt.runtime.layout import Layout
+from graphopt.runtime.layout import CodeLayout
 from graphopt.runtime.sizes import evaluate, show, symbols_of
-from graphopt.runtime.steps import Buffer, Code, Condition, Words
+from graphopt.runtime.steps import Code, Condition, ProgramBuffer, Words
 from graphopt.runtime.thread_pool import address
 
 _MOST = 1 << 62
@@ -54,7 +54,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
+class BindingLevel:
     """One level's words and buffers, for any sizes."""
 
     words: Words
@@ -79,7 +79,7 @@ class Binder:
     def __init__(
         self,
         code: Code,
-        layout: Layout,
+        layout: CodeLayout,
         constants: Mapping[int, int] | None = None,
         alignment: int = arena.ALIGNMENT,
     ) -> None:
@@ -97,12 +97,12 @@ class Binder:
         self.arrays = (*(p.buffer for p in code.inputs), *self.levels[0].outputs)
         """The buffers whose arrays a call begins with, in order: inputs, then outputs."""
 
-    def _level(self, level: int) -> Level:
+    def _level(self, level: int) -> BindingLevel:
         buffers, ages = self._code.buffers, self._layout.ages
         words = [n for n, w in enumerate(self._layout.words) if w.level == level]
         bases = [self._base(self._layout.words[n].root) for n in words]
         of_level = [n for n in range(len(buffers)) if ages[n] == level]
-        return Level(
+        return BindingLevel(
             np.array(words, np.int64),
             np.array(bases, np.int64),
             tuple(n for n in of_level if buffers[n].place == "arena" and n in self._lives),
@@ -112,7 +112,7 @@ class Binder:
         )
 
     @staticmethod
-    def _is_checked(buffer: Buffer) -> bool:
+    def _is_checked(buffer: ProgramBuffer) -> bool:
         return buffer.place == "view" and buffer.dtype not in OBJECTS and not buffer.tentative
 
     def _base(self, root: int | None) -> int:

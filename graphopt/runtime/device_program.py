@@ -18,11 +18,11 @@ from graphopt.runtime.arena import up
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.device import ALIGNMENT, APART, Allocation, Device, Resident
 from graphopt.runtime.device_state import DeviceState
-from graphopt.runtime.device_timing import Timing
+from graphopt.runtime.device_timing import DeviceTiming
 from graphopt.runtime.host import HostFunction
 from graphopt.runtime.interface import Interface, check_apart, check_out
 from graphopt.runtime.layout import lay_out
-from graphopt.runtime.profile import Row
+from graphopt.runtime.profile import ProfileRow
 from graphopt.runtime.steps import Array, Code
 
 
@@ -78,10 +78,10 @@ class DeviceProgram(Interface):
             values, binding = self._accepted(inputs)
             return self._run(values, binding, self._targets(out or {}, binding))
 
-    def profile(self, *inputs: Any) -> tuple[Row, ...]:
+    def profile(self, *inputs: Any) -> tuple[ProfileRow, ...]:
         """What the steps of one call took by the device's clock, in the order in which they began. They are asked for
         one by one, so that each waits for the host if it is short: a call that is not profiled takes less."""
-        rows: list[Row] = []
+        rows: list[ProfileRow] = []
         with self.device.call():
             self._run(*self._accepted(inputs), {}, rows)
         return tuple(rows)
@@ -115,12 +115,12 @@ class DeviceProgram(Interface):
         values: Sequence[Any],
         binding: Binding,
         targets: Mapping[str, Array | Resident],
-        rows: list[Row] | None = None,
+        rows: list[ProfileRow] | None = None,
     ) -> dict[str, Any]:
         self.device.follow()  # the caller's arrays have been taken, or copied, by now
         direct = self._direct(targets, values)
         is_resident = any(isinstance(v, Resident) for v in values)
-        timing = None if rows is None else Timing(self.device)
+        timing = None if rows is None else DeviceTiming(self.device)
         try:
             self._state.run(binding, values, direct, is_resident, timing)
             if timing is not None and rows is not None:

@@ -17,16 +17,16 @@ import numpy as np
 from graphopt.errors import DeviceMemoryError
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.device import ALIGNMENT, Allocation, Device, Resident
-from graphopt.runtime.device_timing import Timing
+from graphopt.runtime.device_timing import DeviceTiming
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.executor import Walker
 from graphopt.runtime.graph_capture import Stretch
 from graphopt.runtime.host import HostFunction, failure
-from graphopt.runtime.layout import Layout, Native
+from graphopt.runtime.layout import CodeLayout, Native
 from graphopt.runtime.library_calls import function_of
 from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Array, Code, Launch, Library
+from graphopt.runtime.steps import Array, Code, Launch, LibraryStep
 from graphopt.runtime.thread_pool import words
 
 
@@ -58,7 +58,7 @@ class DeviceState(Walker):
     def __init__(
         self,
         code: Code,
-        layout: Layout,
+        layout: CodeLayout,
         binder: Binder,
         device: Device,
         kernels: Sequence[Any],
@@ -79,7 +79,7 @@ class DeviceState(Walker):
         self._status_words = [self._end_of(at) for at in self._checked]
         self._residents: dict[int, Resident] = {}
         self._is_resident = False
-        self._timing: Timing | None = None
+        self._timing: DeviceTiming | None = None
 
     # -- a call
 
@@ -89,7 +89,7 @@ class DeviceState(Walker):
         inputs: Sequence[Any],
         direct: Mapping[int, Resident],
         is_resident: bool,
-        timing: Timing | None = None,
+        timing: DeviceTiming | None = None,
     ) -> None:
         """Run the program: ``direct`` are arrays by buffer that outputs are to be in; where ``is_resident``, the others
         are made for the caller. Raises ``ExecutionError`` where a step fails."""
@@ -193,9 +193,9 @@ class DeviceState(Walker):
 
     # -- steps
 
-    def _prepared(self, at: int, step: Launch | Library, kernels: Sequence[Any]) -> Any:
+    def _prepared(self, at: int, step: Launch | LibraryStep, kernels: Sequence[Any]) -> Any:
         first, end = self._layout.instructions[at][2], self._end_of(at)
-        if isinstance(step, Library):
+        if isinstance(step, LibraryStep):
             return self._device.library(function_of(step), self._args[first:end])
         end += 1 if step.messages else 0
         args, grid = self._args[first:end], self._args[end : end + 3]

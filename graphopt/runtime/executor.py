@@ -15,15 +15,15 @@ import numpy as np
 from graphopt.errors import ExecutionError
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.host import HostFunction, perform, result_of, view_of
-from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
+from graphopt.runtime.layout import CodeLayout, HostBranch, HostLoop, Native, Pause, Stage
 from graphopt.runtime.sizes import Size, evaluate
-from graphopt.runtime.steps import Array, Bind, Code, Host, Ref
+from graphopt.runtime.steps import Array, Bind, BufferRef, Code, HostStep
 
 
 class Clock(Protocol):
     """Takes the time of steps."""
 
-    def of(self, step: Host | Bind) -> AbstractContextManager[None]:
+    def of(self, step: HostStep | Bind) -> AbstractContextManager[None]:
         """Take the time of what is done within."""
 
 
@@ -34,7 +34,7 @@ class Walker(ABC):
     def __init__(
         self,
         code: Code,
-        layout: Layout,
+        layout: CodeLayout,
         binder: Binder,
         functions: Mapping[str, HostFunction],
         dtypes: Mapping[str, np.dtype[Any]],
@@ -91,12 +91,12 @@ class Walker(ABC):
                     self._stretch(stage)
                 case Pause():
                     self._pause(stage)
-                case Choice():
+                case HostBranch():
                     self._run(stage.then if self.read(stage.step.condition).item() else stage.otherwise)
-                case Round():
+                case HostLoop():
                     self._repeat(stage)
 
-    def _repeat(self, stage: Round) -> None:
+    def _repeat(self, stage: HostLoop) -> None:
         step, done = stage.step, 0
         limit = None if step.count is None else self._limit(step.count)
         while True:
@@ -108,8 +108,8 @@ class Walker(ABC):
             self._run(stage.body)
             done += 1
 
-    def _limit(self, count: Ref | Size) -> int:
-        if not isinstance(count, Ref):
+    def _limit(self, count: BufferRef | Size) -> int:
+        if not isinstance(count, BufferRef):
             return evaluate(count, self.symbols)
         whole = self.read(count.buffer).reshape(-1)
         return int(whole[evaluate(count.offset, self.symbols) // whole.itemsize])
@@ -121,8 +121,8 @@ class Walker(ABC):
             with self._clock.of(stage.step):
                 self._do(stage.step, stage.level)
 
-    def _do(self, step: Host | Bind, level: int | None) -> None:
-        if isinstance(step, Host):
+    def _do(self, step: HostStep | Bind, level: int | None) -> None:
+        if isinstance(step, HostStep):
             self._call(step, level)
         else:
             values = [int(v) for v in self.read(step.buffer).reshape(-1)[: len(step.symbols)]]
@@ -142,7 +142,7 @@ class Walker(ABC):
 
     # -- what Python does
 
-    def _call(self, step: Host, level: int | None) -> None:
+    def _call(self, step: HostStep, level: int | None) -> None:
         given = [None if n is None else self.read(n) for n in step.inputs]
         to_fill = list(map(self._to_fill, step.outputs)) if step.fills else []
         results = perform(step, self._functions[step.function], given, to_fill)
@@ -154,7 +154,7 @@ class Walker(ABC):
             else:
                 self._receive(step, n, result, given)
 
-    def _receive(self, step: Host, n: int, result: Any, given: Sequence[Any]) -> None:
+    def _receive(self, step: HostStep, n: int, result: Any, given: Sequence[Any]) -> None:
         """Put one result of a host step where it belongs."""
         buffer = self._code.buffers[n]
         if buffer.dtype == "object":

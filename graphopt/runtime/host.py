@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphopt.errors import ExecutionError
-from graphopt.runtime.steps import Array, Call, Host, Launch
+from graphopt.runtime.steps import Array, HostStep, KernelStep, Launch
 
 HostFunction: TypeAlias = Callable[..., Any]
 
 
-def perform(step: Host, function: HostFunction, given: Sequence[Any], filled: Sequence[Array]) -> Sequence[Any]:
+def perform(step: HostStep, function: HostFunction, given: Sequence[Any], filled: Sequence[Array]) -> Sequence[Any]:
     """The results of a host step's function, called with arrays; those of ``filled`` where it fills.
 
     Raises what the function raises, with a note that says where, and ``ExecutionError`` for results that do not fit.
@@ -36,7 +36,7 @@ def perform(step: Host, function: HostFunction, given: Sequence[Any], filled: Se
     return filled
 
 
-def result_of(step: Host, result: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
+def result_of(step: HostStep, result: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
     """One result of a host step as an array; ``ExecutionError`` where it is not of this dtype and shape (None: any)."""
     array = np.asarray(result)
     shape = array.shape if shape is None else shape
@@ -47,7 +47,7 @@ def result_of(step: Host, result: Any, dtype: np.dtype[Any], shape: tuple[int, .
     return array
 
 
-def _title(step: Host) -> str:
+def _title(step: HostStep) -> str:
     return f"{step.label or step.function}, which is run by Python,"
 
 
@@ -57,7 +57,7 @@ def view_of(memory: Array, start: int, shape: tuple[int, ...], dtype: np.dtype[A
     return raw.view(dtype).reshape(shape)
 
 
-def failure(call: Call | Launch, at: int, status: int) -> ExecutionError:
+def failure(call: KernelStep | Launch, at: int, status: int) -> ExecutionError:
     """What is raised where the kernel of a step, the instruction ``at``, ended with a status."""
     has_message = 0 < status <= len(call.messages)
     why = call.messages[status - 1] if has_message else f"its kernel ended with status {status}"

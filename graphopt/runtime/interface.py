@@ -15,9 +15,9 @@ from graphopt.runtime.binding import Binder, Binding, Lease
 from graphopt.runtime.device import Resident
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.host import HostFunction
-from graphopt.runtime.layout import Layout
+from graphopt.runtime.layout import CodeLayout
 from graphopt.runtime.signature import Signature, given
-from graphopt.runtime.steps import Array, Code, Host, walk
+from graphopt.runtime.steps import Array, Code, HostStep, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Interface(Displayed):
         code: Code,
         functions: Mapping[str, HostFunction] | None,
         dtypes: Mapping[str, np.dtype[Any]] | None,
-        layout: Layout,
+        layout: CodeLayout,
     ) -> None:
         self.code = code
         self._dtypes = {**STORAGE, **(dtypes or {})}
@@ -150,5 +150,5 @@ def _check(code: Code, functions: Mapping[str, HostFunction]) -> None:
         if buffer.dtype in OBJECTS and buffer.place not in ("input", "constant", "host"):
             raise ValueError(f"buffer {n} holds Python objects, and has the place {buffer.place!r}")
     for step in walk(code.steps):
-        if isinstance(step, Host) and step.function not in functions:
+        if isinstance(step, HostStep) and step.function not in functions:
             raise ValueError(f"there is no function {step.function!r} for a host step")

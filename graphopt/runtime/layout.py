@@ -14,7 +14,20 @@ from typing import TypeAlias
 
 from graphopt.runtime import bytecode
 from graphopt.runtime.sizes import Size, symbols_of
-from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Code, Host, Launch, Library, Loop, Ref, Step, inner
+from graphopt.runtime.steps import (
+    Bind,
+    Branch,
+    BufferRef,
+    Code,
+    HostStep,
+    KernelStep,
+    Launch,
+    LibraryStep,
+    LoopStep,
+    ProgramBuffer,
+    Step,
+    inner,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +47,12 @@ class Native:
 class Pause:
     """A step that Python does; ``level`` is the one whose symbols it binds."""
 
-    step: Host | Bind
+    step: HostStep | Bind
     level: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class HostBranch:
     """A branch that Python takes: something in it is Python's, or a device's."""
 
     step: Branch
@@ -48,18 +61,18 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class HostLoop:
     """A loop that Python goes through: something in it is Python's, or a device's."""
 
-    step: Loop
+    step: LoopStep
     body: tuple[Stage, ...]
 
 
-Stage: TypeAlias = Native | Pause | Choice | Round
+Stage: TypeAlias = Native | Pause | HostBranch | HostLoop
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ArgumentWord:
     """One argument: a size, or an address so many bytes behind the start of a buffer that owns memory."""
 
     root: int | None
@@ -68,17 +81,17 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CodeLayout:
     """A program, taken apart."""
 
     stages: tuple[Stage, ...]
     instructions: tuple[tuple[int, ...], ...]
-    calls: dict[int, Call]
+    calls: dict[int, KernelStep]
     """By instruction. The second word of these instructions is the kernel's number."""
-    launches: dict[int, Launch | Library]
+    launches: dict[int, Launch | LibraryStep]
     """By instruction. The third word of these is the number of the first argument. After the arguments comes one for
     the address of a status, where there are messages, and the three of the grid, where there is one."""
-    words: tuple[Word, ...]
+    words: tuple[ArgumentWord, ...]
     levels: tuple[tuple[str, ...], ...]
     """The symbols that become known with each level."""
     roots: tuple[int, ...]
@@ -91,7 +104,7 @@ class Layout:
     """For each condition the level at which its sizes are known."""
 
 
-def lay_out(code: Code, is_driven: bool = True) -> Layout:
+def lay_out(code: Code, is_driven: bool = True) -> CodeLayout:
     """Take a program apart; raises ``ValueError`` for one that makes no sense.
 
     Where no driver runs its instructions (``is_driven``), Python takes every branch and goes through every loop.
@@ -103,9 +116,9 @@ class _Maker:
     def __init__(self, code: Code, is_driven: bool) -> None:
         self.code, self.is_driven = code, is_driven
         self.instructions: list[list[int]] = []
-        self.calls: dict[int, Call] = {}
-        self.launches: dict[int, Launch | Library] = {}
-        self.words: list[Word] = []
+        self.calls: dict[int, KernelStep] = {}
+        self.launches: dict[int, Launch | LibraryStep] = {}
+        self.words: list[ArgumentWord] = []
         shapes = (code.buffers[port.buffer].shape for port in code.inputs)
         inputs = dict.fromkeys(size for shape in shapes for size in shape or () if isinstance(size, str))
         self.levels: list[tuple[str, ...]] = [tuple(inputs)]
@@ -116,7 +129,7 @@ class _Maker:
         self.ages = tuple(map(self.age, range(len(code.buffers))))
         self.open = {0}
         stages = tuple(self.stages(code.steps))
-        self.result = Layout(
+        self.result = CodeLayout(
             stages,
             tuple(map(tuple, self.instructions)),
             self.calls,
@@ -163,7 +176,7 @@ class _Maker:
         return number, shift
 
     def age(self, number: int) -> int:
-        def own(buffer: Buffer) -> int:
+        def own(buffer: ProgramBuffer) -> int:
             return self.level(*(buffer.shape or ()), buffer.offset or 0)
 
         root = self.code.buffers[self.roots[number]]
@@ -185,19 +198,19 @@ class _Maker:
                 at += 1
 
     def is_native(self, step: Step) -> bool:
-        if isinstance(step, Branch | Loop):
+        if isinstance(step, Branch | LoopStep):
             return self.is_driven and all(self.is_native(s) for body in inner(step) for s in body)
-        return isinstance(step, Call) if self.is_driven else isinstance(step, Launch | Library)
+        return isinstance(step, KernelStep) if self.is_driven else isinstance(step, Launch | LibraryStep)
 
     def stage(self, step: Step) -> Stage:
         match step:
             case Branch():
                 self.check(self.ages[step.condition])
-                return Choice(step, self.closed(step.then), self.closed(step.otherwise))
-            case Loop():
+                return HostBranch(step, self.closed(step.then), self.closed(step.otherwise))
+            case LoopStep():
                 self.check(*(self.ages[n] for n in (step.counter, step.condition) if n is not None))
-                return Round(step, self.closed(step.body))
-            case Host() | Bind():
+                return HostLoop(step, self.closed(step.body))
+            case HostStep() | Bind():
                 symbols = _bound(step)
                 level = self.known[symbols[0]] if symbols else None
                 before, after = ((step.buffer,), ()) if isinstance(step, Bind) else (step.inputs, step.outputs)
@@ -221,14 +234,14 @@ class _Maker:
             if level not in self.open:
                 raise ValueError(f"the symbol {self.levels[level][0]!r} is used where it is not yet bound")
 
-    def word(self, arg: Ref | Size) -> int:
-        if isinstance(arg, Ref):
+    def word(self, arg: BufferRef | Size) -> int:
+        if isinstance(arg, BufferRef):
             offset = add(self.shifts[arg.buffer], arg.offset)
             level = max(self.ages[arg.buffer], self.level(offset))
-            self.words.append(Word(self.roots[arg.buffer], offset, level))
+            self.words.append(ArgumentWord(self.roots[arg.buffer], offset, level))
         else:
             level = self.level(arg)
-            self.words.append(Word(None, arg, level))
+            self.words.append(ArgumentWord(None, arg, level))
         self.check(level)
         return len(self.words) - 1
 
@@ -239,13 +252,13 @@ class _Maker:
 
     def emit(self, step: Step) -> None:
         match step:
-            case Call():
+            case KernelStep():
                 self.calls[len(self.instructions)] = step
                 first = len(self.words)
                 for arg in step.args:
                     self.word(arg)
                 self.instruct(bytecode.CALL, step.kernel, first, self.word(step.extent), int(step.parallel))
-            case Launch() | Library():
+            case Launch() | LibraryStep():
                 self.launches[len(self.instructions)] = step
                 first = len(self.words)
                 status = (0,) if isinstance(step, Launch) and step.messages else ()
@@ -253,7 +266,7 @@ class _Maker:
                     self.word(arg)
                 self.instruct(bytecode.CALL, step.kernel if isinstance(step, Launch) else 0, first)
             case Branch():
-                skip = self.instruct(bytecode.UNLESS, 0, self.word(Ref(step.condition)))
+                skip = self.instruct(bytecode.UNLESS, 0, self.word(BufferRef(step.condition)))
                 for s in step.then:
                     self.emit(s)
                 if step.otherwise:
@@ -264,16 +277,16 @@ class _Maker:
                     leave[1] = len(self.instructions)
                 else:
                     skip[1] = len(self.instructions)
-            case Loop():
-                counter = self.word(Ref(step.counter))
+            case LoopStep():
+                counter = self.word(BufferRef(step.counter))
                 self.instruct(bytecode.SET, counter, 0)
                 top = len(self.instructions)
                 exits = []
                 if step.count is not None:
-                    test = bytecode.NOT_BELOW_STORED if isinstance(step.count, Ref) else bytecode.NOT_BELOW
+                    test = bytecode.NOT_BELOW_STORED if isinstance(step.count, BufferRef) else bytecode.NOT_BELOW
                     exits.append(self.instruct(test, 0, counter, self.word(step.count)))
                 if step.condition is not None:
-                    exits.append(self.instruct(bytecode.UNLESS, 0, self.word(Ref(step.condition))))
+                    exits.append(self.instruct(bytecode.UNLESS, 0, self.word(BufferRef(step.condition))))
                 for s in step.body:
                     self.emit(s)
                 self.instruct(bytecode.ADD, counter, 1)
@@ -293,4 +306,4 @@ def _bound(step: Step) -> tuple[str, ...]:
     """The symbols that a step binds."""
     if isinstance(step, Bind):
         return step.symbols
-    return tuple(symbol for symbol, _, _ in step.binds) if isinstance(step, Host) else ()
+    return tuple(symbol for symbol, _, _ in step.binds) if isinstance(step, HostStep) else ()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from graphopt.runtime.steps import Attribute, Library
+from graphopt.runtime.steps import Attribute, LibraryStep
 
 Epilogue: TypeAlias = Literal["", "relu", "gelu_tanh"]
 
@@ -82,7 +82,7 @@ Function: TypeAlias = Gemm | Convolution
 FUNCTIONS: Final[Mapping[str, type[Function]]] = {"gemm": Gemm, "convolution": Convolution}
 
 
-def function_of(step: Library) -> Function:
+def function_of(step: LibraryStep) -> Function:
     """What a step calls; raises ``ValueError`` where there is no such function, or it takes other arguments."""
     kind = FUNCTIONS.get(step.name)
     if kind is None:

@@ -11,7 +11,7 @@ from graphopt.saving import whole
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProfileRow:
     """A step's share of one call: times in seconds, ``flops`` and ``bytes`` of all its runs together."""
 
     label: str
@@ -26,9 +26,9 @@ class Row:
     is_native: bool = True
 
 
-def best_rows(profiles: Iterable[Sequence[Row]]) -> list[Row]:
+def best_rows(profiles: Iterable[Sequence[ProfileRow]]) -> list[ProfileRow]:
     """The rows of several profiles of one program with equal inputs, each with the least time that it took."""
-    best: list[Row] = []
+    best: list[ProfileRow] = []
     for rows in profiles:
         if not best:
             best = list(rows)
@@ -37,7 +37,7 @@ def best_rows(profiles: Iterable[Sequence[Row]]) -> list[Row]:
     return best
 
 
-def write_trace(rows: Iterable[Row], path: Path) -> None:
+def write_trace(rows: Iterable[ProfileRow], path: Path) -> None:
     """Write rows in Chrome's trace format (chrome://tracing, Perfetto); a step that ran often is one bar.
 
     Raises ReadError where the file cannot be written; what was there is there as it was.

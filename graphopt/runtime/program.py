@@ -28,26 +28,38 @@ from graphopt.runtime.host import HostFunction
 from graphopt.runtime.interface import Interface, Memory, check_apart, check_out
 from graphopt.runtime.layout import lay_out
 from graphopt.runtime.objects import Image
-from graphopt.runtime.profile import Row
+from graphopt.runtime.profile import ProfileRow
 from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.sizes import Size, evaluate
 from graphopt.runtime.state import State, fresh
-from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step
+from graphopt.runtime.steps import (
+    Array,
+    Bind,
+    Branch,
+    BufferRef,
+    Code,
+    HostStep,
+    KernelStep,
+    LoopStep,
+    Port,
+    ProgramBuffer,
+    Step,
+)
 from graphopt.runtime.thread_pool import Team, address, join, leave
 
 __all__ = [
     "Bind",
     "Branch",
-    "Buffer",
-    "Call",
+    "ProgramBuffer",
+    "KernelStep",
     "Code",
-    "Host",
-    "Loop",
+    "HostStep",
+    "LoopStep",
     "Memory",
     "Port",
     "Program",
-    "Ref",
-    "Row",
+    "BufferRef",
+    "ProfileRow",
     "Size",
     "Step",
 ]
@@ -106,9 +118,9 @@ class Program(Interface):
         values, binding = self._accepted(inputs)
         return self._run(values, binding, _NOTHING) if out is None else self._into(values, binding, out)
 
-    def profile(self, *inputs: Any) -> tuple[Row, ...]:
+    def profile(self, *inputs: Any) -> tuple[ProfileRow, ...]:
         """What the steps of one call took, in the order in which they began."""
-        rows: list[Row] = []
+        rows: list[ProfileRow] = []
         self._run(*self._accepted(inputs), _NOTHING, rows)
         return tuple(rows)
 
@@ -127,7 +139,11 @@ class Program(Interface):
     # -- a call
 
     def _run(
-        self, values: Sequence[Any], binding: Binding, targets: Mapping[int, Array], rows: list[Row] | None = None
+        self,
+        values: Sequence[Any],
+        binding: Binding,
+        targets: Mapping[int, Array],
+        rows: list[ProfileRow] | None = None,
     ) -> dict[str, Array]:
         """The outputs by name; ``targets`` are arrays by buffer that they are to be in."""
         arrays: dict[int, Array] = dict(zip(self._binder.arrays, values, strict=False))
@@ -233,7 +249,7 @@ class Program(Interface):
         binding: Binding,
         arrays: dict[int, Array],
         team: int,
-        rows: list[Row],
+        rows: list[ProfileRow],
     ) -> dict[int, Array]:
         stamps = state.profile(len(self._instructions))
         begin = perf_counter_ns()
@@ -242,10 +258,10 @@ class Program(Interface):
             start, spent, runs = (int(v) for v in stamps[at])
             if runs:
                 work = runs * evaluate(call.flops, state.symbols), runs * evaluate(call.bytes, state.symbols)
-                rows.append(Row(call.label, call.nodes, spent / 1e9, *work, (start - begin) / 1e9, runs))
+                rows.append(ProfileRow(call.label, call.nodes, spent / 1e9, *work, (start - begin) / 1e9, runs))
         for step, start, spent in state.spans.found:
-            label, nodes = (step.label or step.function, step.nodes) if isinstance(step, Host) else ("bind", ())
-            rows.append(Row(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
+            label, nodes = (step.label or step.function, step.nodes) if isinstance(step, HostStep) else ("bind", ())
+            rows.append(ProfileRow(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
         rows.sort(key=lambda row: row.start)
         return filled
 

@@ -32,16 +32,16 @@ from graphopt.runtime.steps import (
     Array,
     Bind,
     Branch,
-    Buffer,
-    Call,
+    BufferRef,
     Code,
     Condition,
-    Host,
+    HostStep,
+    KernelStep,
     Launch,
-    Library,
-    Loop,
+    LibraryStep,
+    LoopStep,
     Port,
-    Ref,
+    ProgramBuffer,
     walk,
 )
 from graphopt.saving import is_left_beside, is_named_by_content, name_by_content, write_folder
@@ -61,14 +61,14 @@ _FEW = 4
 _CLASSES: dict[str, type] = {
     "Bind": Bind,
     "Branch": Branch,
-    "Buffer": Buffer,
-    "Call": Call,
+    "Buffer": ProgramBuffer,
+    "Call": KernelStep,
     "Condition": Condition,
     "Launch": Launch,
-    "Library": Library,
-    "Loop": Loop,
+    "Library": LibraryStep,
+    "Loop": LoopStep,
     "Port": Port,
-    "Ref": Ref,
+    "Ref": BufferRef,
 }
 """What manifests call the classes that programs are made of: words of the format, whatever their names are."""
 _WORDS = {kind: word for word, kind in _CLASSES.items()}
@@ -82,7 +82,7 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
     what the folder had is there as it was.
     """
     code = program.code
-    hosts = list(dict.fromkeys(s.label or s.function for s in walk(code.steps) if isinstance(s, Host)))
+    hosts = list(dict.fromkeys(s.label or s.function for s in walk(code.steps) if isinstance(s, HostStep)))
     if hosts:
         raise CompilationError(
             f"the program cannot be saved, for Python runs some of its steps: {', '.join(hosts)}; run the model where "
@@ -233,7 +233,7 @@ def _manifest(file: Path) -> dict[str, Any]:
     return text
 
 
-def _constants(file: Path, shapes: Mapping[str, list[int]], buffers: tuple[Buffer, ...]) -> dict[int, Array]:
+def _constants(file: Path, shapes: Mapping[str, list[int]], buffers: tuple[ProgramBuffer, ...]) -> dict[int, Array]:
     kinds = {int(n): (tuple(shape), STORAGE[buffers[int(n)].dtype]) for n, shape in shapes.items()}
     sizes = {n: int(np.prod(shape)) * dtype.itemsize for n, (shape, dtype) in kinds.items()}
     total = sum(map(up, sizes.values()))

@@ -20,9 +20,9 @@ from graphopt.runtime import arena, bytecode
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.executor import Walker
 from graphopt.runtime.host import HostFunction, failure, view_of
-from graphopt.runtime.layout import Layout, Native
+from graphopt.runtime.layout import CodeLayout, Native
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Array, Bind, Code, Host
+from graphopt.runtime.steps import Array, Bind, Code, HostStep
 from graphopt.runtime.thread_pool import ELEMENTS, address, words
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32)
@@ -34,10 +34,10 @@ class Spans:
     """The steps that Python did, when each began and how long it took, in nanoseconds."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[Host | Bind, int, int]] = []
+        self.found: list[tuple[HostStep | Bind, int, int]] = []
 
     @contextmanager
-    def of(self, step: Host | Bind) -> Iterator[None]:
+    def of(self, step: HostStep | Bind) -> Iterator[None]:
         """Take the time of what is done within."""
         begin = perf_counter_ns()
         yield
@@ -51,7 +51,7 @@ class State(Walker):
     def __init__(
         self,
         code: Code,
-        layout: Layout,
+        layout: CodeLayout,
         binder: Binder,
         instructions: int,
         entry: int,

@@ -31,7 +31,7 @@ Place: TypeAlias = Literal["input", "output", "constant", "arena", "view", "host
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class ProgramBuffer:
     """A dense row-major array; ``dtype`` is ONNX's name of the element type in lower case (``"float32"``, ``"bool"``).
 
     ``place`` says where it lives:
@@ -44,7 +44,7 @@ class Buffer:
       binding of the symbols unless ``offset`` gives the bytes from the arena's start.
     - ``view``: memory of the buffer ``of``, from the byte ``offset`` on (0 where None). It is of the size of what it
       views, which is seen to before anything runs; where it is ``tentative``, by steps before those that use it.
-    - ``host``: the array that a ``Host`` step returned; a shape that is None is any. Strings (dtype ``"string"``) and
+    - ``host``: the array that a ``HostStep`` returned; a shape that is None is any. Strings (dtype ``"string"``) and
       other Python objects (dtype ``"object"``: sequences, optionals) live only in inputs, constants and here.
     """
 
@@ -76,7 +76,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class BufferRef:
     """An argument that is an address: a buffer's, ``offset`` bytes on."""
 
     buffer: int
@@ -84,7 +84,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelStep:
     """Runs a kernel on the work items from 0 up to ``extent``; where ``parallel``, shared out to the threads.
 
     ``args`` are those of the kernel before ``lo`` and ``hi``, in order: addresses and sizes. ``label``, ``nodes``,
@@ -92,7 +92,7 @@ class Call:
     """
 
     kernel: int
-    args: tuple[Ref | Size, ...]
+    args: tuple[BufferRef | Size, ...]
     extent: Size = 1
     parallel: bool = False
     label: str = ""
@@ -107,12 +107,12 @@ class Launch:
     """Runs a device's kernel in ``grid`` blocks of ``block`` threads (x, y and z of each); none where a size is 0.
 
     ``args`` are the kernel's, in order: addresses and sizes. A kernel of ``messages`` takes the address of an int32 as
-    its last argument, which is not among ``args``: it leaves there what a ``Call`` would return. The rest is as
-    ``Call``'s.
+    its last argument, which is not among ``args``: it leaves there what a ``KernelStep`` would return. The rest is as
+    ``KernelStep``'s.
     """
 
     kernel: int
-    args: tuple[Ref | Size, ...]
+    args: tuple[BufferRef | Size, ...]
     grid: tuple[Size, Size, Size]
     block: tuple[int, int, int]
     label: str = ""
@@ -123,16 +123,16 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LibraryStep:
     """Calls a library's function by its ``name`` (those of ``graphopt.runtime.library_calls``).
 
     ``args`` are addresses and sizes in the order that is written there; ``attributes`` are pairs of what else it takes,
     the same in every call: element types, which operands are transposed, what is done to the result. The rest is as
-    ``Call``'s.
+    ``KernelStep``'s.
     """
 
     name: str
-    args: tuple[Ref | Size, ...]
+    args: tuple[BufferRef | Size, ...]
     attributes: tuple[tuple[str, Attribute], ...] = ()
     label: str = ""
     nodes: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostStep:
     """Calls ``functions[function]`` with views of the inputs (None for one left out).
 
     It returns its outputs (an array, or a tuple of several), which are copied where their buffers do not have the
@@ -176,7 +176,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopStep:
     """Runs ``body`` while the int64 in ``counter``, from 0 up by 1, is below ``count`` and ``condition`` holds.
 
     ``count`` is a size or the place of an int64 (None: no limit); ``condition`` is a buffer of one bool, which the
@@ -185,11 +185,11 @@ class Loop:
 
     body: tuple[Step, ...]
     counter: int
-    count: Ref | Size | None = None
+    count: BufferRef | Size | None = None
     condition: int | None = None
 
 
-Step: TypeAlias = Call | Launch | Library | Host | Bind | Branch | Loop
+Step: TypeAlias = KernelStep | Launch | LibraryStep | HostStep | Bind | Branch | LoopStep
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +203,7 @@ class Code:
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ProgramBuffer, ...]
     steps: tuple[Step, ...]
     objects: tuple[bytes, ...]
     driver: bytes = b""
@@ -215,7 +215,7 @@ def inner(step: Step) -> tuple[tuple[Step, ...], ...]:
     """The sequences of steps within a step."""
     if isinstance(step, Branch):
         return step.then, step.otherwise
-    return (step.body,) if isinstance(step, Loop) else ()
+    return (step.body,) if isinstance(step, LoopStep) else ()
 
 
 def walk(steps: tuple[Step, ...]) -> Iterator[Step]:

@@ -24,8 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphopt.errors import GraphoptError, ReadError, UsageError
 from graphopt.rewrite.rule.rule import Soundness
-from graphopt.serving.folder import RULES, Folder
-from graphopt.serving.runs import Limits, Runs
+from graphopt.serving.folder import RULES, ServedFolder
+from graphopt.serving.runs import RunLimits, Runs
 from graphopt.target import TARGETS
 from graphopt.web.page import frame
 
@@ -40,7 +40,7 @@ HEADERS: Final = {
 """What every answer says that browsers may not do."""
 
 
-class Guard:
+class OriginGuard:
     """Refuses what another site may have sent, before an application sees it. ``hosts`` are the server's names."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
@@ -107,10 +107,10 @@ def targets() -> tuple[str, ...]:
     return tuple(t.name for t in TARGETS.values() if t.makes_models)
 
 
-def application(folder: Folder, hosts: list[str], limits: Limits | None = None) -> Starlette:
+def application(folder: ServedFolder, hosts: list[str], limits: RunLimits | None = None) -> Starlette:
     """The server's application, which answers to these host names and to no other. ``state.ends`` says whether the
     server is about to end, and runs with it."""
-    answers = _Answers(folder, limits or Limits())
+    answers = _Answers(folder, limits or RunLimits())
     server = Starlette(
         routes=[
             Route("/", answers.index),
@@ -119,7 +119,7 @@ def application(folder: Folder, hosts: list[str], limits: Limits | None = None) 
             Route("/api/run", answers.run, methods=["POST"]),
             Route("/api/upload", answers.upload, methods=["PUT"]),
         ],
-        middleware=[Middleware(Guard, hosts=hosts)],
+        middleware=[Middleware(OriginGuard, hosts=hosts)],
         exception_handlers={GraphoptError: _failed},
     )
     server.state.ends = lambda: False
@@ -129,7 +129,7 @@ def application(folder: Folder, hosts: list[str], limits: Limits | None = None) 
 class _Answers:
     """What the server answers to each address."""
 
-    def __init__(self, folder: Folder, limits: Limits) -> None:
+    def __init__(self, folder: ServedFolder, limits: RunLimits) -> None:
         self.folder, self.limits, self.runs = folder, limits, Runs(limits)
 
     async def index(self, request: Request) -> Response:

@@ -33,7 +33,7 @@ class Served:
     bytes: int
 
 
-class Folder:
+class ServedFolder:
     """A folder of models and rules, and a folder of the server's own for uploads."""
 
     def __init__(self, root: Path, scratch: Path) -> None:

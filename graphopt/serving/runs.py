@@ -14,7 +14,7 @@ WAITING: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """What strangers' input may take: bytes of an upload, seconds of a run, runs at once."""
 
     upload: int = 256 << 20
@@ -25,7 +25,7 @@ class Limits:
 class Runs:
     """Starts runs, and ends them when they take too long and when nobody waits for their answer."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RunLimits) -> None:
         self.limits = limits
         self.waiting = 0
         self._free = asyncio.Semaphore(limits.at_once)

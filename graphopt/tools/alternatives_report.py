@@ -62,7 +62,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProgramChoice:
     """What was chosen to make a value, and what else there was, the cheapest first."""
 
     kind: str
@@ -72,7 +72,7 @@ class Choice:
     others: tuple[Alternative, ...]
 
 
-def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Choice, ...]:
+def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[ProgramChoice, ...]:
     """The choices made for a model (a path, bytes, a model proto, or a ``Graph``), the dearest first.
 
     What a repeated block became is told once. Raises what reading and optimizing raise.
@@ -82,7 +82,7 @@ def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Ch
     watch = Watch()
     optimized, _ = optimize_graph(graph, target=target, policy=soundness(policy), step=watch)
     model_of_cost = CostModel(target, stated_sizes(graph))
-    by_value: dict[tuple[str, str], Choice] = {}
+    by_value: dict[tuple[str, str], ProgramChoice] = {}
     for seen in watch.seen:
         for choice in _of_terms(Terms(seen.saturated, model_of_cost), seen.extraction):
             by_value.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
@@ -96,7 +96,7 @@ def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Ch
 # -- terms
 
 
-def _of_terms(terms: Terms, extraction: Extraction) -> Iterator[Choice]:
+def _of_terms(terms: Terms, extraction: Extraction) -> Iterator[ProgramChoice]:
     """What was chosen among the e-nodes of each value, in blocks or not."""
     saturated, chosen = terms.saturated, extraction.choice
     blocks = {  # from a value to the class of its form in blocks
@@ -117,7 +117,7 @@ def _of_terms(terms: Terms, extraction: Extraction) -> Iterator[Choice]:
                 if node.op in (BLOCK, UNBLOCK):
                     if chosen.get(k) == node:
                         way = Alternative(node.op, "", terms.cost(k, node).seconds)
-                        yield Choice("reorder", name, way, ())
+                        yield ProgramChoice("reorder", name, way, ())
                     continue
                 way = _alternative(terms, k, node)
                 if chosen.get(k) == node:
@@ -126,7 +126,7 @@ def _of_terms(terms: Terms, extraction: Extraction) -> Iterator[Choice]:
                     others.append(way)
         others = _distinct(others, costliest)
         if costliest is not None and others and any(w.what in WEIGHTY for w in (costliest, *others)):
-            yield Choice(_kind(costliest, others), name, costliest, tuple(others))
+            yield ProgramChoice(_kind(costliest, others), name, costliest, tuple(others))
 
 
 def _name(saturated: Saturated, c: int) -> str | None:
@@ -183,7 +183,7 @@ def _kind(chosen: Alternative, others: list[Alternative]) -> str:
 # -- nests
 
 
-def _of_nests(graph: Graph, model: CostModel, policy: str) -> Iterator[Choice]:
+def _of_nests(graph: Graph, model: CostModel, policy: str) -> Iterator[ProgramChoice]:
     """Of the groups of nodes that one nest computes, those of several nodes, and those that are a product of matrices;
     none where what they are depends on elements of inputs."""
     facts = infer(graph)
@@ -199,7 +199,7 @@ def _of_nests(graph: Graph, model: CostModel, policy: str) -> Iterator[Choice]:
 
 def _product(
     graph: Graph, fusion_group: Group, facts: Mapping[Value, Fact], target: Target, policy: str
-) -> Iterator[Choice]:
+) -> Iterator[ProgramChoice]:
     """Which function computes the product of matrices that a group is, where it is one that a call computes."""
     written = write(graph, facts, fusion_group)
     if target.device.has_blocks:
@@ -215,15 +215,15 @@ def _product(
         yield from _told(graph, fusion_group, ways(product, target.prices.products))
 
 
-def _told(graph: Graph, fusion_group: Group, seconds: Mapping[str, float]) -> Iterator[Choice]:
+def _told(graph: Graph, fusion_group: Group, seconds: Mapping[str, float]) -> Iterator[ProgramChoice]:
     """The choice of who computes the product that a group is, where several could."""
     if seconds:
         what = "+".join(m.node.op for m in fusion_group.members)
         first, *others = sorted((Alternative(what, *way) for way in seconds.items()), key=lambda w: w.seconds)
-        yield Choice("product", name_of(graph, fusion_group.sink.node, 0), first, tuple(others))
+        yield ProgramChoice("product", name_of(graph, fusion_group.sink.node, 0), first, tuple(others))
 
 
-def _fusion(graph: Graph, fusion_group: Group, facts: Mapping[Value, Fact], model: CostModel) -> Choice:
+def _fusion(graph: Graph, fusion_group: Group, facts: Mapping[Value, Fact], model: CostModel) -> ProgramChoice:
     nodes = [m.node for m in fusion_group.members]
     together = (
         sum(
@@ -237,7 +237,7 @@ def _fusion(graph: Graph, fusion_group: Group, facts: Mapping[Value, Fact], mode
     between = sum(model.moving(2 * model.nbytes(facts[n.outputs[0]])) for n in nodes[:-1])
     apart = together + (len(nodes) - 1) * model.target.prices.node + between
     what = "+".join(n.op for n in nodes)
-    return Choice(
+    return ProgramChoice(
         "fusion",
         name_of(graph, nodes[-1], 0),
         Alternative(what, "together", together),

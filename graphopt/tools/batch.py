@@ -28,7 +28,7 @@ WORST_FIRST = (130, 1, 6, 4, 5, 3, 8, 7, 2, SLOWER)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """A model to optimize, and where to. ``name`` is what a summary calls it: its path in the folder or pattern."""
 
     name: str
@@ -37,7 +37,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchOutcome:
     """What came of one model. Costs are modelled seconds on the target; None is what is not known."""
 
     model: str
@@ -58,7 +58,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CostChange:
     """A result beside what it is compared with: ``slower`` is by how many percent it is slower, negative if faster."""
 
     model: str
@@ -69,10 +69,10 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Summary:
+class BatchSummary:
     """What came of all models, in order."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[BatchOutcome, ...]
     target: str = "portable"
 
     @property
@@ -90,7 +90,7 @@ class Summary:
         return json.dumps(content, indent=2) + "\n"
 
 
-def find_jobs(sources: Sequence[Path], output: Path | None) -> list[Job]:
+def find_jobs(sources: Sequence[Path], output: Path | None) -> list[BatchJob]:
     """What to optimize, and where the results go: models keep their places in a folder, or below what is fixed in a
     pattern. Where the results go below a folder of models, what is there already is not optimized again.
 
@@ -101,11 +101,11 @@ def find_jobs(sources: Sequence[Path], output: Path | None) -> list[Job]:
     if output.exists() and not output.is_dir():
         raise UsageError(f"-o {output}: the results of several models need a folder, and this is a file")
     models_and_roots = [(path, root) for source in sources for path, root in _expanded(source, output)]
-    jobs = [Job(p.relative_to(root).as_posix(), p, output / p.relative_to(root)) for p, root in models_and_roots]
+    jobs = [BatchJob(p.relative_to(root).as_posix(), p, output / p.relative_to(root)) for p, root in models_and_roots]
     if not jobs:
         raise UsageError(f"no models in {', '.join(map(str, sources))}")
     inputs = {job.model.resolve() for job in jobs}
-    jobs_by_output: dict[Path, Job] = {}
+    jobs_by_output: dict[Path, BatchJob] = {}
     for job in jobs:
         resolved = job.output.resolve()
         if resolved in jobs_by_output:
@@ -122,47 +122,47 @@ def is_several(sources: Sequence[Path]) -> bool:
 
 
 def optimize_all(
-    jobs: Iterable[Job],
-    run: Callable[[Job], Report],
+    jobs: Iterable[BatchJob],
+    run: Callable[[BatchJob], Report],
     target: str = "portable",
-    told: Callable[[Job], object] = lambda _: None,
-) -> Summary:
+    told: Callable[[BatchJob], object] = lambda _: None,
+) -> BatchSummary:
     """Optimize each model by ``run``. ``told`` is called with each before its turn.
 
     An interruption is an outcome too: that of the model at work, and of all that are left.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[BatchOutcome] = []
     is_interrupted = False
     for job in jobs:
         if is_interrupted:
-            outcomes.append(Outcome(job.name, 130, "interrupted before its turn"))
+            outcomes.append(BatchOutcome(job.name, 130, "interrupted before its turn"))
             continue
         told(job)
         outcomes.append(_outcome(job, run))
         is_interrupted = outcomes[-1].exit_code == 130
-    return Summary(tuple(outcomes), target)
+    return BatchSummary(tuple(outcomes), target)
 
 
-def _outcome(job: Job, run: Callable[[Job], Report]) -> Outcome:
+def _outcome(job: BatchJob, run: Callable[[BatchJob], Report]) -> BatchOutcome:
     start = time.monotonic()
     try:
         return _of(job.name, run(job))
     except GraphoptError as error:
-        failed = Outcome(job.name, error.exit_code, str(error))
+        failed = BatchOutcome(job.name, error.exit_code, str(error))
     except MemoryError as error:
-        failed = Outcome(job.name, LimitError.exit_code, f"out of memory: {error}".rstrip(": "))
+        failed = BatchOutcome(job.name, LimitError.exit_code, f"out of memory: {error}".rstrip(": "))
     except KeyboardInterrupt:
-        failed = Outcome(job.name, 130, "interrupted")
+        failed = BatchOutcome(job.name, 130, "interrupted")
     except OSError as error:
-        failed = Outcome(job.name, ReadError.exit_code, str(error))
+        failed = BatchOutcome(job.name, ReadError.exit_code, str(error))
     except Exception as error:
         what = f"internal error ({type(error).__name__}: {error})"
-        failed = Outcome(job.name, 1, what, traceback=traceback.format_exc())
+        failed = BatchOutcome(job.name, 1, what, traceback=traceback.format_exc())
     return replace(failed, seconds=time.monotonic() - start)
 
 
-def _of(name: str, report: Report) -> Outcome:
-    return Outcome(
+def _of(name: str, report: Report) -> BatchOutcome:
+    return BatchOutcome(
         name,
         ops_before=sum(report.ops_before.values()),
         ops_after=sum(report.ops_after.values()),
@@ -176,25 +176,25 @@ def _of(name: str, report: Report) -> Outcome:
     )
 
 
-def read_summary(path: Path) -> Summary:
+def read_summary(path: Path) -> BatchSummary:
     """A summary that an earlier run wrote. Raises ReadError where it is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema"] != SCHEMA:
             raise ReadError(f"{path}: a summary of schema {content['schema']}; this graphopt reads schema {SCHEMA}")
-        return Summary(tuple(Outcome(**entry) for entry in content["models"]), content["target"])
+        return BatchSummary(tuple(BatchOutcome(**entry) for entry in content["models"]), content["target"])
     except OSError as error:
         raise ReadError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ReadError(f"{path}: is no summary that graphopt optimize wrote with --json for several models") from None
 
 
-def compare(now: Summary, before: Summary | None) -> tuple[Change, ...]:
+def compare(now: BatchSummary, before: BatchSummary | None) -> tuple[CostChange, ...]:
     """Each result beside that of the same model in an earlier summary; beside its original where there is none.
 
     Measured speeds are compared where both have one, else modelled costs. A model that failed is not compared.
     """
-    earlier: Mapping[str, Outcome] = {} if before is None else {o.model: o for o in before.outcomes}
+    earlier: Mapping[str, BatchOutcome] = {} if before is None else {o.model: o for o in before.outcomes}
     changes = []
     for outcome in now.outcomes:
         old = earlier.get(outcome.model)
@@ -204,11 +204,11 @@ def compare(now: Summary, before: Summary | None) -> tuple[Change, ...]:
         if ratio is not None:
             ops = outcome.ops_before if old is None else old.ops_after
             more = None if ops is None or outcome.ops_after is None else outcome.ops_after - ops
-            changes.append(Change(outcome.model, 100 * (ratio - 1), is_measured, more))
+            changes.append(CostChange(outcome.model, 100 * (ratio - 1), is_measured, more))
     return tuple(changes)
 
 
-def _slower(now: Outcome, before: Outcome | None) -> tuple[float | None, bool]:
+def _slower(now: BatchOutcome, before: BatchOutcome | None) -> tuple[float | None, bool]:
     """How many times as long the result takes, and whether that was measured."""
     if now.measured and (before is None or before.measured):
         return (before.measured or 1.0 if before else 1.0) / now.measured, True
@@ -218,7 +218,7 @@ def _slower(now: Outcome, before: Outcome | None) -> tuple[float | None, bool]:
     return now.cost_after / cost, False
 
 
-def judged(summary: Summary, changes: Iterable[Change], percent: float) -> Summary:
+def judged(summary: BatchSummary, changes: Iterable[CostChange], percent: float) -> BatchSummary:
     """The summary, in which models that are slower by more than so many percent have failed."""
     slow = {change.model: change for change in changes if change.slower > percent}
     return replace(
@@ -230,7 +230,7 @@ def judged(summary: Summary, changes: Iterable[Change], percent: float) -> Summa
     )
 
 
-def mean_gain(summary: Summary) -> float | None:
+def mean_gain(summary: BatchSummary) -> float | None:
     """The geometric mean of how many times cheaper the results are than the originals; None where nothing is known."""
     gains = [o.cost_before / o.cost_after for o in summary.outcomes if o.cost_before and o.cost_after]
     return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None

@@ -13,7 +13,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.suite import suite
 from graphopt.optimize import optimize_graph
-from graphopt.rewrite.egraph.saturate import Budget
+from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.rewrite.match.matcher import root_ops
 from graphopt.rewrite.rule.rule import Rule, Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
@@ -26,7 +26,7 @@ CONVERSIONS = {"float16": "G1", "float32": "G2"}
 """What ``graphopt convert`` is tried to, and the family that this is."""
 SITES = 3
 """How many places are told of each rule on each model."""
-BUDGET = Budget(nodes=3_000, iters=10, seconds=30)
+BUDGET = SaturationBudget(nodes=3_000, iters=10, seconds=30)
 """What exploration may spend on one model: enough to see which rules act."""
 SCHEMA = 1
 """The version of the JSON."""
@@ -102,7 +102,7 @@ def cover(
     targets: Sequence[str | Target] = ("portable", "ort"),
     rules: Ruleset | None = None,
     *,
-    budget: Budget = BUDGET,
+    budget: SaturationBudget = BUDGET,
     in_suite: bool = False,
     told: Callable[[str], object] = lambda _: None,
 ) -> Coverage:
@@ -179,7 +179,7 @@ def _firings(
     target: Target,
     policy: Soundness,
     rules: Ruleset | None,
-    budget: Budget,
+    budget: SaturationBudget,
     in_suite: bool,
 ) -> list[Firing]:
     _, report = optimize_graph(graph, rules, target, policy, budget)

@@ -17,7 +17,7 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import Launchable
 from graphopt.lowering.link.linked import Linked
 from graphopt.run.settings import Settings
-from graphopt.runtime.steps import Host, Library, walk
+from graphopt.runtime.steps import HostStep, LibraryStep, walk
 from graphopt.saving import whole
 
 FORMAT: Final = 1
@@ -52,12 +52,12 @@ class DeviceCode:
     @property
     def library(self) -> tuple[str, ...]:
         """What is left to the library, once for each call."""
-        return tuple(s.label for s in walk(self.linked.steps) if isinstance(s, Library))
+        return tuple(s.label for s in walk(self.linked.steps) if isinstance(s, LibraryStep))
 
     @property
     def host(self) -> tuple[str, ...]:
         """What is left to the host, once for each call."""
-        return tuple(s.label for s in walk(self.linked.steps) if isinstance(s, Host))
+        return tuple(s.label for s in walk(self.linked.steps) if isinstance(s, HostStep))
 
 
 def capability_of(text: str) -> Capability:

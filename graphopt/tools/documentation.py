@@ -14,7 +14,18 @@ from pathlib import Path
 from graphopt.proof.evidence import evidence_of
 from graphopt.rewrite.guards.functions import FUNCTIONS
 from graphopt.rewrite.rule.notation import show_expr, show_term
-from graphopt.rewrite.rule.rule import Apply, Expr, Field, Lit, Ref, Rule, Series, Soundness, Stage, subexpressions
+from graphopt.rewrite.rule.rule import (
+    Field,
+    FunctionCall,
+    GuardExpr,
+    Lit,
+    NameRef,
+    Rule,
+    RuleStage,
+    Series,
+    Soundness,
+    subexpressions,
+)
 from graphopt.rewrite.ruleset import standard
 from graphopt.tools.catalogue import catalogue, ids
 
@@ -108,7 +119,7 @@ def _page(source: str, rules: list[Rule]) -> str:
 
 def _section(rule: Rule) -> str:
     """All that is said of one rule."""
-    stage = "always" if rule.stage is Stage.ALWAYS else "explored"
+    stage = "always" if rule.stage is RuleStage.ALWAYS else "explored"
     target = f" for {', '.join(sorted(rule.targets))}" if rule.targets else ""
     terms = [[show_term(t) for t in side] for side in (rule.lhs, rule.rhs)]
     lines = [
@@ -140,16 +151,16 @@ def _who(id: str) -> Iterator[str]:
 # -- guards in words
 
 
-def _conjuncts(guard: Expr) -> Iterator[Expr]:
+def _conjuncts(guard: GuardExpr) -> Iterator[GuardExpr]:
     match guard:
-        case Apply("and", parts):
+        case FunctionCall("and", parts):
             for part in parts:
                 yield from _conjuncts(part)
         case _:
             yield guard
 
 
-def _conditions(guards: Iterable[Expr]) -> Iterator[str]:
+def _conditions(guards: Iterable[GuardExpr]) -> Iterator[str]:
     """Guards, those on single variables by variable; variables of equal conditions together."""
     single, others = dict[str, list[str]](), list[str]()
     for guard in guards:
@@ -166,37 +177,37 @@ def _conditions(guards: Iterable[Expr]) -> Iterator[str]:
     yield from others
 
 
-def _words(guard: Expr) -> str:
+def _words(guard: GuardExpr) -> str:
     match guard, _of_one(guard):
-        case Apply("or", parts), _:
+        case FunctionCall("or", parts), _:
             return ", or ".join(map(_words, parts))
         case _, (name, condition):
             return f"`{name}`: {condition}"
     return f"`{show_expr(guard)}`"
 
 
-def _of_one(guard: Expr) -> tuple[str, str] | None:
+def _of_one(guard: GuardExpr) -> tuple[str, str] | None:
     """The variable that a guard is about and the condition on it, where there are words for that."""
     match guard:
-        case Field(Ref(name), "is_const"):
+        case Field(NameRef(name), "is_const"):
             return name, "constant"
-        case Apply("not", (Field(Ref(name), "is_const"),)):
+        case FunctionCall("not", (Field(NameRef(name), "is_const"),)):
             return name, "not constant"
-        case Apply("in", (Field(Ref(name), "dtype"), Ref(kind))) if kind in DTYPES:
+        case FunctionCall("in", (Field(NameRef(name), "dtype"), NameRef(kind))) if kind in DTYPES:
             return name, DTYPES[kind]
-        case Apply("in", (Ref(name), Ref(kind))) if kind in KINDS:
+        case FunctionCall("in", (NameRef(name), NameRef(kind))) if kind in KINDS:
             return name, KINDS[kind]
-        case Apply("in", (Ref(name), Series(items))) if all(isinstance(i, Lit) for i in items):
+        case FunctionCall("in", (NameRef(name), Series(items))) if all(isinstance(i, Lit) for i in items):
             return name, " or ".join(str(i.value) for i in items if isinstance(i, Lit))
-        case Apply("==", (Field(Ref(name), "dtype"), Lit(value))):
+        case FunctionCall("==", (Field(NameRef(name), "dtype"), Lit(value))):
             return name, str(value)
-        case Apply("==", (Field(Ref(name), "size"), Lit(1))):
+        case FunctionCall("==", (Field(NameRef(name), "size"), Lit(1))):
             return name, "number"
-        case Apply("==", (Field(Ref(name), "uses"), Lit(1))):
+        case FunctionCall("==", (Field(NameRef(name), "uses"), Lit(1))):
             return name, "read once"
-        case Apply(operator, (Field(Ref(name), "rank"), Lit(rank))) if operator in OPERATORS:
+        case FunctionCall(operator, (Field(NameRef(name), "rank"), Lit(rank))) if operator in OPERATORS:
             return name, f"rank {OPERATORS[operator]}{rank}"
-        case Apply(operator, (Ref("opset"), Lit(opset))) if operator in OPERATORS:
+        case FunctionCall(operator, (NameRef("opset"), Lit(opset))) if operator in OPERATORS:
             return "opset", f"{OPERATORS[operator]}{opset}"
     return None
 
@@ -208,7 +219,7 @@ def _functions() -> Iterator[str]:
         for rule in standard().rules
         for guard in rule.where
         for p in subexpressions(guard)
-        if isinstance(p, Apply) and p.function.isidentifier()
+        if isinstance(p, FunctionCall) and p.function.isidentifier()
     }
     yield from ("| function of guards | gives |", "|---|---|")
     for name in sorted((called & set(FUNCTIONS)) - PLAIN):

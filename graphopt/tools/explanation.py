@@ -65,7 +65,7 @@ def explain_node(output: str | Path, name: str, journal: str | Path | None = Non
 
 
 @dataclass(frozen=True, slots=True)
-class Firing:
+class RuleExplanation:
     """Where a rule acted in a model, and where it almost did: the reasons why not, with the sites of each."""
 
     rule: str
@@ -75,7 +75,7 @@ class Firing:
 
 def explain_rule(
     model: str | Path, name: str, rules: Any = None, target: Target | None = None, policy: str = "reals"
-) -> Firing:
+) -> RuleExplanation:
     """Where a rule acts when the model is optimized, and at the other nodes of its op the first thing that it lacks."""
     resolved, weakest = target or PORTABLE, soundness(policy)
     everything = ruleset(rules)
@@ -95,7 +95,7 @@ def explain_rule(
             misses.setdefault(why, []).append(site)
     if rule not in chosen.rules:
         misses = {f"{rule.name} is not on for target {resolved.name} and policy {weakest.value}": []}
-    return Firing(rule.name, fired, {why: tuple(at) for why, at in misses.items()})
+    return RuleExplanation(rule.name, fired, {why: tuple(at) for why, at in misses.items()})
 
 
 def near_misses(rule: Rule, graph: Graph) -> Iterator[tuple[str, str]]:

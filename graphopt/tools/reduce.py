@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReducedModel:
     """What reducing left, and how many candidates were tried."""
 
     nodes_before: int
@@ -39,7 +39,7 @@ class Reduction:
 
 def reduce_file(
     model: str | Path, check: str, output: str | Path, *, timeout: float = 60, listener: Listener | None = None
-) -> Reduction:
+) -> ReducedModel:
     """Write to ``output`` the smallest model found on which the shell command ``check`` fails as it does on ``model``.
 
     ``{}`` in the command is the candidate's file; without it, the file is added as last argument.
@@ -64,7 +64,7 @@ def reduce_file(
             raise UsageError(f"--check {check!r} does not fail on {model} once it was read and written again")
         reduced, tries = reduce(graph, fails, listener)
     save(reduced, output)
-    return Reduction(len(graph), len(reduced), tries, count_ops(reduced))
+    return ReducedModel(len(graph), len(reduced), tries, count_ops(reduced))
 
 
 def reduce(graph: Graph, fails: Callable[[Graph], bool], listener: Listener | None = None) -> tuple[Graph, int]:

@@ -18,7 +18,7 @@ from graphopt.lowering.lower.embedded_programs import inputs_of
 from graphopt.lowering.schedule.trace import Trace
 from graphopt.platforms import code_of, platform_of
 from graphopt.run.settings import Settings
-from graphopt.runtime.steps import Buffer, Code, Loop, Port, Ref, Step
+from graphopt.runtime.steps import BufferRef, Code, LoopStep, Port, ProgramBuffer, Step
 from graphopt.target import CPU
 from graphopt.target import target as target_named
 from graphopt.tuning.processes import INTERRUPTED, CandidateError, child, limit_memory, one_line
@@ -94,9 +94,9 @@ def _steps(
     buffers: dict[NestBuffer, int] = {}
     for buffer in nest.buffers:
         shape = tuple(size_of(e, size_by_var) for e in buffer.shape)
-        buffers[buffer] = planner.add(Buffer(buffer.dtype, shape, "input" if buffer.name in read else "output"))
+        buffers[buffer] = planner.add(ProgramBuffer(buffer.dtype, shape, "input" if buffer.name in read else "output"))
         ports[buffer.name in read].append(Port(buffer.name, buffers[buffer]))
-    number, counter = planner.add(Buffer("int64", (), "input")), planner.add(Buffer("int64", (), "arena"))
+    number, counter = planner.add(ProgramBuffer("int64", (), "input")), planner.add(ProgramBuffer("int64", (), "arena"))
     ports[True].append(Port(NUMBER, number))
     calls = tuple(planner.calls(nest, buffers, size_by_var, nest.name, (), is_ready))
-    return (Loop(calls, counter, Ref(number)),), (tuple(ports[True]), tuple(ports[False]))
+    return (LoopStep(calls, counter, BufferRef(number)),), (tuple(ports[True]), tuple(ports[False]))

@@ -25,7 +25,7 @@ FIELDS = "r.trace, r.target, r.seconds, r.beside, r.features, r.problem, r.verif
 
 
 @dataclass(frozen=True)
-class Known:
+class TunedWorkload:
     """What is known of a workload under a setting: how many candidates were measured, how many of them failed, and the
     best; ``types`` are those of what it reads and makes."""
 
@@ -155,7 +155,7 @@ class Records(Tables):
         """What something is known of, under a setting or any, by key."""
         return list(dict.fromkeys(k.workload for k in self.known() if setting in (None, k.setting)))
 
-    def known(self) -> list[Known]:
+    def known(self) -> list[TunedWorkload]:
         """What is known, by workload and setting."""
         with self._guarded():
             query = """
@@ -167,7 +167,7 @@ class Records(Tables):
                 (Workload(str(script), _sizes(sizes)), Setting(str(m), str(r), int(n)), str(types), int(all), int(bad))
                 for script, sizes, types, m, r, n, all, bad in rows
             ]
-        return [Known(*about, self.best(about[0], about[1])) for about in listed]
+        return [TunedWorkload(*about, self.best(about[0], about[1])) for about in listed]
 
     def times(self, setting: Setting) -> dict[Workload, Timed]:
         """What runs of workloads take under a setting: by the best record, else as any that counts has it beside."""

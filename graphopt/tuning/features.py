@@ -17,7 +17,7 @@ from graphopt.lowering.analysis.flops import flops, longest
 from graphopt.lowering.index.arithmetic import address_of
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, substitute, variables, walk
-from graphopt.lowering.loops.nest import Block, Buffer, For, Invoke, LoopKind, Nest, Region, Stmt, Store, inner
+from graphopt.lowering.loops.nest import Block, Buffer, BufferRegion, For, Invoke, LoopKind, Nest, Stmt, Store, inner
 from graphopt.lowering.loops.sizes import size_of
 from graphopt.runtime.sizes import evaluate
 
@@ -41,7 +41,7 @@ _Loop: TypeAlias = tuple[Var, int, _Running]
 
 
 @dataclass(frozen=True)
-class _Leaf:
+class _Statement:
     """A statement within no other that does something, and the loops around it, from the outermost in."""
 
     stmt: Store | Invoke
@@ -77,10 +77,10 @@ def features(nest: Nest, sizes: Mapping[str, int]) -> tuple[float, ...]:
 
 def _leaves(
     stmt: Stmt, loops: tuple[_Loop, ...], values: Mapping[Var, Expr], sizes: Mapping[Var, Expr]
-) -> Iterator[_Leaf]:
+) -> Iterator[_Statement]:
     match stmt:
         case Store() | Invoke():
-            yield _Leaf(stmt, loops, values)
+            yield _Statement(stmt, loops, values)
         case For():
             extent = _most(stmt.extent, loops, values, sizes)
             yield from _leaves(stmt.body, (*loops, (stmt.var, extent, _running(stmt))), values, sizes)
@@ -113,19 +113,19 @@ def _number(expr: Expr, sizes: Mapping[Var, Expr]) -> int:
         return 1
 
 
-def _is_library(leaf: _Leaf) -> bool:
+def _is_library(leaf: _Statement) -> bool:
     """Whether the statement is a call of BLAS."""
     return isinstance(leaf.stmt, Invoke) and leaf.stmt.intrinsic.startswith("gemm_")
 
 
-def _weight(leaf: _Leaf, sizes: Mapping[Var, Expr]) -> int:
+def _weight(leaf: _Statement, sizes: Mapping[Var, Expr]) -> int:
     """How much one step of a statement does: a call, as much as its regions are large."""
     if isinstance(leaf.stmt, Store):
         return 1
-    return max([1, *(prod(_sides(leaf, a, sizes)) for a in leaf.stmt.args if isinstance(a, Region))])
+    return max([1, *(prod(_sides(leaf, a, sizes)) for a in leaf.stmt.args if isinstance(a, BufferRegion))])
 
 
-def _sides(leaf: _Leaf, region: Region, sizes: Mapping[Var, Expr]) -> list[int]:
+def _sides(leaf: _Statement, region: BufferRegion, sizes: Mapping[Var, Expr]) -> list[int]:
     """How large a region is that a call is given."""
     whole = [_number(e, sizes) for e in region.buffer.shape]
     parts = [_most(r.extent, leaf.loops, leaf.values, sizes) for r in region.ranges]
@@ -136,7 +136,7 @@ def _bytes(buffer: Buffer, sizes: Mapping[Var, Expr]) -> int:
     return prod(_number(e, sizes) for e in buffer.shape) * BITS[buffer.dtype] // 8
 
 
-def _loops(leaf: _Leaf) -> list[float]:
+def _loops(leaf: _Statement) -> list[float]:
     """How the loops around a statement run, and the extents of the innermost serial ones."""
     kinds = ("vectorized", "unrolled", "parallel", "blocks", "threads")
     of = {kind: prod(n for _, n, k in leaf.loops if k == kind) for kind in kinds}
@@ -145,7 +145,7 @@ def _loops(leaf: _Leaf) -> list[float]:
     return [*of.values(), len(serial), *extents]
 
 
-def _addresses(leaf: _Leaf) -> list[tuple[Load, Polynomial]]:
+def _addresses(leaf: _Statement) -> list[tuple[Load, Polynomial]]:
     """What a statement reads, and where, by the loops around it."""
     if not isinstance(leaf.stmt, Store):
         return []
@@ -158,7 +158,7 @@ def _addresses(leaf: _Leaf) -> list[tuple[Load, Polynomial]]:
     ]
 
 
-def _loads(leaf: _Leaf) -> list[float]:
+def _loads(leaf: _Statement) -> list[float]:
     """How many loads there are, of which kinds along the vectors, and how many a step takes where those that do not
     change between neighbouring steps are kept."""
     lane = next((v for v, _, k in leaf.loops if k == "vectorized"), None)
@@ -177,7 +177,7 @@ def _varies(at: Polynomial, var: Var) -> bool:
     return any(var in variables(atom) for product in at.terms for atom in product)
 
 
-def _reached(leaf: _Leaf, sizes: Mapping[Var, Expr]) -> list[float]:
+def _reached(leaf: _Statement, sizes: Mapping[Var, Expr]) -> list[float]:
     """How many bytes are read within each of the innermost serial loops."""
     places = [k for k, (_, _, kind) in enumerate(leaf.loops) if kind == "serial"][::-1][:LEVELS]
     read = [(load, at) for load, at in _addresses(leaf) if load.buffer.scope != "local"]
@@ -194,9 +194,9 @@ def _reached(leaf: _Leaf, sizes: Mapping[Var, Expr]) -> list[float]:
     return (numbers + [0.0] * LEVELS)[:LEVELS]
 
 
-def _arguments(leaf: _Leaf, sizes: Mapping[Var, Expr]) -> list[float]:
+def _arguments(leaf: _Statement, sizes: Mapping[Var, Expr]) -> list[float]:
     """The sides and bytes of what a call is given."""
-    regions = [a for a in leaf.stmt.args if isinstance(a, Region)] if isinstance(leaf.stmt, Invoke) else []
+    regions = [a for a in leaf.stmt.args if isinstance(a, BufferRegion)] if isinstance(leaf.stmt, Invoke) else []
     numbers: list[float] = []
     for region in regions[:ARGUMENTS]:
         sides = _sides(leaf, region, sizes)

@@ -49,13 +49,13 @@ def goal(speedup: float) -> float:
 
 
 @dataclass(frozen=True)
-class CostModel:
+class LearnedCostModel:
     """How schedules compare, by their features."""
 
     booster: lightgbm.Booster
 
     @staticmethod
-    def trained(rows: Sequence[Sequence[float]], goals: Sequence[float]) -> CostModel | None:
+    def trained(rows: Sequence[Sequence[float]], goals: Sequence[float]) -> LearnedCostModel | None:
         """The model of so many measurements, in whatever order they came; None of too few. MissingDependencyError
         without lightgbm."""
         examples = sorted((tuple(row), g) for row, g in zip(rows, goals, strict=True) if len(row) == len(NAMES))
@@ -63,7 +63,7 @@ class CostModel:
             return None
         library = _lightgbm()
         data = library.Dataset(np.array([row for row, _ in examples]), np.array([g for _, g in examples]))
-        return CostModel(library.train(SETTINGS, data, ROUNDS))
+        return LearnedCostModel(library.train(SETTINGS, data, ROUNDS))
 
     def scores(self, rows: Sequence[Sequence[float]]) -> list[float]:
         """What the model says of schedules: the greater, the faster."""
@@ -76,7 +76,7 @@ class CostModel:
         return str(self.booster.model_to_string())
 
     @staticmethod
-    def read(text: str) -> CostModel:
+    def read(text: str) -> LearnedCostModel:
         """The model that ``text`` wrote. ReadError where the text is something else or is of other features."""
         library = _lightgbm()
         try:
@@ -85,7 +85,7 @@ class CostModel:
             raise ReadError(f"this is no cost model ({error})") from None
         if booster.num_feature() != len(NAMES):
             raise ReadError(f"this cost model knows {booster.num_feature()} features, and nests have {len(NAMES)}")
-        return CostModel(booster)
+        return LearnedCostModel(booster)
 
 
 def require() -> None:

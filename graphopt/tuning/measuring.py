@@ -25,7 +25,7 @@ from graphopt.tuning.building import NOT_BUILT, Order, built
 from graphopt.tuning.oracle import PATIENCE, RUNNER, UNCHECKED, WRONG, oracle
 from graphopt.tuning.processes import INTERRUPTED, CandidateError, child
 from graphopt.tuning.record import Candidate, Outcome
-from graphopt.tuning.runner import Job, Ran
+from graphopt.tuning.runner import Ran, RunnerJob
 from graphopt.tuning.workload import Workload
 
 LIMIT: Final = 10.0
@@ -81,7 +81,7 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
         wanted = oracle(candidate.workload, limit)
         results = kept.enter_context(tempfile.TemporaryDirectory(prefix="graphopt-"))
         inputs = str(wanted.folder)
-        job = Job(code, inputs, results, wanted.cases, beside, device, candidate.threads, processors, limit)
+        job = RunnerJob(code, inputs, results, wanted.cases, beside, device, candidate.threads, processors, limit)
         with machine_lock.measuring():
             ran = runner.ask(job, limit)
         assert isinstance(ran, Ran)

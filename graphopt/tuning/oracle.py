@@ -25,7 +25,7 @@ from graphopt.tuning import machine_lock
 from graphopt.tuning.building import Order, built
 from graphopt.tuning.operands import CASES, NORMAL, SPECIAL, WHOLE, operands, restored, stored
 from graphopt.tuning.processes import INTERRUPTED, CandidateError, child, one_line
-from graphopt.tuning.runner import Job, input_file, output_file
+from graphopt.tuning.runner import RunnerJob, input_file, output_file
 from graphopt.tuning.workload import Workload
 
 RUNNER: Final = "graphopt.tuning.runner"
@@ -119,7 +119,7 @@ def _fill(workload: Workload, folder: Path, limit: float) -> None:
 def _run(code: Code, inputs: Path, results: Path, cases: tuple[int, ...], limit: float) -> None:
     """Have results computed. Raises CandidateError."""
     with child(RUNNER, once=True) as runner:
-        runner.ask(Job(code, str(inputs), str(results), cases, limit=limit), limit)
+        runner.ask(RunnerJob(code, str(inputs), str(results), cases, limit=limit), limit)
 
 
 def _computed(workload: Workload, folder: Path, written: Code, limit: float) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.state import allocate
 from graphopt.runtime.steps import Array, Code
-from graphopt.target import HOST, Device
+from graphopt.target import HOST, DeviceKind
 from graphopt.tuning.processes import limit_memory, wait_for
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class Job:
+class RunnerJob:
     """What is to be run: ``code`` on the inputs of ``cases`` in a folder, its results to another; and how long that and
     ``beside`` take, if there is something to compare with."""
 
@@ -54,7 +54,7 @@ class Job:
     results: str
     cases: tuple[int, ...]
     beside: Code | None = None
-    device: Device = HOST
+    device: DeviceKind = HOST
     threads: int = 1
     processors: tuple[int, ...] = ()
     limit: float = 10.0
@@ -83,7 +83,7 @@ def output_file(folder: str | Path, case: int, number: int) -> Path:
     return Path(folder) / f"{case}-out-{number}.npy"
 
 
-def answer(job: Job) -> Ran:
+def answer(job: RunnerJob) -> Ran:
     """What running gave; results are in their folder then."""
     start = perf_counter()
     limit_memory(job.device.is_host)
@@ -104,7 +104,7 @@ def answer(job: Job) -> Ran:
     return Ran(seconds, beside, is_steady)
 
 
-def _compared(program: Program | DeviceProgram, job: Job, case: int) -> Arrays:
+def _compared(program: Program | DeviceProgram, job: RunnerJob, case: int) -> Arrays:
     """What one run gives, which is written, too."""
     results: Arrays = program(_told(_inputs(job.code, job.inputs, case), 1), out=_filled(job.code))
     for number, port in enumerate(job.code.outputs):
@@ -135,7 +135,7 @@ def _number(run: Running) -> int:
     return ceil(number * SECONDS / spent) if spent < SECONDS else number
 
 
-def _program(code: Code, job: Job) -> Program | DeviceProgram:
+def _program(code: Code, job: RunnerJob) -> Program | DeviceProgram:
     if job.device.is_host:
         return Program(code, threads=job.threads)
     from graphopt.runtime.device_program import DeviceProgram

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 
 from graphopt.errors import ScheduleError
 from graphopt.tuning.draws import Draw, Draws
-from graphopt.tuning.learned import CostModel
+from graphopt.tuning.learned import LearnedCostModel
 from graphopt.tuning.record import Outcome
 
 Way = Literal["evolution", "random"]
@@ -89,7 +89,7 @@ class Evolution:
 
     draws: Draws
     random: Random
-    model: CostModel | None = None
+    model: LearnedCostModel | None = None
     known: list[tuple[Draw, Outcome]] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 

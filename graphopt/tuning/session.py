@@ -33,7 +33,7 @@ from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.executors import outcomes, workers
-from graphopt.tuning.learned import CostModel, goal, require
+from graphopt.tuning.learned import LearnedCostModel, goal, require
 from graphopt.tuning.oracle import UNCHECKED
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.search import PARENTS, Evolution, RandomSearch, Search, Way
@@ -111,7 +111,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Report:
+class TuningReport:
     """What a session found."""
 
     tasks: tuple[Progress, ...]
@@ -140,7 +140,7 @@ def tune(
     threads: int = 1,
     seed: int = 0,
     told: Told | None = None,
-) -> Report:
+) -> TuningReport:
     """Look for faster schedules of the tasks, and keep in ``records`` what is measured, by ``executor``.
 
     ``target`` is what schedules are for; ``spaces`` are where they are drawn from, those of the target where None.
@@ -160,7 +160,7 @@ def _silent(tasks: Sequence[Progress], trials: int) -> None:
 
 
 @dataclass
-class _State:
+class _TaskState:
     """A task under way."""
 
     progress: Progress
@@ -195,10 +195,10 @@ class _Session:
     told: Told
     rows: list[tuple[float, ...]] = field(default_factory=list)
     goals: list[float] = field(default_factory=list)
-    states: list[_State] = field(default_factory=list)
+    states: list[_TaskState] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
 
-    def run(self, tasks: Sequence[Task]) -> Report:
+    def run(self, tasks: Sequence[Task]) -> TuningReport:
         """All of it."""
         ending: Ending = "done"
         try:
@@ -218,7 +218,7 @@ class _Session:
                 self.confirm()
             except KeyboardInterrupt:
                 ending = "interrupted"
-        return Report(tuple(s.progress for s in self.states), ending, time.monotonic() - self.begun)
+        return TuningReport(tuple(s.progress for s in self.states), ending, time.monotonic() - self.begun)
 
     def remember(self) -> None:
         """Learn from what other sessions measured on this kind of machine."""
@@ -228,7 +228,7 @@ class _Session:
                 self.rows.append(record.outcome.features)
                 self.goals.append(goal(record.outcome.speedup))
 
-    def begin(self, task: Task) -> _State:
+    def begin(self, task: Task) -> _TaskState:
         """A task with what is known of it; it is done where there is nothing to choose."""
         random = Random(int(sha256(f"{self.seed}:{task.workload.key}".encode()).hexdigest()[:16], 16))
         history = self.records.history(task.workload, self.here)
@@ -238,14 +238,14 @@ class _Session:
         except ScheduleError as error:
             draws, reason = Draws(task.workload, ()), error
         search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
-        state = _State(Progress(task, self.target), search, is_done=reason is not None, reason=reason)
+        state = _TaskState(Progress(task, self.target), search, is_done=reason is not None, reason=reason)
         for record in history:
             search.skip(record.candidate.trace)
             if not record.outcome.problem:
                 self.note(state, record)
         return state
 
-    def recall(self, state: _State) -> None:
+    def recall(self, state: _TaskState) -> None:
         """Tell a search of the best that other sessions found. It takes a while, and of most tasks of a large model
         nobody asks."""
         search, workload = state.search, state.progress.task.workload
@@ -273,7 +273,7 @@ class _Session:
             state.is_done |= record.outcome.kind == UNCHECKED
         self.check()
 
-    def note(self, state: _State, record: Record) -> None:
+    def note(self, state: _TaskState, record: Record) -> None:
         """Take a measurement into account."""
         progress, outcome = state.progress, record.outcome
         if outcome.problem:
@@ -284,12 +284,12 @@ class _Session:
         if outcome.gain > progress.gain:
             progress.best = record
 
-    def chosen(self) -> _State | None:
+    def chosen(self) -> _TaskState | None:
         """The task to go on with; None where all are done."""
         open_ = [s for s in self.states if not s.is_done]
         return max(open_, key=_worth, default=None)
 
-    def round(self, state: _State) -> None:
+    def round(self, state: _TaskState) -> None:
         """One round of a task: propose, measure, keep, learn."""
         progress, count, before = state.progress, self.batch if state.rounds else FIRST, state.progress.gain
         spent = progress.seconds
@@ -315,7 +315,7 @@ class _Session:
         self.learn()
         self.check()
 
-    def measure(self, state: _State, draws: Sequence[Draw]) -> Iterator[Record]:
+    def measure(self, state: _TaskState, draws: Sequence[Draw]) -> Iterator[Record]:
         """What came of candidates, once it is kept."""
         features = {draw.text: draw.features for draw in draws}
         workload = state.progress.task.workload
@@ -329,12 +329,12 @@ class _Session:
         if self.way == "random":
             return
         here = self.here
-        model = CostModel.trained(self.rows, self.goals)
+        model = LearnedCostModel.trained(self.rows, self.goals)
         if model is not None:
             self.records.keep_model(here, model.text().encode())
         elif (text := self.records.model(here)) is not None:
             with suppress(ReadError):  # it may know other features
-                model = CostModel.read(text.decode())
+                model = LearnedCostModel.read(text.decode())
         for state in self.states:
             if isinstance(state.search, Evolution):
                 state.search.model = model
@@ -419,13 +419,13 @@ def default_trace(workload: Workload, target: str = CPU.name) -> Trace:
     return schedule.trace
 
 
-def _worth(state: _State) -> float:
+def _worth(state: _TaskState) -> float:
     """Seconds of a run of the model that another trial is expected to save."""
     progress = state.progress
     return max(state.saved, HOPE * progress.seconds / (BATCH + progress.trials))
 
 
-def _work(state: _State) -> float:
+def _work(state: _TaskState) -> float:
     """About how much a task does in a run of the model, before anything is known of how long it takes."""
     workload = state.progress.task.workload
     sizes: Mapping[str, int] = dict(workload.sizes)

@@ -28,8 +28,8 @@ from graphopt.lowering.link.options import Options, as_written
 from graphopt.lowering.link.passes import link
 from graphopt.lowering.lower.embedded_programs import inputs_of, type_of
 from graphopt.lowering.lower.lower import NeedsValues
-from graphopt.rewrite.extract.workload import Operand
-from graphopt.rewrite.extract.workload import Workload as Call
+from graphopt.rewrite.extract.workload import OpWorkload as Call
+from graphopt.rewrite.extract.workload import WorkloadOperand
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.target import Target
 from graphopt.tuning.record import Timed
@@ -133,11 +133,11 @@ def fitted(target: Target, by_default: Mapping[str, float]) -> tuple[dict[str, f
     return {"": exp(overall)} | {op: exp(mean) for op, mean in means.items()}, exp(sqrt(sum(squares) / len(squares)))
 
 
-def _type(x: Operand) -> TensorType:
+def _type(x: WorkloadOperand) -> TensorType:
     return TensorType(x.dtype, x.shape)
 
 
-def _constant(x: Operand) -> Constant:
+def _constant(x: WorkloadOperand) -> Constant:
     """A constant of this type: its elements where they are told, else any."""
     constant = x.fact().constant
     return constant if constant is not None else Constant.of(np.zeros(x.shape, STORAGE.get(x.dtype, x.dtype)), x.dtype)

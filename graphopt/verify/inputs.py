@@ -28,7 +28,7 @@ Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class InputRange:
     """What an input may hold: numbers between two bounds, or one of a few where ``choices`` is not empty.
 
     ``whole``: integers only, whatever the dtype. ``is_free``: integers that may be negative and large.
@@ -40,21 +40,21 @@ class Range:
     whole: bool = False
     is_free: bool = False
 
-    def __and__(self, other: Range) -> Range:
-        return Range(
+    def __and__(self, other: InputRange) -> InputRange:
+        return InputRange(
             max(self.low, other.low),
             min(self.high, other.high),
             self.choices or other.choices,
             self.whole or other.whole,
         )
 
-    def __sub__(self, shift: float) -> Range:
-        return Range(self.low - shift, self.high - shift, tuple(c - shift for c in self.choices), self.whole)
+    def __sub__(self, shift: float) -> InputRange:
+        return InputRange(self.low - shift, self.high - shift, tuple(c - shift for c in self.choices), self.whole)
 
 
-ANYTHING = Range()
-FREE = Range(is_free=True)
-A_FEW = Range(1, 4, whole=True)
+ANYTHING = InputRange()
+FREE = InputRange(is_free=True)
+A_FEW = InputRange(1, 4, whole=True)
 """For a size, a count or a number of repeats."""
 
 
@@ -109,10 +109,10 @@ _EMBEDDINGS = {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4}}
 """Inputs that look up another input's rows."""
 
 
-def ranges(graph: Graph) -> dict[str, Range]:
+def ranges(graph: Graph) -> dict[str, InputRange]:
     """What the graph's inputs may hold, by name, as far as the ops that they reach tell."""
     facts = _facts(graph)
-    ranges_by_name: dict[str, Range] = {}
+    ranges_by_name: dict[str, InputRange] = {}
     for value in graph.inputs:
         reached = _follow(graph, facts, value, 0.0, set())
         if reached != ANYTHING:
@@ -134,7 +134,7 @@ def _facts(graph: Graph) -> Mapping[Value, Fact]:
 
 def _follow(
     graph: Graph, facts: Mapping[Value, Fact], start: Value, shift: float, seen: set[tuple[int, Value]]
-) -> Range:
+) -> InputRange:
     """What ``start`` may hold so that every op that sees it, plus ``shift``, can work."""
     range_of_value = ANYTHING
     waiting = [(start, shift)]
@@ -209,7 +209,7 @@ def _is_free(graph: Graph, start: Value) -> bool:
     return True
 
 
-def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> Range:
+def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> InputRange:
     """What one op asks of the elements of one of its inputs."""
     if index in _SIZES.get(node.op, ()):
         return A_FEW
@@ -224,22 +224,22 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
             depth = graph.constant_of(node.inputs[1])
             return _inside(int(depth.array.reshape(-1)[0]) if depth is not None else None)
         case "LSTM" | "GRU" | "RNN", 4:
-            return Range(1, 1, whole=True)
+            return InputRange(1, 1, whole=True)
         case "CumSum" | "CumProd" | "Squeeze" | "Unsqueeze", 1:
-            return Range(0, 0, whole=True)
+            return InputRange(0, 0, whole=True)
         case op, 1 if op.startswith("Reduce"):
-            return Range(0, 0, whole=True)
+            return InputRange(0, 0, whole=True)
         case "Equal", _:
             other = graph.constant_of(node.inputs[1 - index])
             if other is not None and other.size == 1 and other.dtype not in ("string", "bool"):
-                return Range(choices=(float(other.array.reshape(-1)[0]),))
+                return InputRange(choices=(float(other.array.reshape(-1)[0]),))
         case _ if table is not None:
             return _inside(_size(graph, facts, node, table, 0))
     return ANYTHING
 
 
-def _inside(size: Size | None) -> Range:
-    return Range(0, size - 1 if isinstance(size, int) and size > 0 else 1, whole=True)
+def _inside(size: Size | None) -> InputRange:
+    return InputRange(0, size - 1 if isinstance(size, int) and size > 0 else 1, whole=True)
 
 
 def _shape(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> tuple[Size, ...] | None:
@@ -339,7 +339,7 @@ ZEROS = 32
 def draw(
     graph: Graph,
     sizes: Mapping[str, int],
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, InputRange],
     given: Mapping[str, Array | tuple[float, float]],
     seed: int,
     kind: int,
@@ -364,7 +364,7 @@ def draw(
         type = graph.types.get(value)
         if fixed is not None and isinstance(type, TensorType):
             _check_bounds(name, type.dtype, fixed)
-        range = Range(*fixed) if fixed is not None else ranges.get(name, ANYTHING)
+        range = InputRange(*fixed) if fixed is not None else ranges.get(name, ANYTHING)
         feeds[name] = _draw(name, type, sizes, range, rng, kind)
     return feeds
 
@@ -381,7 +381,7 @@ _INTEGERS = {
 
 
 def _draw(
-    name: str, type: Type | None, sizes: Mapping[str, int], range: Range, rng: np.random.Generator, kind: int
+    name: str, type: Type | None, sizes: Mapping[str, int], range: InputRange, rng: np.random.Generator, kind: int
 ) -> object:
     match type:
         case TensorType(dtype, tuple(shape)):
@@ -423,7 +423,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     return float(info(dtype).min), float(info(dtype).max)
 
 
-def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Generator, kind: int) -> Array:
+def _tensor(dtype: str, shape: tuple[int, ...], range: InputRange, rng: np.random.Generator, kind: int) -> Array:
     if dtype == "string":
         return rng.choice(np.array(["a", "b", "model", "graph"], dtype=object), shape)
     if dtype == "bool":

@@ -27,7 +27,7 @@ MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class MatchedValues:
     """Values of two graphs that go together, since both graphs do the same with them on the way to their outputs."""
 
     made_of: dict[Pair, tuple[Pair, ...]]
@@ -49,10 +49,10 @@ class Pairs:
         return set[Pair]().union(*(some for some in answers if some is not None))
 
 
-def pairs(a: Graph, b: Graph, outputs: Iterable[Pair]) -> Pairs:
+def pairs(a: Graph, b: Graph, outputs: Iterable[Pair]) -> MatchedValues:
     """The pairs that outputs of two graphs are made of, the nearest first, ``MOST`` of them at most."""
     hashes, others = node_hashes(a), node_hashes(b)
-    twins = Pairs({})
+    twins = MatchedValues({})
     waiting = list(outputs)
     for v, w in waiting:
         if (hashes[v.node], v.port) == (others[w.node], w.port):

@@ -29,7 +29,7 @@ class EngineError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ProfiledKernel:
     """One thing that a runtime did in a run: for which node of the model as it optimized it, which op, how long."""
 
     name: str
@@ -50,7 +50,7 @@ class Profiler(Protocol):
 
     def profile(
         self, model: bytes, feeds: Feeds, seconds: float, runs: tuple[int, int], warm: int
-    ) -> list[list[Kernel]]:
+    ) -> list[list[ProfiledKernel]]:
         """The kernels of each run, in order, of runs that together take some seconds, but are of some number at least
         and at most; the first few are left out. Raises EngineError where the runtime refuses the model."""
 
@@ -71,7 +71,7 @@ class OnnxRuntimeProfiler:
 
     def profile(
         self, model: bytes, feeds: Feeds, seconds: float, runs: tuple[int, int], warm: int
-    ) -> list[list[Kernel]]:
+    ) -> list[list[ProfiledKernel]]:
         """See ``Profiler``."""
         import onnxruntime as ort
 
@@ -161,7 +161,7 @@ def _run_often(run: Callable[[], None], seconds: float, runs: tuple[int, int], w
     return had
 
 
-def undisturbed(runs: list[list[Kernel]], had: list[float]) -> list[list[Kernel]]:
+def undisturbed(runs: list[list[ProfiledKernel]], had: list[float]) -> list[list[ProfiledKernel]]:
     """The runs in whose kernels the thread had a processor all the time; ``had`` is for how long it had one.
 
     Where there are next to none, as with long runs on a busy machine, those of the middle: what they waited was most
@@ -171,10 +171,10 @@ def undisturbed(runs: list[list[Kernel]], had: list[float]) -> list[list[Kernel]
     free = [run for run, wait in pairs if wait <= WAITED * sum(k.seconds for k in run) + 1e-6]
     if len(free) >= FREE:
         return free
-    corrected: list[list[Kernel]] = []
+    corrected: list[list[ProfiledKernel]] = []
     for run, wait in pairs:
         longest = max(run, key=lambda k: k.seconds)
-        less = Kernel(longest.name, longest.op, longest.seconds - max(wait, 0.0))
+        less = ProfiledKernel(longest.name, longest.op, longest.seconds - max(wait, 0.0))
         corrected.append([less if k is longest else k for k in run])
     corrected.sort(key=lambda run: sum(k.seconds for k in run))
     third = len(corrected) // 3
@@ -185,13 +185,13 @@ WAITED, FREE = 0.02, 3
 """What part of a run its thread may wait for a processor and still count as undisturbed; how many such runs suffice."""
 
 
-def _by_run(events: list[dict[str, Any]]) -> Iterator[list[Kernel]]:
+def _by_run(events: list[dict[str, Any]]) -> Iterator[list[ProfiledKernel]]:
     """The kernels between the marks that a profile sets at the end of each run."""
-    suffix, kernels = "_kernel_time", list[Kernel]()
+    suffix, kernels = "_kernel_time", list[ProfiledKernel]()
     for event in events:
         name = str(event.get("name", ""))
         if event.get("cat") == "Node" and name.endswith(suffix):
-            kernels.append(Kernel(name.removesuffix(suffix), event["args"]["op_name"], event["dur"] * 1e-6))
+            kernels.append(ProfiledKernel(name.removesuffix(suffix), event["args"]["op_name"], event["dur"] * 1e-6))
         elif name == "model_run":
             yield kernels
             kernels = []

@@ -18,7 +18,7 @@ LONGEST = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class DrawnOperand:
     """A value that a node reads or makes: its name and type; ``box`` is the node that makes it, where that is drawn."""
 
     name: str
@@ -36,8 +36,8 @@ class Box:
     x: int
     y: int
     attrs: str
-    reads: tuple[Operand | None, ...]
-    makes: tuple[Operand, ...]
+    reads: tuple[DrawnOperand | None, ...]
+    makes: tuple[DrawnOperand, ...]
     is_output: bool
 
 
@@ -81,13 +81,13 @@ def _box(
     position: tuple[int, int],
     is_output: bool,
 ) -> Box:
-    def operand(value: Value) -> Operand:
+    def operand(value: Value) -> DrawnOperand:
         constant = graph.constant_of(value)
         if constant is not None and not graph.names.get(value):
             name = _plain(constant)
         else:
             name = graph.names.get(value) or f"%{value.node}" + (f".{value.port}" if value.port else "")
-        return Operand(name, shown(facts.get(value)), numbers.get(value.node))
+        return DrawnOperand(name, shown(facts.get(value)), numbers.get(value.node))
 
     return Box(
         node.id,

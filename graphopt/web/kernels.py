@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from graphopt.lowering.loops.script_print import show
 from graphopt.runtime.arena import moments
-from graphopt.runtime.steps import Call as CallStep
-from graphopt.runtime.steps import Library
+from graphopt.runtime.steps import KernelStep as CallStep
+from graphopt.runtime.steps import LibraryStep
 
 if TYPE_CHECKING:
-    from graphopt.benchmark.bench import Timing
+    from graphopt.benchmark.bench import EngineTiming
     from graphopt.benchmark.ceilings import Ceilings
-    from graphopt.lowering.link.linked import Linked, Part
+    from graphopt.lowering.link.linked import Linked, LinkedCall
     from graphopt.runtime.interface import Interface
-    from graphopt.runtime.profile import Row
+    from graphopt.runtime.profile import ProfileRow
     from graphopt.runtime.steps import Step
     from graphopt.web.drawing import Drawing
 
@@ -25,7 +25,7 @@ LARGEST: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """A call of a kernel: what it computes, the numbers of its texts, its nodes as boxes of the result's picture; its
     times in seconds, operations and bytes are those of one run, None where it was not measured."""
 
@@ -45,7 +45,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MachineLimits:
     """What the machine does at most, in a second; ``near`` is how many bytes a kernel may move to be limited by caches
     near the cores and not by memory."""
 
@@ -98,10 +98,10 @@ class Kernels:
 
     texts: tuple[str, ...]
     """Loops and sources, each once."""
-    calls: tuple[Call, ...]
+    calls: tuple[KernelCall, ...]
     steps: tuple[tuple[str, float], ...] = ()
     """What Python does in a run, and the seconds that it takes."""
-    limits: Limits | None = None
+    limits: MachineLimits | None = None
     arena: Arena | None = None
     engines: tuple[Engine, ...] = ()
 
@@ -111,21 +111,23 @@ def kernels(
     program: Interface,
     *,
     drawing: Drawing | None = None,
-    rows: Sequence[Row] = (),
+    rows: Sequence[ProfileRow] = (),
     ceilings: Ceilings | None = None,
     sizes: Mapping[str, int] | None = None,
-    timings: Sequence[Timing] = (),
+    timings: Sequence[EngineTiming] = (),
 ) -> Kernels:
     """The section of a program. ``drawing`` is the picture of the graph that was lowered, ``rows`` are a profile,
     ``sizes`` what the program's symbols are in it: None leaves memory out, where there are symbols."""
     texts: dict[str, int] = {}
     boxes = {} if drawing is None else {b.name: k for k, b in enumerate(drawing.boxes)}
     boxes |= {} if drawing is None else {v.name: k for k, b in enumerate(drawing.boxes) for v in b.makes}
-    profiled: dict[tuple[str, ...], list[Row]] = {}
+    profiled: dict[tuple[str, ...], list[ProfileRow]] = {}
     for row in rows:
         if row.is_native:
             profiled.setdefault(row.nodes, []).append(row)
-    labels = {step.nodes: step.label for step in moments(program.code.steps) if isinstance(step, CallStep | Library)}
+    labels = {
+        step.nodes: step.label for step in moments(program.code.steps) if isinstance(step, CallStep | LibraryStep)
+    }
     calls = tuple(_call(linked, part, texts, boxes, labels, profiled) for part in linked.parts)
     return Kernels(
         tuple(texts),
@@ -137,21 +139,21 @@ def kernels(
     )
 
 
-def limits(ceilings: Ceilings) -> Limits:
+def limits(ceilings: Ceilings) -> MachineLimits:
     """The machine's ceilings as the page holds them."""
     from graphopt.benchmark.ceilings import NEAR
 
-    return Limits(ceilings.flops, ceilings.bytes, ceilings.near_bytes, NEAR * ceilings.threads, ceilings.threads)
+    return MachineLimits(ceilings.flops, ceilings.bytes, ceilings.near_bytes, NEAR * ceilings.threads, ceilings.threads)
 
 
 def _call(
     linked: Linked,
-    part: Part,
+    part: LinkedCall,
     texts: dict[str, int],
     boxes: Mapping[str, int],
     labels: Mapping[tuple[str, ...], str],
-    profiled: Mapping[tuple[str, ...], list[Row]],
-) -> Call:
+    profiled: Mapping[tuple[str, ...], list[ProfileRow]],
+) -> KernelCall:
     def text(whole: str) -> int:
         cut = whole if len(whole) <= LARGEST else f"{whole[:LARGEST]}\n# and {len(whole) - LARGEST} characters more"
         return texts.setdefault(cut, len(texts))
@@ -160,7 +162,7 @@ def _call(
     rows = profiled.get(part.nodes)
     row = rows.pop(0) if rows else None
     measured = () if row is None else (row.seconds, row.flops, row.bytes, row.runs)
-    return Call(
+    return KernelCall(
         labels.get(part.nodes, part.nest.name),
         part.nodes,
         None if plain is None else text(show(plain)),

@@ -20,7 +20,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """Where each node is, and how each edge bends between its ends."""
 
     width: int
@@ -37,7 +37,7 @@ def check() -> None:
         raise MissingDependencyError("pictures of graphs need fast-sugiyama: pip install 'graphopt[report]'") from None
 
 
-def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
+def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> GraphLayout:
     """The layout of nodes 0 to ``count - 1``, given edges (each once) without a cycle.
 
     Parts that nothing connects stand side by side, those of one node together.
@@ -68,7 +68,7 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
     width = max((x for x, _ in centres.values()), default=0)
     height = max((y for _, y in centres.values()), default=0)
     bends = _bends(count, after, centres)
-    return Layout(width, height, tuple(centres[n] for n in range(count)), tuple(bends.get(e, ()) for e in edges))
+    return GraphLayout(width, height, tuple(centres[n] for n in range(count)), tuple(bends.get(e, ()) for e in edges))
 
 
 _SPACING = 72

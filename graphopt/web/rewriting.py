@@ -27,7 +27,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DrawnRewrite:
     """A rewrite as the page tells it: ``taken``, ``made`` and ``around`` are boxes of the picture number ``picture``
     (of none, where it changed the graph as a whole)."""
 
@@ -65,7 +65,7 @@ class Rewriting:
     bytes: tuple[int | None, int | None]
     costs: tuple[float | None, float | None]
     pictures: tuple[Picture, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[DrawnRewrite, ...]
     rules: tuple[Explained, ...]
     explorations: tuple[Exploration, ...]
     verification: Verification | None
@@ -83,7 +83,7 @@ def rewriting(report: Report) -> Rewriting:
         (report.cost_before, report.cost_after),
         pictures,
         tuple(
-            placed.get(r.id) or Change(r.id, r.rule, r.site, r.before, r.after, r.gain, r.needs)
+            placed.get(r.id) or DrawnRewrite(r.id, r.rule, r.site, r.before, r.after, r.gain, r.needs)
             for r in report.rewrites
         ),
         _explained(report),
@@ -92,7 +92,7 @@ def rewriting(report: Report) -> Rewriting:
     )
 
 
-def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, Change]]:
+def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, DrawnRewrite]]:
     """Both graphs, and the rewrites whose nodes are in them."""
     if report.graphs is None:
         return (), {}
@@ -113,7 +113,7 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, Change]]:
         name = scope_name(report.graphs[0], scope)
         pictures.append(Picture(name, drawn[0], drawn[1], marks_by_box[0], marks_by_box[1]))
     changes = {
-        r.id: Change(
+        r.id: DrawnRewrite(
             r.id, r.rule, r.site, r.before, r.after, r.gain, r.needs, numbers[acted[r.id].scope],
             *_boxes(acted[r.id], boxes[acted[r.id].scope]),
         )

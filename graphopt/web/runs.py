@@ -11,11 +11,11 @@ from graphopt.web.page import Page
 from graphopt.web.rewriting import rewriting
 
 if TYPE_CHECKING:
-    from graphopt.benchmark.bench import Timing
+    from graphopt.benchmark.bench import EngineTiming
     from graphopt.benchmark.ceilings import Ceilings
     from graphopt.program.compiled_model import Compiled
     from graphopt.run.report import Report
-    from graphopt.runtime.profile import Row
+    from graphopt.runtime.profile import ProfileRow
 
 
 def page_of_report(report: Report) -> Page:
@@ -44,10 +44,10 @@ def page_of_program(
     *,
     kind: str = "compile",
     target: str = "cpu",
-    rows: Sequence[Row] = (),
+    rows: Sequence[ProfileRow] = (),
     ceilings: Ceilings | None = None,
     sizes: Mapping[str, int] | None = None,
-    timings: Sequence[Timing] = (),
+    timings: Sequence[EngineTiming] = (),
     threads: int = 1,
 ) -> Page:
     """The page of a compiled model: what was rewritten, its kernels, and what is known of a run of it: a profile and

@@ -6,14 +6,14 @@ from timeit import repeat
 
 import numpy as np
 
-from graphopt.runtime.program import Buffer, Call, Code, Port, Program, Ref
+from graphopt.runtime.program import BufferRef, Code, KernelStep, Port, Program, ProgramBuffer
 from tests.runtime.programs import EMPTY, NUMBERS, objects
 
 
 def program(calls: int, inputs: int = 1, extent: int = 1, threads: int = 1) -> Program:
     """A program that calls a kernel that does nothing."""
-    buffers = [*[Buffer("float32", ("n",), "input")] * inputs, Buffer("float32", ("n",), "output")]
-    step = Call(NUMBERS[EMPTY], (Ref(0),), extent, parallel=threads > 1)
+    buffers = [*[ProgramBuffer("float32", ("n",), "input")] * inputs, ProgramBuffer("float32", ("n",), "output")]
+    step = KernelStep(NUMBERS[EMPTY], (BufferRef(0),), extent, parallel=threads > 1)
     driver, *kernels = objects()
     ports = tuple(Port(f"x{k}", k) for k in range(inputs))
     code = Code(ports, (Port("y", inputs),), tuple(buffers), (step,) * calls, tuple(kernels), driver)

@@ -24,7 +24,7 @@ from onnx import helper
 
 import graphopt
 from graphopt.ir.tolerance import error
-from graphopt.runtime.profile import Row
+from graphopt.runtime.profile import ProfileRow
 
 TABLE = turns.Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:4")
 
@@ -84,7 +84,7 @@ LAYERS = (
 )
 
 
-def main_kernel(program: Any, feeds: dict[str, Any]) -> Row:
+def main_kernel(program: Any, feeds: dict[str, Any]) -> ProfileRow:
     """The kernel that does most, in one call."""
     return max(program.profile(feeds), key=lambda row: row.flops)
 

@@ -40,8 +40,8 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes
-from graphopt.platforms import Host
-from graphopt.runtime.profile import Row, best_rows
+from graphopt.platforms import HostPlatform
+from graphopt.runtime.profile import ProfileRow, best_rows
 
 TABLE = Table(
     "", 34, "plain:10.1f noalias:10.1f ratio:8.2f plain:10.1f noalias:10.1f ratio:8.2f plain:8.2f noalias:8.2f n:5"
@@ -166,11 +166,11 @@ def row(case: Case, threads: int, slower: float, count: int) -> tuple[str, tuple
         kernels = told(linked, noalias)
         objects = compile_kernels((native_driver(), *kernels))
         spent.append(compile_seconds(kernels))
-        programs.append(Host().program(linked, objects, threads))
+        programs.append(HostPlatform().program(linked, objects, threads))
     outs = [program(feeds) for program in programs]
     calls = [partial(program, feeds, out=out) for program, out in zip(programs, outs, strict=True)]
     plain, noalias_ = least(*(partial(burst, call) for call in calls), rounds=count)
-    profiles: list[list[Sequence[Row]]] = [[], []]
+    profiles: list[list[Sequence[ProfileRow]]] = [[], []]
     for _ in range(3 * count):
         for program, found in zip(programs, profiles, strict=True):
             found.append(program.profile(feeds))

@@ -23,7 +23,7 @@ from scipy.stats import spearmanr
 from turns import burst
 
 from graphopt.calibration.fit import quality, rows
-from graphopt.calibration.store import Store
+from graphopt.calibration.store import TimesDatabase
 from graphopt.calibration.table import priced, setting
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
@@ -90,7 +90,7 @@ def main() -> None:
     kinds = targets(args.database)
     here = setting(ORT.runtime)
     assert here is not None
-    with Store(args.database) as store:
+    with TimesDatabase(args.database) as store:
         times = rows({text: t.seconds for text, t in store.times(here).items() if t.seconds is not None})
     print("single calls\n")
     for kind in ("analytic", "fitted"):

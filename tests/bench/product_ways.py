@@ -16,7 +16,7 @@ from turns import arguments, keep_to_cores, least, sides
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.library_dispatch import SMALLEST, called_product, fastest
 from graphopt.lowering.link.timing import time_nest
-from graphopt.lowering.loops.compute import Reduction, compute, nest, placeholder, reduce_axis
+from graphopt.lowering.loops.compute import ReduceStage, compute, nest, placeholder, reduce_axis
 from graphopt.lowering.loops.compute import sum as total
 from graphopt.lowering.loops.expressions import Const, Expr
 from graphopt.lowering.loops.nest import Nest
@@ -46,7 +46,7 @@ def taken(form: str, m: int, k: int, n: int) -> str | None:
     y = placeholder((Const(k), Const(n)) if form[1] == "n" else (Const(n), Const(k)), "float32", "y")
     p = reduce_axis(Const(k))
 
-    def element(i: Expr, j: Expr) -> Reduction:
+    def element(i: Expr, j: Expr) -> ReduceStage:
         left = x[i, p.var] if form[0] == "n" else x[p.var, i]
         return total(left * (y[p.var, j] if form[1] == "n" else y[j, p.var]), p)
 

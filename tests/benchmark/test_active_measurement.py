@@ -13,7 +13,7 @@ from graphopt.benchmark.active_measurement import Answers, described, tune_choic
 from graphopt.compile import prepared
 from graphopt.errors import ReadError
 from graphopt.ir.text import parse
-from graphopt.rewrite.extract.workload import Workload as Call
+from graphopt.rewrite.extract.workload import OpWorkload as Call
 from graphopt.run.settings import Settings
 from graphopt.run.steps import Steps
 from graphopt.tuning import Budget

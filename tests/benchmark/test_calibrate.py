@@ -7,13 +7,13 @@ import onnx
 import pytest
 
 from graphopt.benchmark.calibrate import asked, calibrate, clear, summary
-from graphopt.calibration.store import Store
+from graphopt.calibration.store import TimesDatabase
 from graphopt.errors import UsageError
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
-from graphopt.rewrite.extract.workload import Workload
+from graphopt.rewrite.extract.workload import OpWorkload
 from graphopt.target import CPU, ORT, PORTABLE
-from graphopt.verify.runtimes import Kernel
+from graphopt.verify.runtimes import ProfiledKernel
 from tests.calibration.fakes import FakeProfiler
 
 
@@ -25,7 +25,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_what_rules_make_is_asked_for_too(model: Path) -> None:
-    ops = {Workload.parse(text).op for text in asked(model, ORT)}
+    ops = {OpWorkload.parse(text).op for text in asked(model, ORT)}
     assert {"Add", "Clip", "Mul", "Div", "HardSwish", "HardSigmoid"} <= ops
 
 
@@ -47,7 +47,7 @@ def test_what_seems_far_too_slow_is_measured_again(model: Path, tmp_path: Path) 
         return paces.get(node.op_type, [1e-5])[0]
 
     class Calming(FakeProfiler):
-        def profile(self, *args: Any) -> list[list[Kernel]]:
+        def profile(self, *args: Any) -> list[list[ProfiledKernel]]:
             runs = super().profile(*args)
             if any(k.op == "Clip" for k in runs[0]) and len(paces["Clip"]) > 1:
                 paces["Clip"].pop(0)
@@ -55,9 +55,9 @@ def test_what_seems_far_too_slow_is_measured_again(model: Path, tmp_path: Path) 
 
     database = tmp_path / "times.sqlite"
     calibrate([model], ORT, database, Calming(price))
-    with Store(database) as store:
+    with TimesDatabase(database) as store:
         times = store.times(store.settings()[0])
-    (clip,) = [time.seconds for text, time in times.items() if Workload.parse(text).op == "Clip"]
+    (clip,) = [time.seconds for text, time in times.items() if OpWorkload.parse(text).op == "Clip"]
     assert clip is not None
     assert clip < 1e-2
 
@@ -87,7 +87,7 @@ def test_a_killed_calibration_keeps_what_it_has(model: Path, tmp_path: Path) -> 
     database = tmp_path / "times.sqlite"
     with pytest.raises(StopError):
         calibrate([model], ORT, database, FakeProfiler(lambda node: 1e-5), told=tell)
-    with Store(database) as store:
+    with TimesDatabase(database) as store:
         assert store.times(store.settings()[0])
 
 
@@ -110,7 +110,7 @@ def test_a_target_without_a_runtime_cannot_be_calibrated(tmp_path: Path) -> None
 def test_what_runs_within_other_loops_is_not_measured(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     save(parse("x: float32[4, 8]\ny = Softmax(Relu(Transpose(x, perm=[1, 0])))\nreturn y"), path)
-    ops = {Workload.parse(text).op for text in asked(path, CPU)}
+    ops = {OpWorkload.parse(text).op for text in asked(path, CPU)}
     assert {"Softmax", "Transpose"} <= ops
     assert not ops & CPU.within
     found = calibrate([path], CPU, tmp_path / "times.sqlite")

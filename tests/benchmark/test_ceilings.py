@@ -2,7 +2,7 @@ import pytest
 
 from graphopt.benchmark import ceilings
 from graphopt.benchmark.ceilings import NEAR, Ceilings, measure
-from graphopt.runtime.profile import Row
+from graphopt.runtime.profile import ProfileRow
 
 
 def test_what_is_measured_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,8 +15,8 @@ def test_what_is_measured_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e7 < found.flops < 1e13
 
 
-def row(flops: int, moved: int, runs: int = 1) -> Row:
-    return Row("MatMul", (), 1.0, flops, moved, 0.0, runs)
+def row(flops: int, moved: int, runs: int = 1) -> ProfileRow:
+    return ProfileRow("MatMul", (), 1.0, flops, moved, 0.0, runs)
 
 
 def test_the_time_that_is_needed_at_the_least() -> None:

@@ -6,19 +6,19 @@ from graphopt.calibration.timing import Stopwatch
 from graphopt.ir.graph import NO_ATTRS
 from graphopt.ir.onnx_io import to_bytes
 from graphopt.ir.text import parse
-from graphopt.rewrite.extract.workload import Operand, Workload
+from graphopt.rewrite.extract.workload import OpWorkload, WorkloadOperand
 from graphopt.verify.runtimes import EngineError
 
 
 def test_an_op_of_ours_has_a_time() -> None:
     stopwatch = Stopwatch(ProgramProfiler())
-    found = stopwatch.measure(Workload("graphopt::Block", NO_ATTRS, (Operand("float32", (1, 32, 6, 6)),)))
+    found = stopwatch.measure(OpWorkload("graphopt::Block", NO_ATTRS, (WorkloadOperand("float32", (1, 32, 6, 6)),)))
     assert found.seconds is not None
     assert 1e-8 < found.seconds < 1e-2
 
 
 def test_an_op_that_no_kernel_computes_has_none() -> None:
-    call = Workload("NonZero", NO_ATTRS, (Operand("float32", (3,)),))
+    call = OpWorkload("NonZero", NO_ATTRS, (WorkloadOperand("float32", (3,)),))
     assert Stopwatch(ProgramProfiler()).measure(call).seconds is None
 
 

@@ -5,14 +5,14 @@ import pytest
 from graphopt.benchmark.ceilings import Ceilings
 from graphopt.benchmark.roofline import check_picture, draw
 from graphopt.errors import UsageError
-from graphopt.runtime.profile import Row, best_rows
+from graphopt.runtime.profile import ProfileRow, best_rows
 
 MACHINE = Ceilings(flops=1e11, bytes=1e10, near_bytes=5e10, threads=1)
 HOSTILE = 'a$\\frac{1}{$\n"><script>'
 
 
-def row(seconds: float, node: str = "conv_1", flops: int = 1000) -> Row:
-    return Row("graphopt::BlockedConv+Relu", (node,), seconds, flops, 100, 0.0)
+def row(seconds: float, node: str = "conv_1", flops: int = 1000) -> ProfileRow:
+    return ProfileRow("graphopt::BlockedConv+Relu", (node,), seconds, flops, 100, 0.0)
 
 
 def test_each_step_has_its_least_time() -> None:

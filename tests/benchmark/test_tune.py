@@ -18,7 +18,7 @@ from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.platforms import platform_of
-from graphopt.rewrite.extract.workload import Workload as Call
+from graphopt.rewrite.extract.workload import OpWorkload as Call
 from graphopt.target import SIMULATION
 from graphopt.tuning import Budget
 from graphopt.tuning.database import Records

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from graphopt.verify.runtimes import EngineError, Feeds, Kernel
+from graphopt.verify.runtimes import EngineError, Feeds, ProfiledKernel
 
 Price = Callable[[onnx.NodeProto], float]
 
@@ -23,13 +23,16 @@ class FakeProfiler:
 
     def profile(
         self, model: bytes, feeds: Feeds, seconds: float, runs: tuple[int, int], warm: int
-    ) -> list[list[Kernel]]:
+    ) -> list[list[ProfiledKernel]]:
         proto = onnx.load_model_from_string(model)
         self.seen.append(proto)
         if self.refused & {node.op_type for node in proto.graph.node}:
             raise EngineError("cannot")
         assert set(feeds) == {x.name for x in proto.graph.input}
         return [
-            [Kernel(n.name, n.op_type, self.price(n) + (self.noise if i % 4 == 0 else 0.0)) for n in proto.graph.node]
+            [
+                ProfiledKernel(n.name, n.op_type, self.price(n) + (self.noise if i % 4 == 0 else 0.0))
+                for n in proto.graph.node
+            ]
             for i in range(8)
         ]

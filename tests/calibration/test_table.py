@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.calibration import store, table
-from graphopt.calibration.store import Fit, Setting, Store, Time
+from graphopt.calibration.store import Fit, Setting, Time, TimesDatabase
 from graphopt.calibration.table import priced
 from graphopt.errors import ReadError, UsageError
 from graphopt.target import ORT, PORTABLE
@@ -22,7 +22,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def filled(path: Path, seconds: float = 1.0) -> None:
-    with Store(path, write=True) as store:
+    with TimesDatabase(path, write=True) as store:
         store.put(HERE, "a", Time(seconds))
         store.put(HERE, "b", Time(None))
         store.put_fit(HERE, "ort", Fit({"elements.Tanh": 1.0}, {}))

@@ -8,15 +8,15 @@ import pytest
 from graphopt.calibration.store import Time
 from graphopt.calibration.timing import NOTHING, UNMEASURABLE, Stopwatch
 from graphopt.ir.graph import Attrs
-from graphopt.rewrite.extract.workload import Operand, Workload
-from graphopt.verify.runtimes import EngineError, Kernel, Profiler
+from graphopt.rewrite.extract.workload import OpWorkload, WorkloadOperand
+from graphopt.verify.runtimes import EngineError, ProfiledKernel, Profiler
 from tests.calibration.fakes import FakeProfiler
 
-LARGE = Operand("float32", (1, 64, 56, 56))
-RELU = Workload("Relu", Attrs(), (LARGE,))
+LARGE = WorkloadOperand("float32", (1, 64, 56, 56))
+RELU = OpWorkload("Relu", Attrs(), (LARGE,))
 
 
-def measure(call: Workload, profiler: Profiler) -> Time:
+def measure(call: OpWorkload, profiler: Profiler) -> Time:
     return Stopwatch(profiler).measure(call)
 
 
@@ -42,7 +42,7 @@ def test_a_busy_machine_is_tried_again() -> None:
         return {"MatMul": paces[0], "Relu": relus[0]}.get(node.op_type, 0.0)
 
     class Busy(FakeProfiler):
-        def profile(self, *args: Any) -> list[list[Kernel]]:
+        def profile(self, *args: Any) -> list[list[ProfiledKernel]]:
             runs = super().profile(*args)
             for op, left in (("MatMul", paces), ("Relu", relus)):
                 if any(k.op == op for k in runs[0]) and len(left) > 1:
@@ -76,26 +76,26 @@ def test_what_the_runtime_refuses_has_no_time() -> None:
 
 
 def test_what_is_not_in_the_layout_that_was_meant_has_no_time() -> None:
-    conv = Workload("Conv", Attrs(), (LARGE, Operand("float32", (64, 64, 1, 1), True)), blocked=True)
+    conv = OpWorkload("Conv", Attrs(), (LARGE, WorkloadOperand("float32", (64, 64, 1, 1), True)), blocked=True)
     assert measure(conv, FakeProfiler(lambda node: 1.0)) == UNMEASURABLE
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        Workload("Conv", Attrs(), (LARGE, Operand("float32", (64, 64, 1, 1), True)), blocked=True),
-        Workload("Sigmoid", Attrs(), (LARGE,), blocked=True),
-        Workload("Add", Attrs(), (LARGE, LARGE), blocked=True),
-        Workload("MaxPool", Attrs(kernel_shape=(2, 2)), (LARGE,), blocked=True),
-        Workload("Sigmoid", Attrs(), (LARGE,)),
-        Workload("Gather", Attrs(), (Operand("float32", (9, 4), True), Operand("int64", (3,)))),
-        Workload("com.microsoft::Gelu", Attrs(), (LARGE,)),
-        Workload("Split", Attrs(axis=1), (LARGE, Operand("int64", (2,), True, (32, 32))), 2),
-        Workload("Greater", Attrs(), (LARGE, LARGE)),
+        OpWorkload("Conv", Attrs(), (LARGE, WorkloadOperand("float32", (64, 64, 1, 1), True)), blocked=True),
+        OpWorkload("Sigmoid", Attrs(), (LARGE,), blocked=True),
+        OpWorkload("Add", Attrs(), (LARGE, LARGE), blocked=True),
+        OpWorkload("MaxPool", Attrs(kernel_shape=(2, 2)), (LARGE,), blocked=True),
+        OpWorkload("Sigmoid", Attrs(), (LARGE,)),
+        OpWorkload("Gather", Attrs(), (WorkloadOperand("float32", (9, 4), True), WorkloadOperand("int64", (3,)))),
+        OpWorkload("com.microsoft::Gelu", Attrs(), (LARGE,)),
+        OpWorkload("Split", Attrs(axis=1), (LARGE, WorkloadOperand("int64", (2,), True, (32, 32))), 2),
+        OpWorkload("Greater", Attrs(), (LARGE, LARGE)),
     ],
     ids=lambda call: call.op + " blocked" * call.blocked,
 )
-def test_onnx_runtime_takes_some_time(call: Workload) -> None:
+def test_onnx_runtime_takes_some_time(call: OpWorkload) -> None:
     pytest.importorskip("onnxruntime")
     from graphopt.verify.runtimes import OnnxRuntimeProfiler
 

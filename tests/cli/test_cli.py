@@ -14,8 +14,8 @@ import pytest
 
 from graphopt import errors
 from graphopt.cli import EXIT_CODES, run
-from graphopt.rewrite.egraph.saturate import Budget
-from graphopt.run.report import Exploration, Report, Rewrite, Step
+from graphopt.rewrite.egraph.saturate import SaturationBudget
+from graphopt.run.report import AppliedRewrite, Exploration, Report, StepReport
 from graphopt.verify.verification import Verification
 
 Optimizer = Callable[..., Any]
@@ -41,7 +41,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             options["target"],
             options["policy"],
             output=str(options["output"]),
-            steps=(Step("explore", 1.5),),
+            steps=(StepReport("explore", 1.5),),
             ops_before={"Relu": 3, "Conv": 2, "Add": 1},
             ops_after={"Relu": 1, "Conv": 2, "Sub": 1},
             bytes_before=1000,
@@ -49,7 +49,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             cost_before=2e-3,
             cost_after=1e-3,
             exploration=Exploration(12345, 80, 4, "put off", put_off=(("regroup", 7), ("wide", 0))),
-            rewrites=(Rewrite("relu-relu", "A22", "y[0]", "Relu(Relu(x))", "Relu(x)"),),
+            rewrites=(AppliedRewrite("relu-relu", "A22", "y[0]", "Relu(Relu(x))", "Relu(x)"),),
             verification=Verification("verified", "", "ONNX Runtime", 1, 0.01, 0.3),
             warnings=("look [here]",),
         )
@@ -104,7 +104,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
         "freeze": True,
         "shapes": {"x": (1, 3)},
         "dims": {"N": 2},
-        "budget": Budget(10, 2, 1.5),
+        "budget": SaturationBudget(10, 2, 1.5),
         "verify": "require",
         "inputs": {"x": "0..9"},
         "costs": "analytic",

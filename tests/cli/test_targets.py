@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.calibration.store import Setting, Store, Time
+from graphopt.calibration.store import Setting, Time, TimesDatabase
 from graphopt.cli import names, run
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
@@ -110,7 +110,7 @@ def test_prices_that_are_not_there_are_one_line(
 ) -> None:
     assert run(["optimize", str(model), "--target", "ort", "--costs", str(database), "--no-journal"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
-    with Store(database, write=True) as store:
+    with TimesDatabase(database, write=True) as store:
         store.put(Setting("another machine", "ONNX Runtime 0.1", 1), "x", Time(1.0))
     assert run(["optimize", str(model), "--target", "ort", "--costs", str(database), "--no-journal"]) == 2
     assert "run graphopt calibrate" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from graphopt.benchmark.tune import Tuning
 from graphopt.cli import run
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
-from graphopt.tuning.session import Progress, Report, Task
+from graphopt.tuning.session import Progress, Task, TuningReport
 from tests.benchmark.test_active_measurement import by_layout, pointwise
 from tests.tuning.made_up import MadeUp
 from tests.tuning.test_database import FEW
@@ -77,7 +77,7 @@ def test_what_was_measured_before_an_interruption_is_told(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = tmp_path / "t.sqlite"
-    found = Tuning(Report((Progress(Task(FEW, 1, ("[bold]a\x1b[31m",))),), "interrupted", 1.0), (), ())
+    found = Tuning(TuningReport((Progress(Task(FEW, 1, ("[bold]a\x1b[31m",))),), "interrupted", 1.0), (), ())
     monkeypatch.setattr(graphopt.benchmark.tune, "tune_model", lambda *args, **kwargs: found)
     assert run(["tune", model, "--search", "random", "--database", str(database)]) == 130
     printed = capsys.readouterr()

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 import graphopt
 from graphopt.runtime.device_program import DeviceProgram
-from graphopt.runtime.steps import Buffer, Code, Port
+from graphopt.runtime.steps import Code, Port, ProgramBuffer
 from tests.device.machine import Call, Machine, Simulated, run
 from tests.device.table import Line, time_of
 from tests.runtime.device_programs import KERNELS, scale
@@ -88,7 +88,7 @@ def launches(machine: Machine) -> Iterator[Line]:
     """Small kernels in a row, replayed as one graph, and asked for one by one."""
     count = 3 if isinstance(machine, Simulated) else LAUNCHES
     places = ["input", *["arena"] * (count - 1), "output"]
-    buffers = tuple(Buffer("float32", (64,), place) for place in places)  # type: ignore[arg-type]
+    buffers = tuple(ProgramBuffer("float32", (64,), place) for place in places)  # type: ignore[arg-type]
     steps = tuple(scale(k, k + 1, 1, 1, 64) for k in range(count))
     code = Code((Port("x", 0),), (Port("y", count),), buffers, steps, tuple(map(machine.code_of, KERNELS)))
     x, y = machine.random((64,), "float32"), machine.array(np.zeros(64, "f"))

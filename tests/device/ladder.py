@@ -16,7 +16,7 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import size_of
 from graphopt.runtime.device_program import DeviceProgram
-from graphopt.runtime.steps import Buffer, Code, Launch, Port, Ref, Step
+from graphopt.runtime.steps import BufferRef, Code, Launch, Port, ProgramBuffer, Step
 from tests.device.machine import Machine, Simulated, run
 from tests.device.products import direct
 from tests.device.table import Line, time_of
@@ -86,12 +86,12 @@ def program(machine: Machine, nest: Nest) -> DeviceProgram:
             if buffer not in numbers:
                 numbers[buffer] = len(numbers)
                 places.append("arena")
-        args = (*(Ref(numbers[b]) for b in found.buffers), *(size_of(e, {}) for e in found.sizes))
+        args = (*(BufferRef(numbers[b]) for b in found.buffers), *(size_of(e, {}) for e in found.sizes))
         x, y, z = (size_of(e, {}) for e in found.grid)
         made.append(Launch(len(kernels), args, (x, y, z), found.block))
         kernels.append(found.kernel)
     buffers = tuple(
-        Buffer(b.dtype, tuple(size_of(e, {}) for e in b.shape), place)  # type: ignore[arg-type]
+        ProgramBuffer(b.dtype, tuple(size_of(e, {}) for e in b.shape), place)  # type: ignore[arg-type]
         for b, place in zip(numbers, places, strict=True)
     )
     ports = [Port(p.name, k) for p, k in numbers.items() if places[k] != "arena"]

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import graphopt
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.library_calls import Gemm, attributes_of
-from graphopt.runtime.steps import Buffer, Code, Library, Port, Ref
+from graphopt.runtime.steps import BufferRef, Code, LibraryStep, Port, ProgramBuffer
 from tests.device.machine import Call, Machine, Simulated, run
 from tests.device.table import Line
 
@@ -68,11 +68,12 @@ def _orthogonal(n: int, dtype: str) -> np.ndarray[Any, Any]:
 def _chain(machine: Machine, n: int, count: int, dtype: str, tf32: bool) -> DeviceProgram:
     """``count`` products by the library, as steps of a program."""
     places = ["input", "input", *["arena"] * (count - 1), "output"]
-    buffers = tuple(Buffer(dtype, (n, n), place) for place in places)  # type: ignore[arg-type]
+    buffers = tuple(ProgramBuffer(dtype, (n, n), place) for place in places)  # type: ignore[arg-type]
     rest = (n, n, n, n, n, n, 1, 0, 0, 0)
     attributes = attributes_of(Gemm(dtype, tf32=tf32))
     steps = tuple(
-        Library("gemm", (Ref(k + 1 if k else 0), Ref(1), Ref(k + 2), *rest), attributes) for k in range(count)
+        LibraryStep("gemm", (BufferRef(k + 1 if k else 0), BufferRef(1), BufferRef(k + 2), *rest), attributes)
+        for k in range(count)
     )
     code = Code((Port("a", 0), Port("b", 1)), (Port("y", count + 1),), buffers, steps, ())
     return DeviceProgram(code, machine.device)

@@ -14,7 +14,7 @@ from graphopt.kernels.cuda.machine import has_cublas_lt
 from graphopt.kernels.cuda.simulated_library import gemm as reference
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime.library_calls import Gemm, attributes_of
-from graphopt.runtime.steps import Bind, Branch, Buffer, Host, Library, Loop, Ref
+from graphopt.runtime.steps import Bind, Branch, BufferRef, HostStep, LibraryStep, LoopStep, ProgramBuffer
 from tests.runtime import device_programs
 from tests.runtime.device_programs import COUNT, FAIL, LESS, REVERSE, STEP, floats, launch, scale
 
@@ -129,22 +129,22 @@ def test_a_closed_program_takes_its_kernels_along(gpu: Any, chain: Any) -> None:
 def test_branches_loops_sizes_and_host_steps(program: Any) -> None:
     buffers = [
         floats("input", "n"),
-        Buffer("int64", (), "arena"),
+        ProgramBuffer("int64", (), "arena"),
         floats("output", "n"),
-        Buffer("bool", (), "arena"),
+        ProgramBuffer("bool", (), "arena"),
         floats("output", "k"),
         floats("host", "n"),
         floats("output", "n"),
     ]
-    body = (launch(STEP, (Ref(2), Ref(1)), 1, 3), launch(LESS, (Ref(2), Ref(3), 10)))
+    body = (launch(STEP, (BufferRef(2), BufferRef(1)), 1, 3), launch(LESS, (BufferRef(2), BufferRef(3), 10)))
     steps = [
         scale(0, 2, 1, 0),
-        launch(LESS, (Ref(2), Ref(3), 10)),
-        Branch(3, (Loop(body, 1, 9, 3),), (scale(0, 2, 2, 0),)),
-        launch(COUNT, (Ref(0), Ref(1), "n")),
+        launch(LESS, (BufferRef(2), BufferRef(3), 10)),
+        Branch(3, (LoopStep(body, 1, 9, 3),), (scale(0, 2, 2, 0),)),
+        launch(COUNT, (BufferRef(0), BufferRef(1), "n")),
         Bind(("k",), 1),
         scale(0, 4, 1, 1, "k"),
-        Host("reverse", (2,), (5,)),
+        HostStep("reverse", (2,), (5,)),
         scale(5, 6, 1, 0),
     ]
     run = program(buffers, steps, {"x": 0}, {"y": 2, "z": 4, "w": 6}, functions={"reverse": lambda x: x[::-1]})
@@ -162,13 +162,16 @@ def test_branches_loops_sizes_and_host_steps(program: Any) -> None:
 
 def test_threads_share_memory(program: Any) -> None:
     run = program(
-        [floats("input", 8), floats("output", 8)], [launch(REVERSE, (Ref(0), Ref(1)), 2, 4)], {"x": 0}, {"y": 1}
+        [floats("input", 8), floats("output", 8)],
+        [launch(REVERSE, (BufferRef(0), BufferRef(1)), 2, 4)],
+        {"x": 0},
+        {"y": 1},
     )
     np.testing.assert_array_equal(run(np.arange(8, dtype=np.float32))["y"], [3, 2, 1, 0, 7, 6, 5, 4])
 
 
 def test_a_kernel_that_fails_says_so_and_the_next_call_is_well(program: Any) -> None:
-    step = launch(FAIL, (Ref(0),), 1, 2, label="look up", messages=("one", "an index is negative"))
+    step = launch(FAIL, (BufferRef(0),), 1, 2, label="look up", messages=("one", "an index is negative"))
     run = program([floats("input", 2), floats("output", 2)], [step, scale(0, 1, 1, 0, 2)], {"x": 0}, {"y": 1})
     for _ in range(3):
         with pytest.raises(ExecutionError, match="look up: an index is negative"):
@@ -186,7 +189,7 @@ def test_no_memory_left_and_blocks_that_are_too_large(program: Any, chain: Any) 
     with pytest.raises(DeviceMemoryError, match=r"wants \d+ bytes .* of the GPU's memory, and \d+ of \d+ are free"):
         run(f32(1))
     np.testing.assert_array_equal(chain(f32(1))["y"], [14])
-    greedy = launch(REVERSE, (Ref(0), Ref(1)), 1, 1 << 20)
+    greedy = launch(REVERSE, (BufferRef(0), BufferRef(1)), 1, 1 << 20)
     with pytest.raises(DeviceError, match="and 1048576 are asked for: use smaller blocks"):
         program([floats("input", 8), floats("output", 8)], [greedy], {"x": 0}, {"y": 1})
     np.testing.assert_array_equal(chain(f32(1))["y"], [14])
@@ -207,10 +210,10 @@ def test_products_of_the_library(program: Any, dtype: str, transposed: Any, fini
     a = a.swapaxes(1, 2).copy() if function.transpose_a else a
     b = b.swapaxes(1, 2).copy() if function.transpose_b else b
     given = [a, b, bias]
-    buffers = [Buffer(dtype, x.shape, "input") for x in given] + [Buffer(dtype, (batch, m, n), "output")]
+    buffers = [ProgramBuffer(dtype, x.shape, "input") for x in given] + [ProgramBuffer(dtype, (batch, m, n), "output")]
     rest = (m, n, k, a.shape[2], b.shape[2], n, batch, m * k, k * n, m * n)
-    places = (Ref(0), Ref(1), Ref(3), *((Ref(2),) if function.has_bias else ()))
-    step = Library("gemm", (*places, *rest), attributes_of(function))
+    places = (BufferRef(0), BufferRef(1), BufferRef(3), *((BufferRef(2),) if function.has_bias else ()))
+    step = LibraryStep("gemm", (*places, *rest), attributes_of(function))
     run = program(buffers, [step], {"a": 0, "b": 1, "bias": 2}, {"c": 3})
     wanted = np.zeros((batch, m, n), dtype)
     memory = [a, b, wanted, *([bias] if function.has_bias else [])]
@@ -225,7 +228,9 @@ def test_a_product_between_two_kernels_waits_and_is_waited_for(program: Any) -> 
     n = 1024
     buffers = [floats(place, n * n) for place in ("input", "arena", "constant", "arena", "output")]
     turned = np.eye(n, dtype=np.float32)[::-1].copy()
-    product = Library("gemm", (Ref(1), Ref(2), Ref(3), n, n, n, n, n, n, 1, 0, 0, 0), attributes_of(Gemm()))
+    product = LibraryStep(
+        "gemm", (BufferRef(1), BufferRef(2), BufferRef(3), n, n, n, n, n, n, 1, 0, 0, 0), attributes_of(Gemm())
+    )
     steps = [scale(0, 1, 2, 1, n * n), product, scale(3, 4, 3, 5, n * n)]
     run = program(buffers, steps, {"x": 0}, {"y": 4}, {2: turned.reshape(-1)})
     for call in range(4):  # the second is captured, those after it are replayed

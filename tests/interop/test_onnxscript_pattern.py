@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from graphopt.interop.onnxscript_pattern import Pattern, one_of
+from graphopt.interop.onnxscript_pattern import OnnxscriptPattern, one_of
 from graphopt.interop.symbolic import NotPlain
 from graphopt.rewrite.reading.parse import parse_expr
 from graphopt.rewrite.rule.notation import show_expr, show_term
-from graphopt.rewrite.rule.rule import Apply, Expr
+from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr
 
 rewriter = pytest.importorskip("onnxscript.rewriter")
 
@@ -14,7 +14,7 @@ rewriter = pytest.importorskip("onnxscript.rewriter")
 def shown(function: Any) -> list[str]:
     return [
         show_term(t)
-        for t in Pattern(rewriter.pattern.RewriteRule(function, lambda op, **_: None)._target_pattern).terms
+        for t in OnnxscriptPattern(rewriter.pattern.RewriteRule(function, lambda op, **_: None)._target_pattern).terms
     ]
 
 
@@ -58,9 +58,9 @@ def test_what_patterns_of_ours_cannot_say(function: Any, message: str) -> None:
         shown(function)
 
 
-def parts(text: str) -> tuple[Expr, ...]:
+def parts(text: str) -> tuple[GuardExpr, ...]:
     expr = parse_expr(text)
-    return expr.arguments if isinstance(expr, Apply) and expr.function == "and" else (expr,)
+    return expr.arguments if isinstance(expr, FunctionCall) and expr.function == "and" else (expr,)
 
 
 def condition(*alternatives: str) -> list[str]:

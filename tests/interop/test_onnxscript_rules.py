@@ -16,7 +16,7 @@ from graphopt.rewrite.checking.check import check_rule
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_rule
-from graphopt.rewrite.rule.rule import Soundness, Stage
+from graphopt.rewrite.rule.rule import RuleStage, Soundness
 from graphopt.rewrite.ruleset import Ruleset
 from graphopt.rewrite.simplify import simplify
 
@@ -148,7 +148,7 @@ def test_a_replacement_with_two_ways_is_two_rules() -> None:
         rules = rules_from_onnxscript(given, soundness="exact", always=False).rules
         assert [r.name for r in rules] == ["Gemm-1", "Gemm-2"]
         assert {(r.reason, r.soundness, r.stage) for r in rules} == {
-            ("A product and a sum are one op", Soundness.EXACT, Stage.EXPLORE)
+            ("A product and a sum are one op", Soundness.EXACT, RuleStage.EXPLORE)
         }
 
 

@@ -16,7 +16,7 @@ from graphopt.rewrite.checking.check import check_rule
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_rule
-from graphopt.rewrite.rule.rule import Rule, Soundness, Stage
+from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness
 from graphopt.rewrite.simplify import simplify
 
 
@@ -116,7 +116,7 @@ def test_several_outputs_are_several_terms() -> None:
     left = model("g (float[n,4] x) => (float[n,4] y, float[n,4] z) { y = Relu(x)  a = Neg(x)  z = Relu(a) }")
     right = model("g (float[n,4] x) => (float[n,4] y, float[n,4] z) { y = Relu(x)  z = Sub(y, x) }")
     rule = rule_from_pair(left, right, name="halves", soundness="finite", always=True)
-    assert (rule.soundness, rule.stage) == (Soundness.FINITE, Stage.ALWAYS)
+    assert (rule.soundness, rule.stage) == (Soundness.FINITE, RuleStage.ALWAYS)
     assert len(rule.lhs) == len(rule.rhs) == 2
     assert body(rule).startswith("halves:  Relu(x), Relu(Neg(x))  =>  Relu(x), Sub(Relu(x), x)")
 

@@ -4,14 +4,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphopt.interop.symbolic import Attribute, NotPlain, Number, Operand, Trail, ways
+from graphopt.interop.symbolic import Attribute, NotPlain, SymbolicNumber, SymbolicOperand, Trail, ways
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import Ref
+from graphopt.rewrite.rule.rule import NameRef
 
 
 def conditions(function: Callable[[Any], Any]) -> list[list[str]]:
     """What must hold on the ways on which the function of one operand gives something true."""
-    found = ways(lambda trail: bool(function(Operand(trail, Ref("x")))))
+    found = ways(lambda trail: bool(function(SymbolicOperand(trail, NameRef("x")))))
     return [[show_expr(e) for e in condition] for condition, result in found if result]
 
 
@@ -88,5 +88,5 @@ def test_attributes() -> None:
 
 def test_arithmetic() -> None:
     trail = Trail([])
-    x = Number(trail, Ref("x"))
+    x = SymbolicNumber(trail, NameRef("x"))
     assert repr((1 + x * 2 - x) // 3 % (-x)) == "(1 + x * 2 - x) // 3 % -x"

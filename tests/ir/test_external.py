@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import ReadError
-from graphopt.ir.external import Folder
+from graphopt.ir.external import ModelFolder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> ModelFolder:
     (tmp_path / "secret").write_bytes(b"secret")
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)
     (model / "w.bin").write_bytes(b"weights")
     (model / "sub" / "w.bin").write_bytes(b"more")
-    return Folder(model)
+    return ModelFolder(model)
 
 
-def test_files_below_the_folder_are_read(folder: Folder) -> None:
+def test_files_below_the_folder_are_read(folder: ModelFolder) -> None:
     assert folder.view("w.bin", "t").tobytes() == b"weights"
     assert folder.view("sub/w.bin", "t").tobytes() == b"more"
     assert folder.view("./sub/w.bin", "t").tobytes() == b"more"
@@ -43,19 +43,19 @@ def test_files_below_the_folder_are_read(folder: Folder) -> None:
         "w\0",
     ],
 )
-def test_paths_that_lead_out_are_refused(folder: Folder, location: str) -> None:
+def test_paths_that_lead_out_are_refused(folder: ModelFolder, location: str) -> None:
     with pytest.raises(ReadError, match="is not a path below the model's folder") as caught:
         folder.view(location, "here")
     assert str(caught.value).startswith("here: external data ")
     assert "\n" not in str(caught.value)
 
 
-def test_an_absolute_path_is_refused_even_below_the_folder(folder: Folder) -> None:
+def test_an_absolute_path_is_refused_even_below_the_folder(folder: ModelFolder) -> None:
     with pytest.raises(ReadError, match="not a path below"):
         folder.view(str(folder.path / "w.bin"), "here")
 
 
-def test_links_that_lead_out_are_refused(folder: Folder) -> None:
+def test_links_that_lead_out_are_refused(folder: ModelFolder) -> None:
     os.symlink(folder.path.parent / "secret", folder.path / "soft")
     with pytest.raises(ReadError, match="leads out"):
         folder.view("soft", "here")
@@ -69,7 +69,7 @@ def test_links_that_lead_out_are_refused(folder: Folder) -> None:
     assert folder.view("inside", "here").tobytes() == b"weights"
 
 
-def test_what_is_no_file_is_refused(folder: Folder) -> None:
+def test_what_is_no_file_is_refused(folder: ModelFolder) -> None:
     with pytest.raises(ReadError, match="cannot be read: No such file"):
         folder.view("none", "here")
     with pytest.raises(ReadError, match="is not a file"):

@@ -11,7 +11,7 @@ from onnx import defs, helper, parser
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.forms import CHANGES, WRITTEN, Call, is_bound, read, writable, write
+from graphopt.ir.forms import CHANGES, WRITTEN, OpsetCall, is_bound, read, writable, write
 from graphopt.ir.graph import NOWHERE, Attr, AttrRef, Attrs, Graph
 from graphopt.ir.onnx_io import load, to_proto
 from graphopt.ir.types import Size, TensorType, symbol
@@ -156,12 +156,12 @@ def test_what_has_no_newest_form_keeps_its_own(call: str, opset: int, op: str) -
 
 
 def test_only_the_caller_knows_what_a_reference_says() -> None:
-    call = Call("Squeeze", (0,), Attrs(axes=AttrRef("axes", 7)), 1)
+    call = OpsetCall("Squeeze", (0,), Attrs(axes=AttrRef("axes", 7)), 1)
     assert read(call, 11, len, lambda _: NOTHING) == replace(call, op="Squeeze@11")  # type: ignore[arg-type]
 
 
 def test_ops_of_other_domains_are_left_alone() -> None:
-    call = Call("com.microsoft::Squeeze", (0,), Attrs(axes=(1,)), 1)
+    call = OpsetCall("com.microsoft::Squeeze", (0,), Attrs(axes=(1,)), 1)
     assert read(call, 11, len, lambda _: NOTHING) is call  # type: ignore[arg-type]
     assert write(call, 11, len, lambda _: NOTHING) is call  # type: ignore[arg-type]
 

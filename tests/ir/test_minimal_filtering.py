@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from graphopt.ir.minimal_filtering import POINTS, Matrix, at_points, filtering
+from graphopt.ir.minimal_filtering import POINTS, FractionMatrix, at_points, filtering
 
 
-def product(matrix: Matrix, x: Sequence[Fraction]) -> list[Fraction]:
+def product(matrix: FractionMatrix, x: Sequence[Fraction]) -> list[Fraction]:
     return [sum((a * b for a, b in zip(row, x, strict=True)), Fraction(0)) for row in matrix]
 
 

@@ -4,14 +4,14 @@ import pytest
 
 from graphopt.errors import CompilationError
 from graphopt.kernels.compile import compile_kernels
-from graphopt.kernels.convolution import Form
+from graphopt.kernels.convolution import TileForm
 from graphopt.kernels.kernel import SHARED, Kernel
 from graphopt.kernels.shared import shared_module
 from graphopt.runtime.objects import Image
 
 
 def test_a_name_says_what_the_code_is_made_for() -> None:
-    form = Form("float32", 1, 16, 2, 3, 2, 3)
+    form = TileForm("float32", 1, 16, 2, 3, 2, 3)
     assert shared_module(form.name).get_global(form.name).name == form.name
 
 
@@ -29,4 +29,4 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 def test_it_is_there_for_others_and_no_kernel() -> None:
-    assert Image(compile_kernels([Kernel(Form("float32", 1, 16, 1, 1, 1, 1).name, (SHARED,))])).entries == ()
+    assert Image(compile_kernels([Kernel(TileForm("float32", 1, 16, 1, 1, 1, 1).name, (SHARED,))])).entries == ()

@@ -10,7 +10,7 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from graphopt.ir.minimal_filtering import Matrix, filtering
+from graphopt.ir.minimal_filtering import FractionMatrix, filtering
 from graphopt.kernels import vectors, winograd
 
 NAMES = {"pointer": vectors.pointer, "float32": numba.float32, "float64": numba.float64}
@@ -35,7 +35,7 @@ def kernels(tile: int) -> tuple[Callable[..., None], Callable[..., None]]:
     return njit(transform), njit(result)
 
 
-def applied(matrix: Matrix, x: np.ndarray) -> np.ndarray:
+def applied(matrix: FractionMatrix, x: np.ndarray) -> np.ndarray:
     """The matrix applied along both sides of a tile, in double precision."""
     floats = np.array([[float(c) for c in row] for row in matrix])
     return np.einsum("ai,bj,ijl->abl", floats, floats, x).reshape(-1, 16)

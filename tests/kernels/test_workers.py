@@ -13,14 +13,14 @@ import pytest
 from graphopt.errors import ReadError
 from graphopt.kernels import workers
 from graphopt.kernels.kernel import Kernel
-from graphopt.kernels.workers import Task, Workers
+from graphopt.kernels.workers import CompileTask, Workers
 
 NOTHING = "def kernel(a, lo, hi):\n    return 0\n"
 
 
-def task(place: Path, source: str, answers: list[tuple[str, str | None]]) -> Task:
+def task(place: Path, source: str, answers: list[tuple[str, str | None]]) -> CompileTask:
     place.write_text(source)
-    return Task(Kernel(source, ("float32",)), place, lambda problem: answers.append((place.stem, problem)))
+    return CompileTask(Kernel(source, ("float32",)), place, lambda problem: answers.append((place.stem, problem)))
 
 
 def test_what_has_the_lowest_rank_goes_first_and_those_after_one_that_dies_are_compiled(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_what_has_the_lowest_rank_goes_first_and_those_after_one_that_dies_are_c
         is_begun.set()
         may_go_on.wait(60)
 
-    workers.submit(0, Task(held.kernel, held.place, hold))
+    workers.submit(0, CompileTask(held.kernel, held.place, hold))
     assert is_begun.wait(60)
     sources = {"good": NOTHING, "deadly": "import os\nos._exit(3)\n", "wrong": NOTHING.replace("0", "b")}
     for rank, (name, source) in enumerate(sources.items()):
@@ -76,7 +76,7 @@ def test_what_cannot_be_kept_is_said_and_the_worker_lives_on(
     def full(place: Path, code: bytes) -> None:
         raise ReadError("no room")
 
-    monkeypatch.setattr(workers.cache, "store", full)
+    monkeypatch.setattr(workers.disk_cache, "write", full)
     monkeypatch.setattr(workers, "_code", lambda kernel, place: b"code")
     (tmp_path / "k.py").write_text(NOTHING)
     line = json.dumps([str(tmp_path / "k.py"), ["float32"], "", False])

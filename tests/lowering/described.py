@@ -85,7 +85,7 @@ def largest_of() -> Nest:
     def combined(best: tuple[Var, ...], new: tuple[Var, ...]) -> list[object]:
         return [maximum(best[0], new[0]), select(new[0] > best[0], new[1], best[1])]
 
-    def element(i: Var) -> t.Reduction:
+    def element(i: Var) -> t.ReduceStage:
         return t.reduction([k], [x[i, k.var], k.var], [t.lowest("float32"), t.lowest("int64")], combined)  # type: ignore[arg-type]
 
     return t.nest("largest", [x], list(t.compute_several((9,), element, ("value", "place"))))
@@ -105,7 +105,7 @@ def product(transposed: bool = False) -> Nest:
     b = t.placeholder((columns, steps) if transposed else (steps, columns), name="b")
     bias, k = t.placeholder((columns,), name="bias"), t.reduce_axis(steps)
 
-    def element(n: Var, i: Var, j: Var) -> t.Reduction:
+    def element(n: Var, i: Var, j: Var) -> t.ReduceStage:
         return t.sum(a[n, i, k.var] * (b[j, k.var] if transposed else b[k.var, j]), k)
 
     c = t.compute((2, rows, columns), element, name="c")
@@ -134,7 +134,7 @@ def pointwise_convolution() -> Nest:
     x, w = t.placeholder((2, 40, 3, 30)), t.placeholder((50, 40, 1, 1), name="w")
     c, h, v = t.reduce_axis(40), t.reduce_axis(1), t.reduce_axis(1)
 
-    def element(n: Var, o: Var, i: Var, j: Var) -> t.Reduction:
+    def element(n: Var, o: Var, i: Var, j: Var) -> t.ReduceStage:
         return t.sum(x[n, c.var, i + h.var, j + v.var] * w[o, c.var, h.var, v.var], c, h, v)
 
     return t.nest("pointwise", [x, w], [t.compute((2, 50, 3, 30), element, name="y")])
@@ -150,7 +150,7 @@ def convolution() -> Nest:
 
     p = t.compute((1, 3, 11, 22), pad, name="p")  # type: ignore[arg-type]
 
-    def element(n: Var, o: Var, i: Var, j: Var) -> t.Reduction:
+    def element(n: Var, o: Var, i: Var, j: Var) -> t.ReduceStage:
         return t.sum(p[n, c.var, i + h.var, j + v.var] * w[o, c.var, h.var, v.var], c, h, v)
 
     y = t.compute((1, 8, 9, 20), element, name="y")
@@ -161,7 +161,7 @@ def convolution() -> Nest:
 def strided_pool() -> Nest:
     x, h, v = t.placeholder((3, 9, 70)), t.reduce_axis(3), t.reduce_axis(3)
 
-    def element(c: Var, i: Var, j: Var) -> t.Reduction:
+    def element(c: Var, i: Var, j: Var) -> t.ReduceStage:
         y, z = i * 2 + h.var - 1, j * 2 + v.var - 1
         inside = (y >= 0) & (y < 9) & (z >= 0) & (z < 70)
         return t.max(select(inside, x[c, y, z], t.lowest("float32")), h, v)
@@ -223,7 +223,7 @@ def grouped_convolution() -> Nest:
     x, w, b = t.placeholder((2, 12, 5, 9)), t.placeholder((15, 4), name="w"), t.placeholder((15,), name="b")
     k = t.reduce_axis(4)
 
-    def element(n: Var, o: Var, i: Var, j: Var) -> t.Reduction:
+    def element(n: Var, o: Var, i: Var, j: Var) -> t.ReduceStage:
         return t.sum(x[n, o // 5 * 4 + k.var, i, j] * w[o, k.var], k)
 
     y = t.compute((2, 15, 5, 9), element, name="y")
@@ -240,7 +240,7 @@ def any_convolution() -> Nest:
     x, w = t.placeholder((1, 2, 3, N + 2, 16)), t.placeholder((2, 3, 3, 16), name="w")
     h, v, k = (t.reduce_axis(n) for n in (3, 3, 2))
 
-    def element(n: Var, o: Var, i: Var, j: Var, c: Var) -> t.Reduction:
+    def element(n: Var, o: Var, i: Var, j: Var, c: Var) -> t.ReduceStage:
         return t.sum(x[n, k.var, i + h.var, j + v.var, 0] * w[o, h.var, v.var, c], h, v, k)
 
     return t.nest("any_convolution", [x, w], [t.compute((1, 2, 1, N, 16), element, name="y")], [N])
@@ -262,7 +262,7 @@ def over_windows(
         (n + pads[k] + pads[k + 2] - (dilations[k] * (kernel[k] - 1) + 1)) // strides[k] + 1 for k, n in enumerate(size)
     ]
 
-    def element(n: Var, c: Var, i: Var, j: Var, lane: Var) -> t.Reduction:
+    def element(n: Var, c: Var, i: Var, j: Var, lane: Var) -> t.ReduceStage:
         y = i * down + steps[0].var * dilations[0] - pads[0]
         z = j * across_ + steps[1].var * dilations[1] - pads[1]
         inside = (y >= 0) & (y < height) & (z >= 0) & (z < width)
@@ -328,7 +328,7 @@ def depth_to_space() -> Nest:
     x, w = t.placeholder((N, N, 5)), t.placeholder((2, 3, 5, 16), name="w")
     k = t.reduce_axis(5)
 
-    def element(i: Var, p: Var, j: Var, q: Var, lane: Var) -> t.Reduction:
+    def element(i: Var, p: Var, j: Var, q: Var, lane: Var) -> t.ReduceStage:
         return t.sum(x[i, j, k.var] * w[p, q, k.var, lane], k)
 
     y = t.compute((N, 2, N, 3, 16), element, name="y")

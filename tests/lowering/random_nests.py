@@ -25,13 +25,13 @@ from graphopt.lowering.loops.nest import (
     Axis,
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     If,
     Invoke,
     Nest,
     Range,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -172,9 +172,9 @@ class _Maker:
             del self.extents[axis.var]
         return Block(made.name, made.axes, made.values, made.body, made.init, made.predicate, reads, writes, made.notes)
 
-    def region(self) -> Region:
+    def region(self) -> BufferRegion:
         buffer = self.random.choice(self.buffers)
-        return Region(buffer, tuple(self.range(n) for n in buffer.shape))
+        return BufferRegion(buffer, tuple(self.range(n) for n in buffer.shape))
 
     def range(self, size: Expr) -> Range:
         if self.coin(0.3):

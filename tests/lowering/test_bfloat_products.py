@@ -28,7 +28,7 @@ def product(
     w = placeholder((width, depth) if transpose else (depth, width), "bfloat16", "w")
     p = te.reduce_axis(depth)
 
-    def element(i: Var, j: Var) -> te.Reduction:
+    def element(i: Var, j: Var) -> te.ReduceStage:
         row, column = x[p.var, i] if turned else x[i, p.var], w[j, p.var] if transpose else w[p.var, j]
         return te.sum(cast(row, "float32") * cast(column, "float32"), p)
 

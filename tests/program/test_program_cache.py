@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.calibration.store import Setting, Store, Time
+from graphopt.calibration.store import Setting, Time, TimesDatabase
 from graphopt.compile import CompiledModel
 from graphopt.errors import ReadError, UsageError
 from graphopt.ir import onnx_io
@@ -239,12 +239,12 @@ def test_another_policy_makes_another_program(folder: Path, model: Path) -> None
 
 def test_other_prices_make_another_program(folder: Path, model: Path, tmp_path: Path) -> None:
     database = tmp_path / "times.sqlite"
-    with Store(database, write=True) as store:
+    with TimesDatabase(database, write=True) as store:
         store.put(Setting("a machine", "graphopt 0", 1), "a", Time(1.0))
     assert not is_warm(graphopt.compile(model, costs="analytic"))
     assert is_warm(graphopt.compile(model, costs="analytic"))
     first, second = (program_cache.place_of(model, Settings(costs=c)) for c in ("analytic", database))
     assert first != second
-    with Store(database, write=True) as store:
+    with TimesDatabase(database, write=True) as store:
         store.put(Setting("a machine", "graphopt 0", 1), "b", Time(2.0))
     assert program_cache.place_of(model, Settings(costs=database)) != second

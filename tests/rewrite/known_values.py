@@ -11,7 +11,7 @@ from graphopt.ir.graph import AttrRef, Attrs, Value
 from graphopt.ir.types import TensorType, symbol, unranked
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.reading.parse import parse_rules
-from graphopt.rewrite.rule.rule import Expr, joined
+from graphopt.rewrite.rule.rule import GuardExpr, joined
 
 
 @dataclass
@@ -61,7 +61,7 @@ BOUND: Bindings[Value] = Bindings(
 )
 
 
-def read(text: str) -> Expr:
+def read(text: str) -> GuardExpr:
     """An expression as a rule file writes it."""
     names = ("x", "w", "b", "s", "none_here")
     inputs = ", ".join([*names, "a*"])

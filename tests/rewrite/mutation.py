@@ -37,16 +37,16 @@ from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_expr, show_rule, show_term
 from graphopt.rewrite.rule.rule import (
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Computed,
     Each,
-    Expr,
     Field,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
     Series,
     Term,
@@ -84,7 +84,7 @@ class Mutant:
 
     rule: Rule
     change: str
-    dropped: Expr | None = None
+    dropped: GuardExpr | None = None
     """The guard, or part of one, that was taken away or turned round."""
 
 
@@ -117,23 +117,23 @@ def _of_guards(rule: Rule) -> Iterator[Mutant]:
             yield Mutant(replace(rule, where=(*before, other, *after)), f"`{show_expr(other)}` as guard {i + 1}", guard)
 
 
-def _changed(expr: Expr) -> Iterator[Expr]:
+def _changed(expr: GuardExpr) -> Iterator[GuardExpr]:
     """The expression with one operator, number or order of arguments changed."""
     match expr:
-        case Apply(function, arguments):
+        case FunctionCall(function, arguments):
             if function in RELAXED:
-                yield Apply(RELAXED[function], arguments)
+                yield FunctionCall(RELAXED[function], arguments)
             if function == "not":
                 yield arguments[0]
             if function in ("and", "or") and len(arguments) > 1:
                 for i in range(len(arguments)):
                     rest = (*arguments[:i], *arguments[i + 1 :])
-                    yield rest[0] if len(rest) == 1 else Apply(function, rest)
+                    yield rest[0] if len(rest) == 1 else FunctionCall(function, rest)
             if function not in (*RELAXED, "and", "or", "+", "*", "near", "in", "disjoint") and len(arguments) == 2:
-                yield Apply(function, (arguments[1], arguments[0]))
+                yield FunctionCall(function, (arguments[1], arguments[0]))
             for i, part in enumerate(arguments):
                 for other in _changed(part):
-                    yield Apply(function, (*arguments[:i], other, *arguments[i + 1 :]))
+                    yield FunctionCall(function, (*arguments[:i], other, *arguments[i + 1 :]))
         case Lit(bool(value)):
             yield Lit(not value)
         case Lit(int(value) | float(value)):
@@ -142,12 +142,12 @@ def _changed(expr: Expr) -> Iterator[Expr]:
             for i, part in enumerate(items):
                 for other in _changed(part):
                     yield Series((*items[:i], other, *items[i + 1 :]))
-        case Item(of, index, stop, slice):
+        case IndexExpr(of, index, stop, slice):
             for other in _changed(of):
-                yield Item(other, index, stop, slice)
+                yield IndexExpr(other, index, stop, slice)
             if index is not None:
                 for other in _changed(index):
-                    yield Item(of, other, stop, slice)
+                    yield IndexExpr(of, other, stop, slice)
         case Field(of, name):
             for other in _changed(of):
                 yield Field(other, name)
@@ -181,11 +181,11 @@ def _mutated(term: Term, is_right: bool) -> Iterator[tuple[Term, str]]:
             for i, option in enumerate(options):
                 for changed_term, what in _mutated(option, is_right):
                     yield AnyOf((*options[:i], changed_term, *options[i + 1 :])), what
-        case Call():
+        case CallPattern():
             yield from _mutated_call(term, is_right)
 
 
-def _mutated_call(call: Call, is_right: bool) -> Iterator[tuple[Term, str]]:
+def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str]]:
     inputs = call.inputs
     if len(inputs) >= 2 and inputs[0] != inputs[1] and not (call.op[0].isupper() and ops.is_commutative(call.op)):
         swapped = replace(call, inputs=(inputs[1], inputs[0], *inputs[2:]))
@@ -270,11 +270,11 @@ def _equivalence(rule: Rule, mutant: Mutant) -> str | None:
     return None
 
 
-def _is_of_worth(guard: Expr) -> bool:
+def _is_of_worth(guard: GuardExpr) -> bool:
     """Whether all that a guard asks is a matter of worth."""
     asked = {p.name for p in subexpressions(guard) if isinstance(p, Field)}
-    asked |= {p.function for p in subexpressions(guard) if isinstance(p, Apply) and p.function in WORTH}
-    asked |= {p.name for p in subexpressions(guard) if isinstance(p, Ref) and p.name in WORTH}
+    asked |= {p.function for p in subexpressions(guard) if isinstance(p, FunctionCall) and p.function in WORTH}
+    asked |= {p.name for p in subexpressions(guard) if isinstance(p, NameRef) and p.name in WORTH}
     return bool(asked) and asked - {"size", "rank", "shape"} <= WORTH and bool(asked & WORTH)
 
 

@@ -12,7 +12,7 @@ from graphopt.optimize import optimize_graph
 from graphopt.rewrite import passes
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.reading.parse import parse_rules
-from graphopt.rewrite.rule.rule import Soundness, Stage, calls
+from graphopt.rewrite.rule.rule import RuleStage, Soundness, calls
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.target import PORTABLE, TARGETS
 
@@ -99,7 +99,7 @@ def test_the_standard_rules() -> None:
     assert len(rules.rules) > 100
     assert rules.passes == PASSES
     assert all(r.reason and r.family for r in rules.rules)
-    assert {r.stage for r in rules.rules} == set(Stage)
+    assert {r.stage for r in rules.rules} == set(RuleStage)
     assert standard() is rules
     without = rules.select(without=[PASSES[0].name])
     assert PASSES[0] not in without.passes

@@ -16,7 +16,7 @@ from graphopt.rewrite.match.describe import describe
 from graphopt.rewrite.match.journal import Journal
 from graphopt.rewrite.match.statistics import Statistics
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes import PASSES, Pass
+from graphopt.rewrite.passes import PASSES, NativePass
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.simplify import simplify
@@ -169,7 +169,7 @@ def test_a_pass_in_which_something_goes_wrong_is_left_out(wrong: Exception, kind
         return False
 
     graph = parse("x: float32[2] y = Relu(Neg(Neg(x))) return y")
-    act = {"visit": Pass("odd", "", "A1", visit=fail), "sweep": Pass("odd", "", "A1", sweep=fail)}[kind]
+    act = {"visit": NativePass("odd", "", "A1", visit=fail), "sweep": NativePass("odd", "", "A1", sweep=fail)}[kind]
     rules = parse_rules("# twice the negative [H3] exact always\ndouble-neg: Neg(Neg(x)) => x")
     journal, statistics = Journal(), Statistics()
     result = simplify(graph, rules, (act, *PASSES), journal=journal, statistics=statistics)

@@ -15,7 +15,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.onnx_io import load, to_bytes
 from graphopt.ir.text import parse
 from graphopt.rewrite.match.journal import Action, Entry
-from graphopt.run.measure import ORIGINAL, Candidate, Verdict, interval, measure, regions
+from graphopt.run.measure import ORIGINAL, MeasuredCandidate, Verdict, interval, measure, regions
 from graphopt.verify.runtimes import EngineError
 
 OPS = ("Abs", "Neg", "Ceil", "Floor", "Sign", "Exp", "Tanh", "Erf")
@@ -59,12 +59,12 @@ class Machine:
         return run
 
 
-def judge(machine: Machine, original: Graph, candidates: Sequence[Candidate], **options: Any) -> Verdict:
+def judge(machine: Machine, original: Graph, candidates: Sequence[MeasuredCandidate], **options: Any) -> Verdict:
     return measure(original, candidates, opened=machine.open, clock=machine.clock, stopwatch=machine.clock, **options)
 
 
 def test_what_is_faster_is_kept() -> None:
-    found = judge(Machine({"Exp": 0.03, "Abs": 0.01}), chain("Exp"), [Candidate("new", chain("Abs"))])
+    found = judge(Machine({"Exp": 0.03, "Abs": 0.01}), chain("Exp"), [MeasuredCandidate("new", chain("Abs"))])
     assert found.candidate is not None
     assert found.candidate.name == found.measured.kept == "new"
     assert found.measured.race.ratio == pytest.approx(3.0)
@@ -72,7 +72,7 @@ def test_what_is_faster_is_kept() -> None:
 
 
 def test_what_is_slower_is_not_written() -> None:
-    found = judge(Machine({"Exp": 0.03, "Abs": 0.01}), chain("Abs"), [Candidate("new", chain("Exp"))])
+    found = judge(Machine({"Exp": 0.03, "Abs": 0.01}), chain("Abs"), [MeasuredCandidate("new", chain("Exp"))])
     assert found.candidate is None
     assert found.graph.nodes is not None
     assert found.measured.kept == ORIGINAL
@@ -82,33 +82,37 @@ def test_what_is_slower_is_not_written() -> None:
 @pytest.mark.parametrize(("slower", "kept"), [(1.01, True), (1.05, False)])
 def test_what_is_slower_by_less_than_the_margin_is_kept(slower: float, kept: bool) -> None:
     machine = Machine({"Abs": 0.03, "Exp": 0.03 * slower})
-    found = judge(machine, chain("Abs"), [Candidate("new", chain("Exp"))], margin=0.02)
+    found = judge(machine, chain("Abs"), [MeasuredCandidate("new", chain("Exp"))], margin=0.02)
     assert (found.candidate is not None) is kept
 
 
 def test_noise_that_falls_on_both_decides_nothing() -> None:
     machine = Machine({"Exp": 0.011, "Abs": 0.010}, jitter=0.2)
-    found = judge(machine, chain("Exp"), [Candidate("new", chain("Abs"))])
+    found = judge(machine, chain("Exp"), [MeasuredCandidate("new", chain("Abs"))])
     assert found.candidate is not None
     assert found.measured.race.ratio == pytest.approx(1.1, rel=0.05)
 
 
 def test_of_several_the_best_is_kept_and_the_first_among_equals() -> None:
     machine = Machine({"Exp": 0.04, "Abs": 0.02, "Neg": 0.01, "Ceil": 0.0099})
-    candidates = [Candidate(op, chain(op)) for op in ("Abs", "Neg", "Ceil")]
+    candidates = [MeasuredCandidate(op, chain(op)) for op in ("Abs", "Neg", "Ceil")]
     found = judge(machine, chain("Exp"), candidates)
     assert found.measured.kept == "Neg"
     assert [race.name for race in found.measured.races] == ["Abs", "Neg", "Ceil"]
 
 
 def test_equal_candidates_run_once() -> None:
-    found = judge(Machine({}), chain("Exp"), [Candidate("a", chain("Abs")), Candidate("b", chain("Abs"))])
+    found = judge(
+        Machine({}), chain("Exp"), [MeasuredCandidate("a", chain("Abs")), MeasuredCandidate("b", chain("Abs"))]
+    )
     assert [race.name for race in found.measured.races] == ["a"]
 
 
 def test_a_candidate_that_the_runtime_refuses_is_out() -> None:
     machine = Machine({"Exp": 0.03}, refused=frozenset({"Abs"}))
-    found = judge(machine, chain("Exp"), [Candidate("bad", chain("Abs")), Candidate("good", chain("Neg"))])
+    found = judge(
+        machine, chain("Exp"), [MeasuredCandidate("bad", chain("Abs")), MeasuredCandidate("good", chain("Neg"))]
+    )
     assert found.measured.kept == "good"
     assert found.measured.races[0].refusal == "cannot run it"
 
@@ -121,14 +125,14 @@ def test_an_original_that_the_runtime_refuses_is_one_line() -> None:
 
 def test_open_dimensions_are_those_that_costs_count() -> None:
     machine = Machine({"Exp": 0.03})
-    found = judge(machine, chain("Exp"), [Candidate("new", chain("Abs"))])
+    found = judge(machine, chain("Exp"), [MeasuredCandidate("new", chain("Abs"))])
     assert found.measured.sizes == {"n": 1}
     assert machine.feeds[-1]["x"].shape == (1, 3)
 
 
 def test_time_that_is_up_decides_by_what_is_known() -> None:
     machine = Machine({"Exp": 3.0, "Abs": 2.0})
-    found = judge(machine, chain("Exp"), [Candidate("new", chain("Abs"))], seconds=0.1)
+    found = judge(machine, chain("Exp"), [MeasuredCandidate("new", chain("Abs"))], seconds=0.1)
     assert found.measured.kept == "new"
     assert found.measured.race.turns == 7
 
@@ -188,7 +192,7 @@ def test_the_regions_that_slow_the_model_down_are_taken_back(slow: tuple[int, ..
     costs = dict.fromkeys(before, 0.020) | {op: 0.2 if i in slow else 0.010 for i, op in enumerate(after)}
     steps = Steps(before, after)
     machine = Machine(costs, jitter=0.01)
-    found = judge(machine, chain(*before), [Candidate("new", steps.apply(Graph()).graph, steps)], seconds=1000)
+    found = judge(machine, chain(*before), [MeasuredCandidate("new", steps.apply(Graph()).graph, steps)], seconds=1000)
     if len(slow) == 4:
         assert found.candidate is None
         assert found.measured.kept == ORIGINAL
@@ -204,7 +208,7 @@ def test_what_time_does_not_suffice_for_is_taken_back() -> None:
     before, after = ("Abs", "Neg", "Ceil", "Floor"), ("Sign", "Exp", "Tanh", "Erf")
     steps = Steps(before, after)
     machine = Machine({**dict.fromkeys(before, 0.02), **dict.fromkeys(after, 0.2)})
-    found = judge(machine, chain(*before), [Candidate("new", chain(*after), steps)], seconds=0.001)
+    found = judge(machine, chain(*before), [MeasuredCandidate("new", chain(*after), steps)], seconds=0.001)
     assert found.candidate is None
     assert found.measured.undecided
 

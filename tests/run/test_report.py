@@ -1,6 +1,6 @@
 import json
 
-from graphopt.run.report import Exploration, Report, Rewrite, Step
+from graphopt.run.report import AppliedRewrite, Exploration, Report, StepReport
 from graphopt.verify.verification import Verification
 
 REPORT = Report(
@@ -8,7 +8,7 @@ REPORT = Report(
     "portable",
     "reals",
     output="out.onnx",
-    steps=(Step("infer", 0.5, 7), Step("explore", 1.25)),
+    steps=(StepReport("infer", 0.5, 7), StepReport("explore", 1.25)),
     ops_before={"Relu": 2, "Add": 1},
     ops_after={"Relu": 1, "Add": 1},
     bytes_before=1000,
@@ -17,9 +17,9 @@ REPORT = Report(
     cost_after=1e-3,
     exploration=Exploration(120, 80, 3, "saturated"),
     rewrites=(
-        Rewrite("relu-relu", "A22", "y", "Relu(Relu(x))", "Relu(x)"),
-        Rewrite("no-op", "C1", "z", "Add(x, 0.0)", "x"),
-        Rewrite("relu-relu", "A22", "w", "Relu(Relu(v))", "Relu(v)"),
+        AppliedRewrite("relu-relu", "A22", "y", "Relu(Relu(x))", "Relu(x)"),
+        AppliedRewrite("no-op", "C1", "z", "Add(x, 0.0)", "x"),
+        AppliedRewrite("relu-relu", "A22", "w", "Relu(Relu(v))", "Relu(v)"),
     ),
     verification=Verification("verified", "", "ONNX Runtime", 1, 0.01, 0.3),
     warnings=("a warning",),

@@ -8,7 +8,7 @@ from typing import Any
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice, packed
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime.device_program import DeviceProgram
-from graphopt.runtime.steps import Buffer, Code, Launch, Port, Ref, Step
+from graphopt.runtime.steps import BufferRef, Code, Launch, Port, ProgramBuffer, Step
 
 IMPORTS = """from graphopt.kernels.cuda.functions import barrier, block_x, shared, thread_x
 from graphopt.kernels.cuda.target import float32, int32, uint8
@@ -85,16 +85,16 @@ def scale(a: int, b: int, s: int, t: int, n: Any = "n") -> Launch:
     """``b = a * s + t`` for ``n`` elements, four in a block."""
     grid = ("//", ("+", n, 3), 4)
     labels = {"label": f"scale by {s}", "nodes": (f"Mul_{s}",), "flops": ("*", 2, n), "bytes": ("*", 8, n)}
-    return launch(SCALE, (Ref(a), Ref(b), s, t, n), grid, 4, **labels)
+    return launch(SCALE, (BufferRef(a), BufferRef(b), s, t, n), grid, 4, **labels)
 
 
-def floats(place: str, *shape: Any) -> Buffer:
+def floats(place: str, *shape: Any) -> ProgramBuffer:
     """A float32 buffer."""
-    return Buffer("float32", shape, place)  # type: ignore[arg-type]
+    return ProgramBuffer("float32", shape, place)  # type: ignore[arg-type]
 
 
 def program(
-    buffers: list[Buffer],
+    buffers: list[ProgramBuffer],
     steps: list[Step],
     inputs: Mapping[str, int],
     outputs: Mapping[str, int],

@@ -6,7 +6,7 @@ from functools import cache
 
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
-from graphopt.runtime.program import Buffer, Call, Code, Port, Ref, Step
+from graphopt.runtime.program import BufferRef, Code, KernelStep, Port, ProgramBuffer, Step
 
 SCALE = Kernel(
     '''"""b = a * s + t"""
@@ -72,13 +72,22 @@ def objects() -> tuple[bytes, ...]:
     return tuple(compile_kernels([native_driver(), *KERNELS]))
 
 
-def scale(a: int, b: int, s: int, t: int, n: object = "n", parallel: bool = False) -> Call:
+def scale(a: int, b: int, s: int, t: int, n: object = "n", parallel: bool = False) -> KernelStep:
     """``b = a * s + t`` on buffers of ``n`` elements, each a work item."""
-    return Call(NUMBERS[SCALE], (Ref(a), Ref(b), s, t, 1), n, parallel, f"scale by {s}", (f"Mul_{s}",), ("*", 2, n), 8)  # type: ignore[arg-type]
+    return KernelStep(
+        NUMBERS[SCALE],
+        (BufferRef(a), BufferRef(b), s, t, 1),
+        n,
+        parallel,
+        f"scale by {s}",
+        (f"Mul_{s}",),
+        ("*", 2, n),
+        8,
+    )  # type: ignore[arg-type]
 
 
 def code(
-    buffers: list[Buffer],
+    buffers: list[ProgramBuffer],
     steps: list[Step],
     inputs: dict[str, int],
     outputs: dict[str, int],
@@ -97,9 +106,9 @@ def code(
     )
 
 
-def floats(place: str, *shape: object) -> Buffer:
+def floats(place: str, *shape: object) -> ProgramBuffer:
     """A float32 buffer."""
-    return Buffer("float32", shape, place)  # type: ignore[arg-type]
+    return ProgramBuffer("float32", shape, place)  # type: ignore[arg-type]
 
 
 def chain(parallel: bool = False) -> Code:

@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.runtime.arena import lifetimes, plan, up
-from graphopt.runtime.program import Bind, Branch, Buffer, Call, Host, Loop, Ref, Step
-from graphopt.runtime.steps import Launch, Library
+from graphopt.runtime.program import Bind, Branch, BufferRef, HostStep, KernelStep, LoopStep, ProgramBuffer, Step
+from graphopt.runtime.steps import Launch, LibraryStep
 from tests.runtime.programs import code, floats
 
 SPANS = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 30), st.integers(0, 6)), max_size=40)
@@ -39,12 +39,12 @@ def test_the_tightest_gap_is_taken() -> None:
 
 
 def test_what_a_device_runs_uses_its_arguments() -> None:
-    launch = Launch(0, (Ref(0), Ref(1), 4), ("n", 1, 1), (32, 1, 1))
-    assert lives(launch, Library("gemm", (Ref(1), 2, Ref(3)))) == {0: (0, 0), 1: (0, 1), 3: (1, 1)}
+    launch = Launch(0, (BufferRef(0), BufferRef(1), 4), ("n", 1, 1), (32, 1, 1))
+    assert lives(launch, LibraryStep("gemm", (BufferRef(1), 2, BufferRef(3)))) == {0: (0, 0), 1: (0, 1), 3: (1, 1)}
 
 
-def touch(*buffers: int) -> Call:
-    return Call(0, tuple(Ref(b) for b in buffers))
+def touch(*buffers: int) -> KernelStep:
+    return KernelStep(0, tuple(BufferRef(b) for b in buffers))
 
 
 def lives(*steps: Step, outputs: tuple[int, ...] = ()) -> dict[int, tuple[int, int]]:
@@ -53,7 +53,7 @@ def lives(*steps: Step, outputs: tuple[int, ...] = ()) -> dict[int, tuple[int, i
 
 
 def test_lives_are_from_the_first_use_to_the_last() -> None:
-    found = lives(touch(0), touch(0, 1), Host("f", (1, None), (2,)), Bind(("k",), 2), outputs=(2,))
+    found = lives(touch(0), touch(0, 1), HostStep("f", (1, None), (2,)), Bind(("k",), 2), outputs=(2,))
     assert found == {0: (0, 1), 1: (1, 2), 2: (2, 4)}
 
 
@@ -67,14 +67,14 @@ def test_both_sides_of_a_branch_count() -> None:
 
 
 def test_what_a_loop_shares_with_the_outside_lives_as_long_as_the_loop() -> None:
-    loop = Loop((touch(0, 2), touch(2, 3), touch(4)), counter=1, count=Ref(5))
+    loop = LoopStep((touch(0, 2), touch(2, 3), touch(4)), counter=1, count=BufferRef(5))
     found = lives(touch(0), loop, touch(4))
     assert found == {0: (0, 5), 1: (1, 5), 2: (2, 3), 3: (3, 3), 4: (1, 6), 5: (1, 5)}
 
 
 def test_loops_in_loops() -> None:
-    inner = Loop((touch(0), touch(2)), counter=1, count=2)
-    found = lives(Loop((touch(0), inner, touch(0)), counter=3, count=2))
+    inner = LoopStep((touch(0), touch(2)), counter=1, count=2)
+    found = lives(LoopStep((touch(0), inner, touch(0)), counter=3, count=2))
     assert found[2] == (4, 4)
     assert found[1] == (2, 5)
     assert found[0] == (1, 6)
@@ -82,6 +82,6 @@ def test_loops_in_loops() -> None:
 
 
 def test_views_are_their_memorys() -> None:
-    buffers = [floats("arena", 4), Buffer("float32", (2,), "view", of=0)]
+    buffers = [floats("arena", 4), ProgramBuffer("float32", (2,), "view", of=0)]
     made = code(buffers, [touch(0), touch(1)], {}, {})
     assert lifetimes(made, [0, 0]) == {0: (0, 1)}

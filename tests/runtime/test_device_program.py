@@ -9,7 +9,7 @@ import pytest
 from graphopt.errors import DeviceMemoryError, ExecutionError, InputError
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.library_calls import Gemm, attributes_of
-from graphopt.runtime.steps import Bind, Branch, Buffer, Condition, Host, Library, Loop, Ref
+from graphopt.runtime.steps import Bind, Branch, BufferRef, Condition, HostStep, LibraryStep, LoopStep, ProgramBuffer
 from tests.runtime.device_programs import COUNT, FAIL, LESS, REVERSE, STEP, chain, floats, launch, program, scale
 
 
@@ -137,16 +137,16 @@ def test_views_constants_and_what_threads_share() -> None:
         floats("input", 2, 4),
         floats("constant", 4),
         floats("arena", 8),
-        Buffer("float32", (4,), "view", of=2, offset=16),
+        ProgramBuffer("float32", (4,), "view", of=2, offset=16),
         floats("output", 4),
         floats("arena", 8),
-        Buffer("float32", (2, 4), "view", of=5),
-        Buffer("float32", (8,), "view", of=0),
+        ProgramBuffer("float32", (2, 4), "view", of=5),
+        ProgramBuffer("float32", (8,), "view", of=0),
     ]
     steps = [
         scale(0, 5, 2, 0, 8),
-        launch(REVERSE, (Ref(6), Ref(2)), 2, 4),
-        launch(REVERSE, (Ref(1), Ref(2)), 1, 4),
+        launch(REVERSE, (BufferRef(6), BufferRef(2)), 2, 4),
+        launch(REVERSE, (BufferRef(1), BufferRef(2)), 1, 4),
         scale(3, 4, 1, 1, 4),
     ]
     weights = {1: f32(1, 2, 3, 4)}
@@ -163,26 +163,26 @@ def test_views_constants_and_what_threads_share() -> None:
 
 
 def test_branches() -> None:
-    buffers = [floats("input", 3), Buffer("bool", (), "arena"), floats("output", 3)]
+    buffers = [floats("input", 3), ProgramBuffer("bool", (), "arena"), floats("output", 3)]
     branch = Branch(1, (scale(0, 2, 2, 0, 3),), (scale(0, 2, 3, 0, 3),))
-    run = program(buffers, [launch(LESS, (Ref(0), Ref(1), 10)), branch], {"x": 0}, {"y": 2})
+    run = program(buffers, [launch(LESS, (BufferRef(0), BufferRef(1), 10)), branch], {"x": 0}, {"y": 2})
     for _ in range(3):
         np.testing.assert_array_equal(run(f32(1, 2, 3))["y"], [2, 4, 6])
         np.testing.assert_array_equal(run(f32(11, 2, 3))["y"], [33, 6, 9])
 
 
-@pytest.mark.parametrize("count", ["n", Ref(4), None])
+@pytest.mark.parametrize("count", ["n", BufferRef(4), None])
 def test_loops(count: Any) -> None:
     buffers = [
         floats("input", 3),
-        Buffer("int64", (), "arena"),
+        ProgramBuffer("int64", (), "arena"),
         floats("output", 3),
-        Buffer("bool", (), "arena"),
-        Buffer("int64", (), "input"),
-        Buffer("float32", ("n",), "input"),
+        ProgramBuffer("bool", (), "arena"),
+        ProgramBuffer("int64", (), "input"),
+        ProgramBuffer("float32", ("n",), "input"),
     ]
-    body = (launch(STEP, (Ref(2), Ref(1)), 1, 3), launch(LESS, (Ref(2), Ref(3), 10)))
-    steps = [scale(0, 2, 1, 0, 3), launch(LESS, (Ref(2), Ref(3), 10)), Loop(body, 1, count, 3)]
+    body = (launch(STEP, (BufferRef(2), BufferRef(1)), 1, 3), launch(LESS, (BufferRef(2), BufferRef(3), 10)))
+    steps = [scale(0, 2, 1, 0, 3), launch(LESS, (BufferRef(2), BufferRef(3), 10)), LoopStep(body, 1, count, 3)]
     run = program(buffers, steps, {"x": 0, "count": 4, "s": 5}, {"y": 2, "turns": 1})
     for turns in (0, 1, 3, 9):
         x, done, wanted = f32(0, 1, 2), 0, f32(0, 1, 2)
@@ -205,9 +205,9 @@ def test_host_steps_read_and_write_the_devices_memory() -> None:
     ]
     steps = [
         scale(0, 1, 2, 0),
-        Host("reverse", (1,), (2,)),
+        HostStep("reverse", (1,), (2,)),
         scale(2, 3, 1, 1),
-        Host("negate", (3, None), (4, 5), fills=True),
+        HostStep("negate", (3, None), (4, 5), fills=True),
     ]
 
     def negate(x: Any, _: None, y: Any, z: Any) -> None:
@@ -226,7 +226,7 @@ def test_host_steps_read_and_write_the_devices_memory() -> None:
 
 def test_what_a_host_step_gives_is_checked() -> None:
     buffers = [floats("input", 2), floats("arena", 2)]
-    run = program(buffers, [Host("f", (0,), (1,))], {"x": 0}, {"y": 1}, functions={"f": lambda x: x[:1]})
+    run = program(buffers, [HostStep("f", (0,), (1,))], {"x": 0}, {"y": 1}, functions={"f": lambda x: x[:1]})
     with pytest.raises(ExecutionError, match=r"gave float32\[1\], and float32\[2\] is expected"):
         run(f32(1, 2))
 
@@ -234,16 +234,16 @@ def test_what_a_host_step_gives_is_checked() -> None:
 def test_sizes_that_are_computed() -> None:
     buffers = [
         floats("input", "n"),
-        Buffer("int64", (), "arena"),
+        ProgramBuffer("int64", (), "arena"),
         floats("output", "k"),
         floats("host", "m"),
         floats("output", "m"),
     ]
     steps = [
-        launch(COUNT, (Ref(0), Ref(1), "n")),
+        launch(COUNT, (BufferRef(0), BufferRef(1), "n")),
         Bind(("k",), 1),
         scale(0, 2, 1, 1, "k"),
-        Host("positive", (0,), (3,), binds=(("m", 0, 0),)),
+        HostStep("positive", (0,), (3,), binds=(("m", 0, 0),)),
         scale(3, 4, 2, 0, "m"),
     ]
     functions = {"positive": lambda x: x[x > 0]}
@@ -256,8 +256,13 @@ def test_sizes_that_are_computed() -> None:
 
 
 def test_strings_stay_on_the_host() -> None:
-    buffers = [Buffer("string", (2,), "input"), floats("arena", 2), floats("output", 2), Buffer("string", None, "host")]
-    steps = [Host("lengths", (0,), (1, 3)), scale(1, 2, 2, 0, 2)]
+    buffers = [
+        ProgramBuffer("string", (2,), "input"),
+        floats("arena", 2),
+        floats("output", 2),
+        ProgramBuffer("string", None, "host"),
+    ]
+    steps = [HostStep("lengths", (0,), (1, 3)), scale(1, 2, 2, 0, 2)]
     functions = {"lengths": lambda s: (np.array([len(t) for t in s], np.float32), s)}
     run = program(buffers, steps, {"s": 0}, {"y": 2, "t": 3}, functions=functions)
     found = run(np.array(["a", "bcd"]))
@@ -269,8 +274,10 @@ def test_a_kernel_that_fails_says_so_and_the_next_call_is_well() -> None:
     buffers = [floats("input", 2), floats("arena", 2), floats("output", 2)]
     steps = [
         scale(0, 1, 1, 0, 2),
-        launch(FAIL, (Ref(1),), 1, 2, label="look up", nodes=("Gather_1",), messages=("one", "an index is negative")),
-        launch(FAIL, (Ref(0),), 1, 2, label="later", messages=("one",)),
+        launch(
+            FAIL, (BufferRef(1),), 1, 2, label="look up", nodes=("Gather_1",), messages=("one", "an index is negative")
+        ),
+        launch(FAIL, (BufferRef(0),), 1, 2, label="later", messages=("one",)),
         scale(1, 2, 2, 0, 2),
     ]
     run = program(buffers, steps, {"x": 0}, {"y": 2})
@@ -284,9 +291,9 @@ def test_a_failure_is_seen_before_the_host_goes_on() -> None:
     seen = []
     buffers = [floats("input", 2), floats("arena", 2), floats("output", 2)]
     steps = [
-        launch(FAIL, (Ref(0),), 1, 2, messages=("one",)),
+        launch(FAIL, (BufferRef(0),), 1, 2, messages=("one",)),
         scale(0, 1, 1, 0, 2),
-        Host("note", (1,), (2,)),
+        HostStep("note", (1,), (2,)),
     ]
     run = program(buffers, steps, {"x": 0}, {"y": 2}, functions={"note": lambda x: seen.append(x) or x})
     with pytest.raises(ExecutionError, match="its kernel ended with status 2"):
@@ -299,8 +306,8 @@ def gemm(a: Any, b: Any, **attributes: Any) -> np.ndarray[Any, Any]:
     function = Gemm(**attributes)
     n = b.shape[1]
     buffers = [floats("input", "m", "k"), floats("constant", *b.shape), floats("output", "m", n)]
-    args = (Ref(0), Ref(1), Ref(2), "m", n, "k", "k", n, n, 1, 0, 0, 0)
-    step = Library("gemm", args, attributes_of(function), flops=("*", 2, "m", n, "k"))
+    args = (BufferRef(0), BufferRef(1), BufferRef(2), "m", n, "k", "k", n, n, 1, 0, 0, 0)
+    step = LibraryStep("gemm", args, attributes_of(function), flops=("*", 2, "m", n, "k"))
     return program(buffers, [step], {"a": 0}, {"c": 2}, {1: b})(a)["c"]
 
 
@@ -350,8 +357,12 @@ def test_the_devices_memory_is_given_back() -> None:
 
 
 def test_profiles_have_a_row_for_each_step() -> None:
-    buffers = [floats("input", "n"), floats("arena", "n"), floats("arena", "n"), Buffer("int64", (), "arena")]
-    steps = [scale(0, 1, 1, 0), Loop((scale(0, 1, 2, 1),), 3, 2), Host("reverse", (1,), (2,), nodes=("Reverse_1",))]
+    buffers = [floats("input", "n"), floats("arena", "n"), floats("arena", "n"), ProgramBuffer("int64", (), "arena")]
+    steps = [
+        scale(0, 1, 1, 0),
+        LoopStep((scale(0, 1, 2, 1),), 3, 2),
+        HostStep("reverse", (1,), (2,), nodes=("Reverse_1",)),
+    ]
     run = program(buffers, steps, {"x": 0}, {"y": 2}, functions={"reverse": lambda x: x[::-1]})
     rows = run.profile(f32(1, 2, 3))
     assert [(r.label, r.nodes, r.flops, r.bytes, r.runs, r.is_native) for r in rows] == [

@@ -13,15 +13,27 @@ from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.executor import Walker
 from graphopt.runtime.layout import Native, lay_out
-from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Code, Host, Library, Loop, Port, Ref, Step
+from graphopt.runtime.steps import (
+    Array,
+    Bind,
+    Branch,
+    BufferRef,
+    Code,
+    HostStep,
+    LibraryStep,
+    LoopStep,
+    Port,
+    ProgramBuffer,
+    Step,
+)
 
-NATIVE = Library("gemm", ())
+NATIVE = LibraryStep("gemm", ())
 
 
 class Noting(Walker):
     """Keeps every buffer as an array of its own."""
 
-    def __init__(self, buffers: list[Buffer], steps: list[Step], **functions: Any) -> None:
+    def __init__(self, buffers: list[ProgramBuffer], steps: list[Step], **functions: Any) -> None:
         inputs = tuple(Port(f"x{n}", n) for n, b in enumerate(buffers) if b.place == "input")
         code = Code(inputs, (), tuple(buffers), tuple(steps), ())
         layout = lay_out(code, is_driven=False)
@@ -63,7 +75,7 @@ class Noting(Walker):
         self.memory[n] = array
 
 
-FLAG, COUNTER = Buffer("bool", (), "arena"), Buffer("int64", (), "arena")
+FLAG, COUNTER = ProgramBuffer("bool", (), "arena"), ProgramBuffer("int64", (), "arena")
 
 
 def test_branches_go_one_way() -> None:
@@ -72,26 +84,30 @@ def test_branches_go_one_way() -> None:
     assert walker.walk(_0=False) == [{}, (1, 3), (3, 4)]
 
 
-@pytest.mark.parametrize(("count", "turns"), [(3, 3), (0, 0), (Ref(1), 2)])
+@pytest.mark.parametrize(("count", "turns"), [(3, 3), (0, 0), (BufferRef(1), 2)])
 def test_loops_count(count: Any, turns: int) -> None:
     seen: list[int] = []
-    body = (NATIVE, Host("see", (0,), ()))
-    walker = Noting([COUNTER, COUNTER], [Loop(body, 0, count)], see=lambda n: seen.append(int(n)) or ())
+    body = (NATIVE, HostStep("see", (0,), ()))
+    walker = Noting([COUNTER, COUNTER], [LoopStep(body, 0, count)], see=lambda n: seen.append(int(n)) or ())
     assert walker.walk(_1=2) == [{}, *[(0, 1)] * turns]
     assert seen == list(range(turns))
     assert walker.memory[0] == turns
 
 
 def test_loops_go_on_while_a_condition_holds() -> None:
-    steps = [Loop((Host("less", (0,), (1,)), NATIVE), 0, None, 1)]
+    steps = [LoopStep((HostStep("less", (0,), (1,)), NATIVE), 0, None, 1)]
     walker = Noting([COUNTER, FLAG], steps, less=lambda n: np.array(n < 2))
     assert walker.walk(_1=True) == [{}, *[(0, 1)] * 3]
     assert walker.walk(_1=False) == [{}]
 
 
 def test_sizes_are_bound_by_what_is_computed() -> None:
-    buffers = [Buffer("int64", (2,), "arena"), Buffer("float32", ("k",), "output"), Buffer("float32", ("m",), "host")]
-    steps = [Bind(("k", "l"), 0), Host("make", (1,), (2,), binds=(("m", 0, 0),))]
+    buffers = [
+        ProgramBuffer("int64", (2,), "arena"),
+        ProgramBuffer("float32", ("k",), "output"),
+        ProgramBuffer("float32", ("m",), "host"),
+    ]
+    steps = [Bind(("k", "l"), 0), HostStep("make", (1,), (2,), binds=(("m", 0, 0),))]
     walker = Noting(buffers, steps, make=lambda x: x[::2])
     did = walker.walk(_0=[3, 1], _1=np.zeros(3, np.float32))
     assert did == [{}, "forget 1", {"k": 3, "l": 1}, {"k": 3, "l": 1, "m": 2}]
@@ -100,8 +116,12 @@ def test_sizes_are_bound_by_what_is_computed() -> None:
 
 
 def test_what_python_gives_is_kept_apart_from_what_it_was_given() -> None:
-    buffers = [Buffer("float32", (2,), "arena"), Buffer("float32", (2,), "host"), Buffer("object", None, "host")]
-    walker = Noting(buffers, [Host("same", (0,), (1, 2))], same=lambda x: (x, [x]))
+    buffers = [
+        ProgramBuffer("float32", (2,), "arena"),
+        ProgramBuffer("float32", (2,), "host"),
+        ProgramBuffer("object", None, "host"),
+    ]
+    walker = Noting(buffers, [HostStep("same", (0,), (1, 2))], same=lambda x: (x, [x]))
     walker.walk(_0=np.ones(2, np.float32))
     kept = walker.on_host(1)
     assert kept.tolist() == [1, 1]
@@ -114,8 +134,8 @@ def test_steps_fill_arrays() -> None:
     def fill(x: Any, y: Any) -> None:
         y[:] = x + 1
 
-    buffers = [Buffer("float32", (2,), "arena"), Buffer("float32", (2,), "arena")]
-    walker = Noting(buffers, [Host("fill", (0,), (1,), fills=True)], fill=fill)
+    buffers = [ProgramBuffer("float32", (2,), "arena"), ProgramBuffer("float32", (2,), "arena")]
+    walker = Noting(buffers, [HostStep("fill", (0,), (1,), fills=True)], fill=fill)
     walker.walk(_0=np.ones(2, np.float32))
     assert walker.memory[1].tolist() == [2, 2]
 
@@ -126,12 +146,14 @@ def test_a_clock_takes_the_time_of_what_python_does() -> None:
             self.seen: list[str] = []
 
         @contextmanager
-        def of(self, step: Host | Bind) -> Iterator[None]:
+        def of(self, step: HostStep | Bind) -> Iterator[None]:
             self.seen.append(f"{type(step).__name__} begins")
             yield
             self.seen.append("ends")
 
-    walker = Noting([Buffer("int64", (1,), "arena")], [NATIVE, Bind(("k",), 0), Host("f", (), ())], f=lambda: ())
+    walker = Noting(
+        [ProgramBuffer("int64", (1,), "arena")], [NATIVE, Bind(("k",), 0), HostStep("f", (), ())], f=lambda: ()
+    )
     clock = walker._clock = Clock()
     walker.walk(_0=[1])
-    assert clock.seen == ["Bind begins", "ends", "Host begins", "ends"]
+    assert clock.seen == ["Bind begins", "ends", "HostStep begins", "ends"]

@@ -1,25 +1,25 @@
 import pytest
 
 from graphopt.runtime import bytecode
-from graphopt.runtime.layout import Choice, Native, Pause, Round, lay_out
-from graphopt.runtime.program import Bind, Branch, Buffer, Host, Loop, Ref
-from graphopt.runtime.steps import Launch, Library
+from graphopt.runtime.layout import HostBranch, HostLoop, Native, Pause, lay_out
+from graphopt.runtime.program import Bind, Branch, BufferRef, HostStep, LoopStep, ProgramBuffer
+from graphopt.runtime.steps import Launch, LibraryStep
 from tests.runtime.programs import code, floats, scale
 
 BUFFERS = [
     floats("input", "n"),
     floats("arena", "n"),
     floats("host", "k"),
-    Buffer("int64", (), "arena"),
-    Buffer("bool", (), "arena"),
-    Buffer("float32", (1,), "view", of=1, offset=("*", 4, "n")),
+    ProgramBuffer("int64", (), "arena"),
+    ProgramBuffer("bool", (), "arena"),
+    ProgramBuffer("float32", (1,), "view", of=1, offset=("*", 4, "n")),
 ]
-NO_K = [*BUFFERS[:2], Buffer("float32", None, "host"), *BUFFERS[3:]]
+NO_K = [*BUFFERS[:2], ProgramBuffer("float32", None, "host"), *BUFFERS[3:]]
 A, B = scale(0, 1, 1, 1), scale(1, 0, 2, 1)
 
 
 def test_native_steps_are_one_stretch_of_instructions() -> None:
-    loop = Loop((A, Branch(4, (B,), (A,))), counter=3, count="n", condition=4)
+    loop = LoopStep((A, Branch(4, (B,), (A,))), counter=3, count="n", condition=4)
     layout = lay_out(code(NO_K, [A, loop, B], {"x": 0}, {}))
     assert layout.stages == (Native(0, len(layout.instructions)),)
     names = [row[0] for row in layout.instructions]
@@ -35,14 +35,14 @@ def test_native_steps_are_one_stretch_of_instructions() -> None:
 
 
 def test_python_splits_stretches_and_opens_levels() -> None:
-    host = Host("f", (0,), (2,), binds=(("k", 0, 0),))
+    host = HostStep("f", (0,), (2,), binds=(("k", 0, 0),))
     bind = Bind(("m",), 3)
     steps = [
         A,
         host,
         scale(2, 1, 1, 1, "k"),
         Branch(4, (bind, scale(0, 1, 1, 1, "m"))),
-        Loop((A, host_again := Host("f", (0,), (1,))), 3),
+        LoopStep((A, host_again := HostStep("f", (0,), (1,))), 3),
     ]
     layout = lay_out(code(BUFFERS, steps, {"x": 0}, {}))
     assert layout.levels == (("n",), ("k",), ("m",))
@@ -50,8 +50,8 @@ def test_python_splits_stretches_and_opens_levels() -> None:
         Native(0, 1),
         Pause(host, 1),
         Native(1, 2),
-        Choice(steps[3], (Pause(bind, 2), Native(2, 3)), ()),  # type: ignore[arg-type]
-        Round(steps[4], (Native(3, 4), Pause(host_again, None))),  # type: ignore[arg-type]
+        HostBranch(steps[3], (Pause(bind, 2), Native(2, 3)), ()),  # type: ignore[arg-type]
+        HostLoop(steps[4], (Native(3, 4), Pause(host_again, None))),  # type: ignore[arg-type]
     )
     levels = [[w.level for w in layout.words[row[2] : row[3] + 1]] for row in layout.instructions]
     assert levels == [[0] * 6, [1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 2], [0] * 6]
@@ -71,12 +71,12 @@ def test_programs_of_no_sense_are_refused() -> None:
         lay_out(code(NO_K, [bind, bind], {"x": 0}, {}))
     for of in (None, 0):
         with pytest.raises(ValueError, match="buffer 0 is a view of nothing"):
-            lay_out(code([Buffer("float32", (), "view", of=of)], [], {}, {}))
+            lay_out(code([ProgramBuffer("float32", (), "view", of=of)], [], {}, {}))
 
 
 def test_symbols_are_not_used_before_they_are_bound() -> None:
-    host, bind, use = Host("f", (0,), (2,), binds=(("k", 0, 0),)), Bind(("m",), 3), scale(0, 1, 1, 1, "m")
-    wrong = [[use, bind, host], [Branch(4, (bind,)), use, host], [Host("f", (2,), (0,)), host, bind]]
+    host, bind, use = HostStep("f", (0,), (2,), binds=(("k", 0, 0),)), Bind(("m",), 3), scale(0, 1, 1, 1, "m")
+    wrong = [[use, bind, host], [Branch(4, (bind,)), use, host], [HostStep("f", (2,), (0,)), host, bind]]
     for steps, symbol in zip(wrong, "mmk", strict=True):
         with pytest.raises(ValueError, match=f"the symbol '{symbol}' is used where it is not yet bound"):
             lay_out(code(BUFFERS, steps, {"x": 0}, {}))  # type: ignore[arg-type]
@@ -84,11 +84,11 @@ def test_symbols_are_not_used_before_they_are_bound() -> None:
 
 
 def test_a_device_has_its_arguments_and_grid_in_words_and_leaves_control_to_python() -> None:
-    launch = Launch(7, (Ref(0), Ref(1, 8), "n"), ("n", 2, 1), (32, 1, 1))
-    product = Library("gemm", (Ref(0), 3))
-    loop = Loop((launch,), 3, 2)
+    launch = Launch(7, (BufferRef(0), BufferRef(1, 8), "n"), ("n", 2, 1), (32, 1, 1))
+    product = LibraryStep("gemm", (BufferRef(0), 3))
+    loop = LoopStep((launch,), 3, 2)
     layout = lay_out(code(NO_K, [launch, product, loop, Branch(4, ())], {"x": 0}, {}), is_driven=False)
-    assert layout.stages == (Native(0, 2), Round(loop, (Native(2, 3),)), Choice(Branch(4, ()), (), ()))
+    assert layout.stages == (Native(0, 2), HostLoop(loop, (Native(2, 3),)), HostBranch(Branch(4, ()), (), ()))
     assert layout.launches == {0: launch, 1: product, 2: launch}
     assert [row[1:3] for row in layout.instructions] == [(7, 0), (0, 6), (7, 8)]
     words = [(w.root, w.offset) for w in layout.words[:8]]
@@ -96,8 +96,8 @@ def test_a_device_has_its_arguments_and_grid_in_words_and_leaves_control_to_pyth
 
 
 def test_each_runs_its_own_steps_only() -> None:
-    launch = Launch(0, (Ref(0),), (1, 1, 1), (1, 1, 1))
+    launch = Launch(0, (BufferRef(0),), (1, 1, 1), (1, 1, 1))
     with pytest.raises(ValueError, match="no driver runs this step: Launch"):
         lay_out(code(NO_K, [Branch(4, (launch,))], {"x": 0}, {}))
-    with pytest.raises(ValueError, match="no device runs this step: Call"):
+    with pytest.raises(ValueError, match="no device runs this step: KernelStep"):
         lay_out(code(NO_K, [A], {"x": 0}, {}), is_driven=False)

@@ -1,14 +1,14 @@
 import pytest
 
 from graphopt.runtime.library_calls import Convolution, Gemm, attributes_of, function_of
-from graphopt.runtime.steps import Library
+from graphopt.runtime.steps import LibraryStep
 
 
 def test_a_step_names_a_function_and_what_differs_from_its_defaults() -> None:
     gemm = Gemm("float16", transpose_b=True, has_bias=True, epilogue="relu")
     pairs = attributes_of(gemm)
     assert pairs == (("dtype", "float16"), ("transpose_b", True), ("has_bias", True), ("epilogue", "relu"))
-    assert function_of(Library("gemm", (1,) * len(gemm.params), pairs)) == gemm
+    assert function_of(LibraryStep("gemm", (1,) * len(gemm.params), pairs)) == gemm
     assert attributes_of(Gemm()) == ()
 
 
@@ -23,11 +23,11 @@ def test_a_convolution_is_told_of_each_axis(rank: int) -> None:
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (Library("sort", ()), "there is no library function 'sort': there are gemm"),
-        (Library("gemm", (), (("colour", 1),)), "gemm has no attribute 'colour'"),
-        (Library("gemm", (1, 2)), "gemm takes a, b, c, m, .*step_c, and 2 arguments are given"),
+        (LibraryStep("sort", ()), "there is no library function 'sort': there are gemm"),
+        (LibraryStep("gemm", (), (("colour", 1),)), "gemm has no attribute 'colour'"),
+        (LibraryStep("gemm", (1, 2)), "gemm takes a, b, c, m, .*step_c, and 2 arguments are given"),
     ],
 )
-def test_what_makes_no_sense_is_refused(step: Library, said: str) -> None:
+def test_what_makes_no_sense_is_refused(step: LibraryStep, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         function_of(step)

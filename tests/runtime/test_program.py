@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.errors import ExecutionError, InputError
-from graphopt.runtime.program import Bind, Branch, Buffer, Call, Host, Loop, Program, Ref
+from graphopt.runtime.program import Bind, Branch, BufferRef, HostStep, KernelStep, LoopStep, Program, ProgramBuffer
 from graphopt.runtime.steps import Condition
 from tests.runtime.programs import ADD, COUNT, FAIL, LESS, NUMBERS, chain, code, floats, scale
 
@@ -39,7 +39,7 @@ def test_sizes_that_break_a_condition_are_refused() -> None:
 
 def test_a_condition_on_a_size_that_is_computed_is_seen_to_once_it_is_known() -> None:
     buffers = [floats("input", "n"), floats("host", "m")]
-    step = Host("positive", (0,), (1,), binds=(("m", 0, 0),))
+    step = HostStep("positive", (0,), (1,), binds=(("m", 0, 0),))
     made = replace(code(buffers, [step], {"x": 0}, {"y": 1}), conditions=(Condition(("<=", "m", 2), "few"),))
     program = Program(made, {"positive": lambda a: a[a > 0]})
     assert program([x(5)])["y"].tolist() == [1, 2]
@@ -104,7 +104,9 @@ def test_arrays_to_write_into_are_checked(out: Any, message: str) -> None:
 
 def test_two_outputs_do_not_go_into_the_same_array() -> None:
     buffers = [floats("input", "n", 2), floats("output", "n", 2), floats("output", "n", 2)]
-    calls = [Call(NUMBERS[ADD], (Ref(0), Ref(k), Ref(k + 1)), ("*", "n", 2)) for k in (0, 1)]  # 2 a, then 3 a
+    calls = [
+        KernelStep(NUMBERS[ADD], (BufferRef(0), BufferRef(k), BufferRef(k + 1)), ("*", "n", 2)) for k in (0, 1)
+    ]  # 2 a, then 3 a
     program = Program(code(buffers, calls, {"a": 0}, {"b": 1, "c": 2}), threads=1)
     whole = np.zeros((3, 4), np.float32)
     for b, c in ((whole[:, :2], whole[:, :2]), (whole[:, :2], whole[:, 1:3])):
@@ -116,7 +118,7 @@ def test_two_outputs_do_not_go_into_the_same_array() -> None:
 
 def two() -> Program:
     buffers = [floats("input", "n", 2), floats("input", "n", 2), floats("output", "n", 2)]
-    call = Call(NUMBERS[ADD], (Ref(0), Ref(1), Ref(2)), ("*", "n", 2))
+    call = KernelStep(NUMBERS[ADD], (BufferRef(0), BufferRef(1), BufferRef(2)), ("*", "n", 2))
     return Program(code(buffers, [call], {"a": 0, "b": 1}, {"c": 2}), threads=1)
 
 
@@ -204,7 +206,7 @@ def test_sizes_are_checked_where_they_follow_from_others() -> None:
 
 def test_an_input_may_have_a_default() -> None:
     buffers = [floats("input", 3), floats("input", 3), floats("output", 3)]
-    call = Call(NUMBERS[ADD], (Ref(0), Ref(1), Ref(2)), 3)
+    call = KernelStep(NUMBERS[ADD], (BufferRef(0), BufferRef(1), BufferRef(2)), 3)
     program = Program(code(buffers, [call], {"a": 0, "b": 1}, {"c": 2}, {1: np.full(3, 10, np.float32)}), threads=1)
     assert program([x(3)])["c"].tolist() == [9, 10, 11]
     assert program({"a": x(3), "b": x(3)})["c"].tolist() == [-2, 0, 2]
@@ -228,8 +230,8 @@ def test_outputs_that_are_inputs_constants_or_twice_the_same_are_copies() -> Non
 
 
 def test_views_share_memory() -> None:
-    half = Buffer("float32", ("n",), "view", of=1, offset=("*", 4, "n"))
-    buffers = [floats("input", "n"), floats("output", 2, "n"), half, Buffer("float32", ("n",), "view", of=2)]
+    half = ProgramBuffer("float32", ("n",), "view", of=1, offset=("*", 4, "n"))
+    buffers = [floats("input", "n"), floats("output", 2, "n"), half, ProgramBuffer("float32", ("n",), "view", of=2)]
     program = Program(code(buffers, [scale(0, 1, 1, 0), scale(0, 3, 2, 0)], {"x": 0}, {"y": 1, "z": 3}), threads=1)
     found = program([x(3)])
     assert found["y"].tolist() == [[-1, 0, 1], [-2, 0, 2]]
@@ -240,18 +242,18 @@ def test_a_branch_and_a_loop_are_the_drivers() -> None:
     # while sum(y) < 100 and i < count: y = y * 2 + 1; then y * 10 if sum < 150, else y * 1 + 7
     buffers = [
         floats("input", 2),
-        Buffer("int64", (), "input"),
-        Buffer("int64", (), "arena"),
-        Buffer("bool", (), "arena"),
+        ProgramBuffer("int64", (), "input"),
+        ProgramBuffer("int64", (), "arena"),
+        ProgramBuffer("bool", (), "arena"),
         floats("arena", 2),
         floats("arena", 2),
         floats("output", 2),
     ]
 
-    def test(limit: int) -> Call:
-        return Call(NUMBERS[LESS], (Ref(4), Ref(3), 2, limit))
+    def test(limit: int) -> KernelStep:
+        return KernelStep(NUMBERS[LESS], (BufferRef(4), BufferRef(3), 2, limit))
 
-    loop = Loop((scale(4, 5, 2, 1, 2), scale(5, 4, 1, 0, 2), test(100)), counter=2, count=Ref(1), condition=3)
+    loop = LoopStep((scale(4, 5, 2, 1, 2), scale(5, 4, 1, 0, 2), test(100)), counter=2, count=BufferRef(1), condition=3)
     steps = [
         scale(0, 4, 1, 0, 2),
         test(100),
@@ -277,9 +279,14 @@ def test_a_branch_and_a_loop_are_the_drivers() -> None:
 
 
 def test_a_loop_with_a_size_and_a_branch_without_another_side() -> None:
-    buffers = [floats("input", "n"), Buffer("int64", (), "arena"), Buffer("bool", (), "arena"), floats("output", "n")]
-    test = Call(NUMBERS[LESS], (Ref(3), Ref(2), "n", 50))
-    loop = Loop((test, Branch(2, (scale(3, 3, 1, 1),))), counter=1, count=("*", 2, "n"))
+    buffers = [
+        floats("input", "n"),
+        ProgramBuffer("int64", (), "arena"),
+        ProgramBuffer("bool", (), "arena"),
+        floats("output", "n"),
+    ]
+    test = KernelStep(NUMBERS[LESS], (BufferRef(3), BufferRef(2), "n", 50))
+    loop = LoopStep((test, Branch(2, (scale(3, 3, 1, 1),))), counter=1, count=("*", 2, "n"))
     program = Program(code(buffers, [scale(0, 3, 1, 0), loop], {"x": 0}, {"y": 3}), threads=1)
     assert program([np.zeros(3, np.float32)])["y"].tolist() == [6, 6, 6]
     assert program([np.full(2, 23, np.float32)])["y"].tolist() == [25, 25]
@@ -287,8 +294,13 @@ def test_a_loop_with_a_size_and_a_branch_without_another_side() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_interrupt_stops_a_loop_that_does_not_end_and_leaves_the_program_usable(threads: int) -> None:
-    buffers = [floats("input", "n"), Buffer("int64", (), "input"), Buffer("int64", (), "arena"), floats("output", "n")]
-    loop = Loop((scale(3, 3, 1, 1, parallel=True),), counter=2, count=Ref(1))
+    buffers = [
+        floats("input", "n"),
+        ProgramBuffer("int64", (), "input"),
+        ProgramBuffer("int64", (), "arena"),
+        floats("output", "n"),
+    ]
+    loop = LoopStep((scale(3, 3, 1, 1, parallel=True),), counter=2, count=BufferRef(1))
     made = code(buffers, [scale(0, 3, 1, 0), loop], {"x": 0, "count": 1}, {"y": 3, "turns": 2})
     program = Program(made, threads=threads)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -303,8 +315,8 @@ def test_an_interrupt_stops_a_loop_that_does_not_end_and_leaves_the_program_usab
 
 
 def test_a_loop_of_several_stretches_is_run_to_its_end() -> None:
-    buffers = [floats("input", "n"), Buffer("int64", (), "arena"), floats("output", "n")]
-    loop = Loop((scale(2, 2, 1, 1),), counter=1, count=1 << 23)  # some tenths of a second, and exact in float32
+    buffers = [floats("input", "n"), ProgramBuffer("int64", (), "arena"), floats("output", "n")]
+    loop = LoopStep((scale(2, 2, 1, 1),), counter=1, count=1 << 23)  # some tenths of a second, and exact in float32
     program = Program(code(buffers, [scale(0, 2, 1, 0), loop], {"x": 0}, {"y": 2, "turns": 1}), threads=1)
     found = program(x(2))
     assert (found["y"].tolist(), found["turns"]) == ([(1 << 23) - 1, 1 << 23], 1 << 23)
@@ -329,8 +341,8 @@ def test_python_is_called_between_native_stretches() -> None:
 
     steps = [
         scale(0, 1, 2, 0),
-        Host("reverse", (1, None), (2,)),
-        Host("negate", (2,), (3,), fills=True),
+        HostStep("reverse", (1, None), (2,)),
+        HostStep("negate", (2,), (3,), fills=True),
         scale(3, 4, 1, 1),
     ]
     program = Program(
@@ -349,14 +361,14 @@ def test_sizes_that_depend_on_data_are_bound_on_the_way() -> None:
         floats("input", "n"),
         floats("host", "k"),
         floats("output", "k"),
-        Buffer("int64", (1,), "arena"),
+        ProgramBuffer("int64", (1,), "arena"),
         floats("arena", "m"),
         floats("output", "m"),
     ]
     steps = [
-        Host("positive", (0,), (1,), binds=(("k", 0, 0),)),
+        HostStep("positive", (0,), (1,), binds=(("k", 0, 0),)),
         scale(1, 2, 2, 0, "k"),
-        Call(NUMBERS[COUNT], (Ref(0), Ref(3), "n")),
+        KernelStep(NUMBERS[COUNT], (BufferRef(0), BufferRef(3), "n")),
         Bind(("m",), 3),
         scale(1, 4, 0, 1, "m"),
         scale(4, 5, 1, 0, "m"),
@@ -369,11 +381,16 @@ def test_sizes_that_depend_on_data_are_bound_on_the_way() -> None:
 
 
 def test_loops_and_branches_may_have_python_in_them() -> None:
-    buffers = [floats("input", "n"), Buffer("int64", (), "arena"), Buffer("bool", (), "arena"), floats("output", "n")]
-    test = Call(NUMBERS[LESS], (Ref(3), Ref(2), "n", 50))
-    double = Host("double", (3,), (3,), fills=True)
+    buffers = [
+        floats("input", "n"),
+        ProgramBuffer("int64", (), "arena"),
+        ProgramBuffer("bool", (), "arena"),
+        floats("output", "n"),
+    ]
+    test = KernelStep(NUMBERS[LESS], (BufferRef(3), BufferRef(2), "n", 50))
+    double = HostStep("double", (3,), (3,), fills=True)
     body = (test, Branch(2, (double,), (scale(3, 3, 1, 1),)))
-    loop = Loop(body, counter=1, count=4)
+    loop = LoopStep(body, counter=1, count=4)
     program = Program(
         code(buffers, [scale(0, 3, 1, 0), loop], {"x": 0}, {"y": 3, "i": 1}),
         {"double": lambda a, b: np.multiply(a, 2, out=b)},
@@ -385,8 +402,8 @@ def test_loops_and_branches_may_have_python_in_them() -> None:
 
 
 def test_a_failed_kernel_says_which_and_why_and_leaves_the_program_usable() -> None:
-    call = Call(
-        NUMBERS[FAIL], (Ref(0),), label="gather", nodes=("Gather_3",), messages=("no", "an index is out of range")
+    call = KernelStep(
+        NUMBERS[FAIL], (BufferRef(0),), label="gather", nodes=("Gather_3",), messages=("no", "an index is out of range")
     )
     program = Program(code([floats("input", 1), floats("output", 1)], [call, scale(0, 1, 1, 0, 1)], {"x": 0}, {"y": 1}))
     with pytest.raises(ExecutionError, match=r"^gather \(Gather_3\): an index is out of range$"):
@@ -400,7 +417,7 @@ def test_a_failed_function_says_where_and_leaves_the_program_usable() -> None:
             raise ValueError("negative")
         return np.sqrt(a)
 
-    step = Host("root", (0,), (1,), label="Root_1")
+    step = HostStep("root", (0,), (1,), label="Root_1")
     program = Program(code([floats("input", 2), floats("output", 2)], [step], {"x": 0}, {"y": 1}), {"root": root})
     with pytest.raises(ValueError, match="negative") as caught:
         program([np.full(2, -1, np.float32)])
@@ -417,7 +434,7 @@ def test_a_failed_function_says_where_and_leaves_the_program_usable() -> None:
     ],
 )
 def test_results_of_functions_are_checked(result: Any, message: str) -> None:
-    step = Host("root", (0,), (1,), label="Root_1")
+    step = HostStep("root", (0,), (1,), label="Root_1")
     program = Program(
         code([floats("input", 2), floats("output", 2)], [step], {"x": 0}, {"y": 1}), {"root": lambda a: result}
     )
@@ -426,8 +443,12 @@ def test_results_of_functions_are_checked(result: Any, message: str) -> None:
 
 
 def test_strings_and_other_objects_pass_through_python() -> None:
-    buffers = [Buffer("string", (2,), "input"), Buffer("object", (), "host"), Buffer("string", (1,), "host")]
-    steps = [Host("split", (0,), (1,)), Host("join", (1,), (2,))]
+    buffers = [
+        ProgramBuffer("string", (2,), "input"),
+        ProgramBuffer("object", (), "host"),
+        ProgramBuffer("string", (1,), "host"),
+    ]
+    steps = [HostStep("split", (0,), (1,)), HostStep("join", (1,), (2,))]
     functions = {"split": lambda a: list(a), "join": lambda parts: np.array(["".join(parts)], object)}
     program = Program(code(buffers, steps, {"x": 0}, {"parts": 1, "y": 2}), functions)
     found = program([np.array(["a", "b"])])
@@ -436,8 +457,10 @@ def test_strings_and_other_objects_pass_through_python() -> None:
 
 
 def test_arrays_of_any_shape_pass_through_python() -> None:
-    buffers = [Buffer("float32", None, "input"), Buffer("float32", None, "host")]
-    program = Program(code(buffers, [Host("sum", (0,), (1,))], {"x": 0}, {"y": 1}), {"sum": lambda a: a.sum(axis=0)})
+    buffers = [ProgramBuffer("float32", None, "input"), ProgramBuffer("float32", None, "host")]
+    program = Program(
+        code(buffers, [HostStep("sum", (0,), (1,))], {"x": 0}, {"y": 1}), {"sum": lambda a: a.sum(axis=0)}
+    )
     assert program([np.ones((3, 2), np.float32)])["y"].tolist() == [3, 3]
     assert program([np.ones(4, np.float32)])["y"] == 4
     with pytest.raises(InputError, match=r"input 'x' is float64\[2\], and float32\[...\] is expected"):
@@ -499,7 +522,7 @@ def test_sizes_below_zero_are_refused_before_anything_runs() -> None:
 
 @pytest.mark.parametrize("shape", [(4, 5), (2, 2), (("//", "n", 5), 5)])
 def test_views_of_another_size_are_refused_before_anything_runs(shape: Any) -> None:
-    buffers = [floats("input", "n"), Buffer("float32", shape, "view", of=0), floats("output", *shape)]
+    buffers = [floats("input", "n"), ProgramBuffer("float32", shape, "view", of=0), floats("output", *shape)]
     steps = [scale(1, 2, 1, 0, ("*", *shape))]
     program = Program(code(buffers, steps, {"x": 0}, {"y": 2}), threads=1)
     with pytest.raises(InputError, match=r"with {'n': 12} a tensor of the shape \[12\] would be taken for one of the"):
@@ -509,7 +532,11 @@ def test_views_of_another_size_are_refused_before_anything_runs(shape: Any) -> N
 
 
 def test_offsets_may_be_given() -> None:
-    buffers = [floats("input", "n"), Buffer("float32", ("n",), "arena", offset=("*", "n", 64)), floats("arena", "n")]
+    buffers = [
+        floats("input", "n"),
+        ProgramBuffer("float32", ("n",), "arena", offset=("*", "n", 64)),
+        floats("arena", "n"),
+    ]
     steps = [scale(0, 1, 1, 1), scale(1, 2, 2, 0)]
     program = Program(code(buffers, steps, {"x": 0}, {"y": 2, "z": 1}), threads=1)
     assert program.memory({"n": 16}).arena == 64 * 16 + 64 + 64
@@ -525,7 +552,7 @@ def test_any_sums_come_out_right_in_shared_memory(sums: list[tuple[int, int, boo
     buffers = [floats("input", "n")]
     buffers += [floats("output" if k in kept[:2] else "arena", "n") for k in range(1, count)]
     args = [(a % (k + 1), b % (k + 1), k + 1, p) for k, (a, b, p) in enumerate(sums)]
-    steps = [Call(NUMBERS[ADD], (Ref(a), Ref(b), Ref(c)), "n", p) for a, b, c, p in args]
+    steps = [KernelStep(NUMBERS[ADD], (BufferRef(a), BufferRef(b), BufferRef(c)), "n", p) for a, b, c, p in args]
     with Program(code(buffers, steps, {"x": 0}, {str(k): k for k in kept}), threads=threads) as program:
         for n in (17, 3):
             values = [x(n)]
@@ -615,8 +642,8 @@ if child:
 
 
 def test_profiles_have_a_row_for_each_step() -> None:
-    buffers = [floats("input", "n"), floats("host", "n"), floats("output", "n"), Buffer("int64", (), "arena")]
-    steps = [Host("same", (0,), (1,), nodes=("Same_0",)), Loop((scale(1, 2, 2, 0),), counter=3, count=3)]
+    buffers = [floats("input", "n"), floats("host", "n"), floats("output", "n"), ProgramBuffer("int64", (), "arena")]
+    steps = [HostStep("same", (0,), (1,), nodes=("Same_0",)), LoopStep((scale(1, 2, 2, 0),), counter=3, count=3)]
     program = Program(code(buffers, steps, {"x": 0}, {"y": 2}), {"same": np.copy}, threads=1)
     program([x(1000)])
     first, second = program.profile([x(1000)])

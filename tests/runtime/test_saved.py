@@ -15,7 +15,7 @@ import pytest
 import graphopt.runtime
 from graphopt.errors import CompilationError, ReadError
 from graphopt.runtime import cpu, saved
-from graphopt.runtime.program import Branch, Buffer, Call, Code, Host, Loop, Program, Ref
+from graphopt.runtime.program import Branch, BufferRef, Code, HostStep, KernelStep, LoopStep, Program, ProgramBuffer
 from graphopt.runtime.steps import Condition
 from tests.killed import killed
 from tests.runtime.programs import ADD, LESS, NUMBERS, chain, code, floats, scale
@@ -29,18 +29,18 @@ def everything() -> Code:
     buffers = [
         floats("input", 6),
         floats("constant", 2, 3),
-        Buffer("int64", (), "constant"),
-        Buffer("bool", (), "arena"),
-        Buffer("int64", (), "arena"),
+        ProgramBuffer("int64", (), "constant"),
+        ProgramBuffer("bool", (), "arena"),
+        ProgramBuffer("int64", (), "arena"),
         floats("output", 6),
         floats("constant", 0),
-        Buffer("bfloat16", (3,), "constant"),
-        Buffer("bfloat16", (3,), "output"),
+        ProgramBuffer("bfloat16", (3,), "constant"),
+        ProgramBuffer("bfloat16", (3,), "output"),
     ]
     steps = [
-        Call(NUMBERS[ADD], (Ref(0), Ref(1), Ref(5)), 6, label="add", nodes=("Add_0",)),
-        Loop((scale(5, 5, 2, 1, 6),), counter=4, count=Ref(2)),
-        Call(NUMBERS[LESS], (Ref(5), Ref(3), 6, 1000)),
+        KernelStep(NUMBERS[ADD], (BufferRef(0), BufferRef(1), BufferRef(5)), 6, label="add", nodes=("Add_0",)),
+        LoopStep((scale(5, 5, 2, 1, 6),), counter=4, count=BufferRef(2)),
+        KernelStep(NUMBERS[LESS], (BufferRef(5), BufferRef(3), 6, 1000)),
         Branch(3, (scale(5, 5, 1, 1, 6),), (scale(5, 5, 1, 2, ("*", 2, 3)),)),
     ]
     constants = {
@@ -63,7 +63,7 @@ def want() -> Any:
 def other(folder: Path) -> None:
     """Save another program, which has other code and other constants."""
     buffers = [floats("input", 6), floats("constant", 6), floats("output", 6)]
-    steps = [Call(NUMBERS[ADD], (Ref(0), Ref(1), Ref(2)), 6)]
+    steps = [KernelStep(NUMBERS[ADD], (BufferRef(0), BufferRef(1), BufferRef(2)), 6)]
     made = code(buffers, steps, {"x": 0}, {"y": 2}, {1: np.full(6, 2, np.float32)})
     Program(replace(made, objects=made.objects[:2]), threads=1).save(folder)
 
@@ -307,7 +307,7 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, text: str) -> None:
 
 
 def test_programs_that_need_python_are_not_saved(tmp_path: Path) -> None:
-    step = Host("f", (0,), (1,), label="NonZero_7")
+    step = HostStep("f", (0,), (1,), label="NonZero_7")
     program = Program(code([floats("input", 1), floats("output", 1)], [step], {"x": 0}, {"y": 1}), {"f": np.copy})
     with pytest.raises(CompilationError, match=r"cannot be saved, for Python runs some of its steps: NonZero_7; run"):
         program.save(tmp_path / "p")

@@ -14,9 +14,9 @@ from starlette.responses import PlainTextResponse
 
 from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
-from graphopt.serving.app import HEADERS, REQUEST, Guard, application, listening
-from graphopt.serving.folder import Folder
-from graphopt.serving.runs import Limits, Runs
+from graphopt.serving.app import HEADERS, REQUEST, OriginGuard, application, listening
+from graphopt.serving.folder import ServedFolder
+from graphopt.serving.runs import RunLimits, Runs
 from tests.web.models import small
 
 pytest.importorskip("starlette")
@@ -75,8 +75,8 @@ def client(tmp_path: Path) -> Client:
     (tmp_path / "scratch").mkdir()
     onnx_io.save(small(), tmp_path / "models" / "m<img>.onnx")
     (tmp_path / "models" / "mine.rules").write_text(RULES)
-    folder = Folder(tmp_path / "models", tmp_path / "scratch")
-    return Client(application(folder, ["127.0.0.1", "localhost"], Limits(upload=1000, seconds=600, at_once=1)))
+    folder = ServedFolder(tmp_path / "models", tmp_path / "scratch")
+    return Client(application(folder, ["127.0.0.1", "localhost"], RunLimits(upload=1000, seconds=600, at_once=1)))
 
 
 def asked(**changes: object) -> bytes:
@@ -227,7 +227,7 @@ def answered(method: str, **headers: str) -> tuple[int, dict[str, str]]:
         "type": "http", "method": method, "path": "/", "query_string": b"", "scheme": "http",
         "headers": [(k.encode(), v.encode()) for k, v in named.items()],
     }  # fmt: skip
-    asyncio.run(Guard(PlainTextResponse("done"), ["localhost", "::1", "Mine.example"])(scope, receive, send))
+    asyncio.run(OriginGuard(PlainTextResponse("done"), ["localhost", "::1", "Mine.example"])(scope, receive, send))
     return sent[0]["status"], {k.decode(): v.decode() for k, v in sent[0]["headers"]}
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import ReadError, UsageError
-from graphopt.serving.folder import KEPT, Folder
+from graphopt.serving.folder import KEPT, ServedFolder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> ServedFolder:
     root, scratch = tmp_path / "models", tmp_path / "scratch"
     for place in (root / "deep", root / ".hidden", scratch, tmp_path / "outside"):
         place.mkdir(parents=True)
@@ -24,10 +24,10 @@ def folder(tmp_path: Path) -> Folder:
     (root / "gone.onnx").symlink_to(root / "nowhere.onnx")
     (root / "dir.onnx").mkdir()
     (root / "away").symlink_to(tmp_path / "outside", target_is_directory=True)
-    return Folder(root, scratch)
+    return ServedFolder(root, scratch)
 
 
-def test_only_files_inside_are_listed(folder: Folder) -> None:
+def test_only_files_inside_are_listed(folder: ServedFolder) -> None:
     assert [m.name for m in folder.models()] == ["a.onnx", "inner.onnx", "deep/b.onnx"]
     assert folder.find("deep/b.onnx").path.read_bytes() == b"model"
 
@@ -37,19 +37,19 @@ def test_only_files_inside_are_listed(folder: Folder) -> None:
     ["../outside/d.onnx", "deep/../../outside/d.onnx", "/etc/passwd", "link.onnx", "away/d.onnx", ".hidden/c.onnx", "",
      "..\\outside\\d.onnx", "a.onnx\x00", "note.txt", "%2e%2e/outside/d.onnx", "loop.onnx", "dir.onnx"],
 )  # fmt: skip
-def test_no_name_leads_out(folder: Folder, name: str) -> None:
+def test_no_name_leads_out(folder: ServedFolder, name: str) -> None:
     with pytest.raises(ReadError, match="no model is called"):
         folder.find(name)
 
 
-def test_names_that_are_no_text_are_shown_as_bytes(folder: Folder) -> None:
+def test_names_that_are_no_text_are_shown_as_bytes(folder: ServedFolder) -> None:
     (folder.root / os.fsdecode(b"\xff.onnx")).write_bytes(b"model")
     (shown,) = (m.name for m in folder.models() if "udcff" in m.name)
     assert shown.encode()
     assert folder.find(shown).path.read_bytes() == b"model"
 
 
-def test_uploads_have_names_of_their_own_and_the_oldest_goes(folder: Folder) -> None:
+def test_uploads_have_names_of_their_own_and_the_oldest_goes(folder: ServedFolder) -> None:
     names = []
     for _ in range(KEPT + 1):
         place = folder.place()
@@ -65,4 +65,4 @@ def test_uploads_have_names_of_their_own_and_the_oldest_goes(folder: Folder) -> 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no folder"):
-        Folder(tmp_path / "none", tmp_path)
+        ServedFolder(tmp_path / "none", tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphopt.serving.runs import Limits, Runs
+from graphopt.serving.runs import RunLimits, Runs
 
 ENDLESS = "import time\nwhile True: time.sleep(1)"
 BROKEN = "raise ValueError('what went wrong')"
@@ -25,7 +25,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], dict[str, An
             return await start(python, "-c", program, **options)
 
         async def answered() -> tuple[int, dict[str, Any]]:
-            return await Runs(Limits(seconds=seconds)).answer({})
+            return await Runs(RunLimits(seconds=seconds)).answer({})
 
         monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
         status, found = asyncio.run(answered())

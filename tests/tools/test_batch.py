@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import InvalidModelError, ReadError, UsageError, VerificationError
-from graphopt.run.report import Report, Step
+from graphopt.run.report import Report, StepReport
 from graphopt.tools.batch import (
     SLOWER,
-    Job,
-    Outcome,
-    Summary,
+    BatchJob,
+    BatchOutcome,
+    BatchSummary,
     compare,
     find_jobs,
     is_several,
@@ -30,7 +30,7 @@ def nets(tmp_path: Path) -> Path:
     return tmp_path / "nets"
 
 
-def names(jobs: list[Job]) -> list[str]:
+def names(jobs: list[BatchJob]) -> list[str]:
     return [job.name for job in jobs]
 
 
@@ -77,7 +77,7 @@ def test_several(nets: Path) -> None:
 
 
 def report(before: float, after: float) -> Report:
-    steps = (Step("explore", 0.5),)
+    steps = (StepReport("explore", 0.5),)
     return Report(
         "m",
         "ort",
@@ -90,15 +90,15 @@ def report(before: float, after: float) -> Report:
     )
 
 
-def jobs_of(folder: Path, count: int) -> list[Job]:
-    return [Job(f"{i}.onnx", folder / f"{i}.onnx", folder / "out" / f"{i}.onnx") for i in range(count)]
+def jobs_of(folder: Path, count: int) -> list[BatchJob]:
+    return [BatchJob(f"{i}.onnx", folder / f"{i}.onnx", folder / "out" / f"{i}.onnx") for i in range(count)]
 
 
 def test_one_that_fails_stops_no_other(tmp_path: Path) -> None:
     faults = [None, InvalidModelError("a cycle"), VerificationError("differs"), ValueError("oh"), MemoryError(), None]
     told: list[str] = []
 
-    def run(job: Job) -> Report:
+    def run(job: BatchJob) -> Report:
         fault = faults[int(job.model.stem)]
         if fault is not None:
             raise fault
@@ -122,7 +122,7 @@ def test_one_that_fails_stops_no_other(tmp_path: Path) -> None:
 
 
 def test_an_interruption_is_told_of_all_that_are_left(tmp_path: Path) -> None:
-    def run(job: Job) -> Report:
+    def run(job: BatchJob) -> Report:
         if job.model.stem == "1":
             raise KeyboardInterrupt
         return report(2.0, 1.0)
@@ -133,7 +133,9 @@ def test_an_interruption_is_told_of_all_that_are_left(tmp_path: Path) -> None:
 
 
 def test_a_summary_reads_back(tmp_path: Path) -> None:
-    summary = Summary((Outcome("a", cost_before=2.0, cost_after=1.0, measured=1.5), Outcome("b", 4, "bad")), "ort")
+    summary = BatchSummary(
+        (BatchOutcome("a", cost_before=2.0, cost_after=1.0, measured=1.5), BatchOutcome("b", 4, "bad")), "ort"
+    )
     path = tmp_path / "s.json"
     path.write_text(summary.to_json())
     assert read_summary(path) == summary
@@ -147,25 +149,29 @@ def test_a_summary_reads_back(tmp_path: Path) -> None:
 
 
 def test_results_are_compared_with_their_originals() -> None:
-    now = Summary((Outcome("a", cost_before=2.0, cost_after=1.0, ops_before=5, ops_after=4), Outcome("b", 4, "bad")))
+    now = BatchSummary(
+        (BatchOutcome("a", cost_before=2.0, cost_after=1.0, ops_before=5, ops_after=4), BatchOutcome("b", 4, "bad"))
+    )
     (change,) = compare(now, None)
     assert (change.model, change.slower, change.is_measured, change.ops) == ("a", -50.0, False, -1)
 
 
 def test_results_are_compared_with_a_baseline() -> None:
-    old = Outcome("a", cost_before=2.0, cost_after=1.0, ops_after=4)
+    old = BatchOutcome("a", cost_before=2.0, cost_after=1.0, ops_after=4)
     now = replace(old, cost_after=1.1, ops_after=6)
-    (change,) = compare(Summary((now, Outcome("new", cost_before=1.0, cost_after=1.0))), Summary((old,)))
+    (change,) = compare(BatchSummary((now, BatchOutcome("new", cost_before=1.0, cost_after=1.0))), BatchSummary((old,)))
     assert change.slower == pytest.approx(10)
     assert change.ops == 2
-    (measured,) = compare(Summary((replace(now, measured=2.0),)), Summary((replace(old, measured=1.0),)))
+    (measured,) = compare(BatchSummary((replace(now, measured=2.0),)), BatchSummary((replace(old, measured=1.0),)))
     assert (measured.slower, measured.is_measured) == (-50.0, True)
-    (modelled,) = compare(Summary((replace(now, measured=2.0),)), Summary((old,)))
+    (modelled,) = compare(BatchSummary((replace(now, measured=2.0),)), BatchSummary((old,)))
     assert not modelled.is_measured
 
 
 def test_slower_results_fail_beyond_the_margin() -> None:
-    summary = Summary((Outcome("a", cost_before=1.0, cost_after=1.04), Outcome("b", cost_before=1.0, cost_after=0.9)))
+    summary = BatchSummary(
+        (BatchOutcome("a", cost_before=1.0, cost_after=1.04), BatchOutcome("b", cost_before=1.0, cost_after=0.9))
+    )
     changes = compare(summary, None)
     assert judged(summary, changes, 5).exit_code == 0
     failed = judged(summary, changes, 3)

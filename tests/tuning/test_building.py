@@ -7,7 +7,7 @@ from graphopt.kernels.product_form import BLOCKS
 from graphopt.lowering.cpu.default_schedules import chosen
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.runtime.program import Program
-from graphopt.runtime.steps import Loop
+from graphopt.runtime.steps import LoopStep
 from graphopt.tuning.building import Order, Way, built
 from graphopt.tuning.processes import CandidateError
 from graphopt.tuning.runner import NUMBER
@@ -19,7 +19,7 @@ from tests.tuning.products import by_rows, product
 @pytest.mark.parametrize("way", ["written", "default", "trace"])
 def test_a_program_runs_as_often_as_it_is_told(way: Way) -> None:
     code = built(Order(product(), way=way, trace=by_rows(product()).trace), 60)
-    assert [type(step) for step in code.steps] == [Loop]
+    assert [type(step) for step in code.steps] == [LoopStep]
     random = np.random.default_rng(0)
     a, b = random.standard_normal((48, 32)), random.standard_normal((32, 64))
     inputs = {"a": a.astype(np.float32), "b": b.astype(np.float32)}

@@ -199,9 +199,9 @@ def test_a_newer_database_is_refused_in_one_line(path: Path) -> None:
 
 
 def test_measured_times_are_no_tuned_schedules(path: Path) -> None:
-    from graphopt.calibration.store import Store
+    from graphopt.calibration.store import TimesDatabase
 
-    Store(path, write=True).close()
+    TimesDatabase(path, write=True).close()
     with pytest.raises(ReadError, match="not a database of tuned schedules, or damaged"):
         Records(path, write=True)
 

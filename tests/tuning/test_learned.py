@@ -9,7 +9,7 @@ import pytest
 
 from graphopt.errors import MissingDependencyError, ReadError
 from graphopt.tuning.features import NAMES
-from graphopt.tuning.learned import ENOUGH, WORST, CostModel, goal, require
+from graphopt.tuning.learned import ENOUGH, WORST, LearnedCostModel, goal, require
 
 lightgbm = pytest.importorskip("lightgbm")
 
@@ -19,8 +19,8 @@ GOALS = [row[3] - 2 * row[7] for row in ROWS]
 """Two of the numbers say it all."""
 
 
-def trained() -> CostModel:
-    model = CostModel.trained(ROWS, GOALS)
+def trained() -> LearnedCostModel:
+    model = LearnedCostModel.trained(ROWS, GOALS)
     assert model is not None
     return model
 
@@ -34,21 +34,21 @@ def test_what_is_faster_has_the_greater_score() -> None:
 
 
 def test_the_same_data_give_the_same_model() -> None:
-    other = CostModel.trained(ROWS[::-1], GOALS[::-1])
+    other = LearnedCostModel.trained(ROWS[::-1], GOALS[::-1])
     assert other is not None
     assert trained().text() == trained().text() == other.text()
 
 
 def test_a_model_is_read_as_it_was_written() -> None:
     model = trained()
-    assert CostModel.read(model.text()).scores(ROWS) == model.scores(ROWS)
+    assert LearnedCostModel.read(model.text()).scores(ROWS) == model.scores(ROWS)
 
 
 def test_of_few_measurements_there_is_no_model() -> None:
-    assert CostModel.trained(ROWS[: ENOUGH - 1], GOALS[: ENOUGH - 1]) is None
+    assert LearnedCostModel.trained(ROWS[: ENOUGH - 1], GOALS[: ENOUGH - 1]) is None
     others = [(1.0, 2.0)] * ENOUGH  # features of another version
-    assert CostModel.trained(others, [0.0] * ENOUGH) is None
-    assert CostModel.trained([*others, *ROWS], [*[9.0] * ENOUGH, *GOALS]) is not None
+    assert LearnedCostModel.trained(others, [0.0] * ENOUGH) is None
+    assert LearnedCostModel.trained([*others, *ROWS], [*[9.0] * ENOUGH, *GOALS]) is not None
 
 
 def test_goals() -> None:
@@ -58,10 +58,10 @@ def test_goals() -> None:
 
 def test_what_is_no_model_is_an_error() -> None:
     with pytest.raises(ReadError, match="this is no cost model"):
-        CostModel.read("nonsense")
+        LearnedCostModel.read("nonsense")
     small = lightgbm.train({"verbosity": -1}, lightgbm.Dataset(np.zeros((40, 2)), np.zeros(40)), 1)
     with pytest.raises(ReadError, match=f"knows 2 features, and nests have {len(NAMES)}"):
-        CostModel.read(small.model_to_string())
+        LearnedCostModel.read(small.model_to_string())
 
 
 def test_without_lightgbm_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

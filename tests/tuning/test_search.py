@@ -10,7 +10,7 @@ import pytest
 
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.features import NAMES
-from graphopt.tuning.learned import CostModel
+from graphopt.tuning.learned import LearnedCostModel
 from graphopt.tuning.record import Outcome
 from graphopt.tuning.search import Evolution, RandomSearch, Search
 from tests.tuning.made_up import SIDES, naive, numbers, pair, tiles, times_as_fast
@@ -90,7 +90,7 @@ def test_what_failed_has_no_children() -> None:
 def test_of_many_those_are_proposed_that_the_model_says_are_fast() -> None:
     blind, guided = search(Evolution, tiles, 4), search(Evolution, tiles, 4)
     assert isinstance(guided, Evolution)
-    guided.model = cast(CostModel, Wide())
+    guided.model = cast(LearnedCostModel, Wide())
     without, wide = ([SIDES[cast(int, d.decisions[1])] for d in s.propose(8)] for s in (blind, guided))
     assert sum(wide[:7]) > sum(without[:7])
     assert wide[:7] == sorted(wide[:7], reverse=True)  # the last is one that the model did not choose

@@ -16,10 +16,10 @@ from graphopt.platforms import platform_of
 from graphopt.target import SIMULATION
 from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw
-from graphopt.tuning.learned import CostModel
+from graphopt.tuning.learned import LearnedCostModel
 from graphopt.tuning.record import Candidate, Outcome
 from graphopt.tuning.search import RandomSearch, Way
-from graphopt.tuning.session import BATCH, FINALISTS, FIRST, PATIENCE, Budget, Report, Task, default_trace, tune
+from graphopt.tuning.session import BATCH, FINALISTS, FIRST, PATIENCE, Budget, Task, TuningReport, default_trace, tune
 from graphopt.tuning.workload import Workload
 from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
 from tests.tuning.nests import product
@@ -34,7 +34,7 @@ def records(tmp_path: Path) -> Iterator[Records]:
         yield opened
 
 
-def session(records: Records, executor: MadeUp, trials: int | None = 12, *tasks: Task, **options: Any) -> Report:
+def session(records: Records, executor: MadeUp, trials: int | None = 12, *tasks: Task, **options: Any) -> TuningReport:
     options = {"way": "random", "spaces": (numbers,), "budget": Budget(trials), **options}
     return tune(tasks or [Task(naive())], records, executor, options.pop("budget"), **options)
 
@@ -194,7 +194,7 @@ def test_a_model_that_was_kept_serves_while_there_is_little_to_learn_from(
     kept = records.model(setting_here())
     records.prune(best=1)
     used = []
-    monkeypatch.setattr(CostModel, "read", used.append)
+    monkeypatch.setattr(LearnedCostModel, "read", used.append)
     session(records, MadeUp(), 4, way="evolution")
     assert kept is not None
     assert set(used) == {kept.decode()}

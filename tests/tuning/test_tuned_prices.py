@@ -14,7 +14,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.optimize import optimize_graph
 from graphopt.program import program_cache
-from graphopt.rewrite.extract.workload import Workload as Call
+from graphopt.rewrite.extract.workload import OpWorkload as Call
 from graphopt.run.settings import Settings
 from graphopt.run.steps import Steps
 from graphopt.target import CPU, Target

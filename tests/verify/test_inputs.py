@@ -8,7 +8,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import SequenceType, TensorType, symbol
-from graphopt.verify.inputs import Range, draw, given, ranges, sizes
+from graphopt.verify.inputs import InputRange, draw, given, ranges, sizes
 
 
 def graph_of(dtype: str, *shape: object) -> tuple[Graph, Value]:
@@ -28,28 +28,28 @@ def test_an_index_stays_inside_its_table() -> None:
     graph, x = graph_of("int64", 3)
     y = graph.add("Gather", (table(graph, 7), graph.add("Cast", (x,), Attrs(to="int32")).outputs[0]))
     graph.add_output("y", y.outputs[0])
-    assert ranges(graph) == {"x": Range(0, 6, whole=True)}
+    assert ranges(graph) == {"x": InputRange(0, 6, whole=True)}
 
 
 def test_the_smallest_of_several_tables_counts() -> None:
     graph, x = graph_of("int64", 3)
     for rows in (7, 4, 9):
         graph.add("Gather", (table(graph, rows), x))
-    assert ranges(graph) == {"x": Range(0, 3, whole=True)}
+    assert ranges(graph) == {"x": InputRange(0, 3, whole=True)}
 
 
 def test_an_offset_shifts_the_range() -> None:
     graph, x = graph_of("int64", 3)
     shifted = graph.add("Add", (x, constant(graph, 2))).outputs[0]
     graph.add("Gather", (table(graph, 7), shifted))
-    assert ranges(graph) == {"x": Range(-2, 4, whole=True)}
+    assert ranges(graph) == {"x": InputRange(-2, 4, whole=True)}
 
 
 def test_one_hot_and_equality() -> None:
     graph, x = graph_of("int64")
     graph.add("OneHot", (x, constant(graph, 5), constant(graph, [0, 1])))
     graph.add("Equal", (x, constant(graph, 3)))
-    assert ranges(graph) == {"x": Range(0, 4, choices=(3.0,), whole=True)}
+    assert ranges(graph) == {"x": InputRange(0, 4, choices=(3.0,), whole=True)}
 
 
 def test_a_size_is_small_and_positive() -> None:
@@ -67,7 +67,7 @@ def test_what_a_body_captures_is_followed() -> None:
     graph, x = graph_of("int64", 3)
     flag = graph.add_input("flag", TensorType("bool", ()))
     graph.add("If", (flag, x), Attrs(then_branch=body, else_branch=body), captures=1)
-    assert ranges(graph)["x"] == Range(0, 4, whole=True)
+    assert ranges(graph)["x"] == InputRange(0, 4, whole=True)
 
 
 def test_open_sizes() -> None:
@@ -96,7 +96,7 @@ def test_every_dtype_is_drawn_and_the_same_each_time(dtype: str) -> None:
 
 def test_drawn_values_keep_their_range() -> None:
     graph, _ = graph_of("int64", 1000)
-    (found,) = draw(graph, {}, {"x": Range(-3, 5)}, {}, 0, 0).values()
+    (found,) = draw(graph, {}, {"x": InputRange(-3, 5)}, {}, 0, 0).values()
     assert (found.min(), found.max()) == (-3, 5)  # type: ignore[attr-defined]
     (found,) = draw(graph, {}, {}, {"x": (10, 11)}, 0, 0).values()
     assert set(found.tolist()) == {10, 11}  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
 """Runs that somebody else disturbed do not count, or count without what they waited."""
 
-from graphopt.verify.runtimes import Kernel, undisturbed
+from graphopt.verify.runtimes import ProfiledKernel, undisturbed
 
 
-def run(own: float, other: float = 1e-4) -> list[Kernel]:
-    return [Kernel("a", "Abs", other), Kernel("b", "LRN", own)]
+def run(own: float, other: float = 1e-4) -> list[ProfiledKernel]:
+    return [ProfiledKernel("a", "Abs", other), ProfiledKernel("b", "LRN", own)]
 
 
 def test_runs_without_waiting_are_those_that_count() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.benchmark.bench import Timing
+from graphopt.benchmark.bench import EngineTiming
 from graphopt.benchmark.ceilings import NEAR, Ceilings
 from graphopt.compile import CompiledModel
 from graphopt.ir.text import parse
@@ -55,7 +55,7 @@ def test_each_call_has_its_loops_its_source_and_its_nodes(model: CompiledModel) 
 def test_a_profile_gives_calls_their_times(model: CompiledModel) -> None:
     rows = model.profile(FEEDS)
     ceilings = Ceilings(1e9, 1e8, 1e10, 2)
-    timings = [Timing("ort", 2e-6, 3e-6, 5, 0.1, 2.0, 0.25)]
+    timings = [EngineTiming("ort", 2e-6, 3e-6, 5, 0.1, 2.0, 0.25)]
     found = section(model, rows=rows, ceilings=ceilings, timings=timings)
     assert sum(c.seconds or 0 for c in found.calls) == pytest.approx(sum(r.seconds for r in rows if r.is_native))
     assert sum(c.flops for c in found.calls) == sum(r.flops for r in rows)

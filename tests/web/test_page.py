@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from graphopt.errors import ReadError
-from graphopt.rewrite.egraph.saturate import Budget
-from graphopt.run.report import Step
+from graphopt.rewrite.egraph.saturate import SaturationBudget
+from graphopt.run.report import StepReport
 from graphopt.web.page import html, write_page
 from graphopt.web.runs import page_of_report
 from tests.web.models import HOSTILE, hostile, large, optimized, small
@@ -31,7 +31,7 @@ def held(text: str) -> dict[str, Any]:
 
 
 def test_equal_runs_are_equal_pages() -> None:
-    pages = [page_of_report(replace(optimized(small()), steps=(Step("tidy", 0.5),))) for _ in range(2)]
+    pages = [page_of_report(replace(optimized(small()), steps=(StepReport("tidy", 0.5),))) for _ in range(2)]
     still = [replace(p, rewriting=replace(p.rewriting, rules=())) for p in pages if p.rewriting]  # rules have times
     assert html(still[0]) == html(still[1])
 
@@ -54,7 +54,7 @@ def test_what_a_model_is_called_is_never_markup() -> None:
 
 
 def test_a_model_of_2000_ops_is_a_small_page() -> None:
-    text = html(page_of_report(optimized(large(2000), budget=Budget(iters=1))))
+    text = html(page_of_report(optimized(large(2000), budget=SaturationBudget(iters=1))))
     assert len(held(text)["rewriting"]["pictures"][0]["before"]["boxes"]) > 1900
     assert len(text) < LIMIT
 

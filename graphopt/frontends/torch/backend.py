@@ -22,7 +22,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 import graphopt
 from graphopt.errors import UsageError
 from graphopt.frontends.torch.operators import STANDARD
-from graphopt.frontends.torch.region import LeftToTorchWarning, Region, Settings
+from graphopt.frontends.torch.region import BackendSettings, LeftToTorchWarning, TorchRegion
 from graphopt.frontends.torch.table import Table
 
 _NOT_FOR_GRAPHS = {"model", "shapes", "dims", "pipeline", "schedules", "listener"}
@@ -50,7 +50,7 @@ def backend(
     settings.weights.update(_weights(module, inputs))
 
     def compiled(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(Region(graph, settings))  # type: ignore[no-any-return]
+        return make_boxed_func(TorchRegion(graph, settings))  # type: ignore[no-any-return]
 
     decompositions = {t: f for t, f in core_aten_decompositions().items() if settings.table.find(t) is None}
     prepare = aot_autograd(fw_compiler=_left, inference_compiler=compiled, decompositions=decompositions)
@@ -61,7 +61,7 @@ def _left(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
     return make_boxed_func(graph.forward)  # type: ignore[no-any-return]
 
 
-def _settings(options: Mapping[str, Any], mode: str | None) -> Settings:
+def _settings(options: Mapping[str, Any], mode: str | None) -> BackendSettings:
     if mode is not None:
         raise UsageError(f"the backend graphopt has no modes, and mode={mode!r} is given: use options={{...}}")
     names = [name for name in inspect.signature(graphopt.compile).parameters if name not in _NOT_FOR_GRAPHS]
@@ -72,7 +72,7 @@ def _settings(options: Mapping[str, Any], mode: str | None) -> Settings:
     table = chosen.pop("table", Table())
     if not isinstance(table, Mapping):
         raise UsageError(f"the option table is a graphopt.frontends.torch.Table, not {type(table).__name__}")
-    return Settings(STANDARD | table, chosen)
+    return BackendSettings(STANDARD | table, chosen)
 
 
 def _reason_to_leave(tensors: Sequence[torch.Tensor]) -> str:

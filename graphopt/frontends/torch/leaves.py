@@ -17,7 +17,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from graphopt.frontends.torch.table import Emitter, Table
-from graphopt.frontends.torch.writer import Writer
+from graphopt.frontends.torch.writer import OpWriter
 from graphopt.ir.graph import Value
 
 _LIBRARY = "graphopt"
@@ -75,12 +75,12 @@ class Leaves:
             flat, tree = pytree.tree_flatten((arguments, named))
             places = [k for k, x in enumerate(flat) if isinstance(x, torch.Tensor)]
             results, form = pytree.tree_flatten(function(*arguments, **named))  # what nobody reads is not exported
-            leaf = _Leaf(emitter, flat, tree, places, results)
+            leaf = _LeafCall(emitter, flat, tree, places, results)
             return pytree.tree_unflatten(self._operator(leaf)([flat[k] for k in places]), form)
 
         return call
 
-    def _operator(self, leaf: _Leaf) -> Any:
+    def _operator(self, leaf: _LeafCall) -> Any:
         if self._library is None:
             self._library = torch.library.Library(_LIBRARY, "FRAGMENT")
         name = f"leaf_{next(_numbers)}"
@@ -91,7 +91,7 @@ class Leaves:
         return operator
 
 
-class _Leaf:
+class _LeafCall:
     """One call of a leaf: what is no tensor among its arguments, and what its results are like."""
 
     def __init__(self, emitter: Emitter, flat: list[Any], tree: Any, places: list[int], results: list[Any]) -> None:
@@ -102,7 +102,7 @@ class _Leaf:
         """Tensors without elements of the results' sizes."""
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in self._forms]
 
-    def emit(self, g: Writer, tensors: list[Any]) -> list[Any]:
+    def emit(self, g: OpWriter, tensors: list[Any]) -> list[Any]:
         """What the entry gives, in order."""
         flat = list(self._flat)
         for position, tensor in zip(self._places, tensors, strict=True):
@@ -116,5 +116,5 @@ def _is_value(x: Any) -> bool:
     return isinstance(x, Value)
 
 
-def _of_module(emitter: Emitter, module: torch.nn.Module, g: Writer, *arguments: Any, **named: Any) -> Any:
+def _of_module(emitter: Emitter, module: torch.nn.Module, g: OpWriter, *arguments: Any, **named: Any) -> Any:
     return emitter(g, module, *arguments, **named)

@@ -31,7 +31,7 @@ CHANGES = 2
 
 
 @dataclass(frozen=True)
-class Settings:
+class BackendSettings:
     """How the graphs of one call of torch.compile are compiled."""
 
     table: Table
@@ -62,10 +62,10 @@ class _Ready:
         ]
 
 
-class Region:
+class TorchRegion:
     """A function of tensors: compiled when it is first called, and again where a weight has changed since."""
 
-    def __init__(self, module: fx.GraphModule, settings: Settings) -> None:
+    def __init__(self, module: fx.GraphModule, settings: BackendSettings) -> None:
         self._module, self._settings = module, settings
         self._lock = threading.Lock()
         self._changes: Counter[int] = Counter()
@@ -91,7 +91,7 @@ class Region:
         if not foreign:
             weights = self._weights(arguments)
             try:
-                program = Program(self._module, self._settings, arguments, weights)
+                program = TorchProgram(self._module, self._settings, arguments, weights)
                 foreign = program.left_over(nodes)
                 if not foreign:
                     return _Ready(program, tuple((k, arguments[k]._version, arguments[k].data_ptr()) for k in weights))
@@ -120,7 +120,7 @@ class Region:
         fused = partitioner.fuse_partitions(partitioner.propose_partitions())
         for name, part in list(fused.named_children()):
             if name.startswith("fused_") and isinstance(part, fx.GraphModule):
-                setattr(fused, name, _Part(Region(part, self._settings)))
+                setattr(fused, name, _RegionPart(TorchRegion(part, self._settings)))
         return fused.forward  # type: ignore[no-any-return]
 
 
@@ -136,8 +136,8 @@ class _Support(OperatorSupportBase):  # type: ignore[misc]
         return node.name not in self._foreign
 
 
-class _Part(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, region: Region) -> None:
+class _RegionPart(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, region: TorchRegion) -> None:
         super().__init__()
         self._region = region
 
@@ -145,11 +145,11 @@ class _Part(torch.nn.Module):  # type: ignore[misc]
         return self._region(*arguments)
 
 
-class Program:
+class TorchProgram:
     """A graph, translated and compiled, between torch's tensors on both sides."""
 
     def __init__(
-        self, module: fx.GraphModule, settings: Settings, arguments: Sequence[Any], weights: dict[int, str]
+        self, module: fx.GraphModule, settings: BackendSettings, arguments: Sequence[Any], weights: dict[int, str]
     ) -> None:
         builder = GraphBuilder("torch")
         translation = Translation(builder, settings.table)

@@ -12,7 +12,7 @@ from torch import fx
 
 from graphopt.errors import CompilationError, GraphoptError, InvalidModelError, TranslationError, UsageError
 from graphopt.frontends.torch.table import Table
-from graphopt.frontends.torch.writer import Writer
+from graphopt.frontends.torch.writer import OpWriter
 from graphopt.ir.types import Size, symbol
 from graphopt.lowering.module.builder import GraphBuilder
 
@@ -22,7 +22,7 @@ class Translation:
 
     def __init__(self, builder: GraphBuilder, table: Table) -> None:
         self.table = table
-        self.writer = Writer(builder)
+        self.writer = OpWriter(builder)
 
     def run(self, module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
         """What the module gives for these arguments, values in place of tensors."""

@@ -19,13 +19,13 @@ from graphopt.ir.graph import Value
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.ir.types import is_size
 from graphopt.lowering.module.builder import GraphBuilder
-from graphopt.lowering.module.builder import Operand as Operand
+from graphopt.lowering.module.builder import ValueLike as ValueLike
 
 Number: TypeAlias = "int | Value"
 """A size or another integer: a number where it is known, an int64 value of rank 0 where it is not."""
 
 
-class Writer:
+class OpWriter:
     """Adds ops to a builder's graph. ``node`` is the call of torch's that is being written."""
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -37,12 +37,12 @@ class Writer:
 
     # -- making
 
-    def op(self, name: str, *inputs: Operand, **attrs: Any) -> Value:
+    def op(self, name: str, *inputs: ValueLike, **attrs: Any) -> Value:
         """The output of an ONNX op in its newest form."""
         value: Value = self.builder.emit(name, inputs, attrs, name=self.label)
         return value
 
-    def several(self, name: str, outputs: int, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+    def several(self, name: str, outputs: int, *inputs: ValueLike, **attrs: Any) -> tuple[Value, ...]:
         """So many outputs of an ONNX op in its newest form."""
         if outputs == 1:
             return (self.op(name, *inputs, **attrs),)
@@ -76,14 +76,14 @@ class Writer:
     @overload
     def cast(self, x: Value, dtype: str) -> Value: ...
     @overload
-    def cast(self, x: Operand, dtype: str) -> Value | Array: ...
-    def cast(self, x: Operand, dtype: str) -> Value | Array:
+    def cast(self, x: ValueLike, dtype: str) -> Value | Array: ...
+    def cast(self, x: ValueLike, dtype: str) -> Value | Array:
         """The elements as a dtype; a number becomes an array of rank 0."""
         if not isinstance(x, Value):
             return np.asarray(x).astype(numpy_dtype(dtype))
         return x if self.dtype(x) == dtype else self.op("Cast", x, to=CODES[dtype])
 
-    def value(self, x: Operand) -> Value:
+    def value(self, x: ValueLike) -> Value:
         """A value, also of what is none yet."""
         return x if isinstance(x, Value) else self.constant(x)
 

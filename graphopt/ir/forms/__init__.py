@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.forms.drafts import Call, Draft, H, Unreadable, Unwritable
+from graphopt.ir.forms.drafts import Draft, H, OpsetCall, Unreadable, Unwritable
 from graphopt.ir.forms.table import CHANGES, WRITTEN
 from graphopt.ir.graph import CONSTANT, AttrRef, Attrs
 
-__all__ = ["CHANGES", "WRITTEN", "Call", "Unreadable", "Unwritable", "is_bound", "read", "writable", "write"]
+__all__ = ["CHANGES", "WRITTEN", "OpsetCall", "Unreadable", "Unwritable", "is_bound", "read", "writable", "write"]
 
 _NEW_CHOICES = {
     ("Pad", "mode", "wrap"): 19,
@@ -42,7 +42,7 @@ _COUNTED_FROM_FRONT = frozenset(
 """Ops whose axes were not negative before opset 11."""
 
 
-def read(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callable[[H], Fact]) -> Call[H]:
+def read(call: OpsetCall[H], opset: int, make: Callable[[Constant], H], fact: Callable[[H], Fact]) -> OpsetCall[H]:
     """The call in the inner form, from the form that it has in an opset.
 
     ``make`` gives a handle of a constant, ``fact`` what is known of a value.
@@ -51,7 +51,7 @@ def read(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callabl
     if "::" in call.op:
         return call
     if call.op == CONSTANT:
-        return Call(f"{CONSTANT}@{_since(CONSTANT, opset)}", call.inputs, call.attrs, call.n_outputs)
+        return OpsetCall(f"{CONSTANT}@{_since(CONSTANT, opset)}", call.inputs, call.attrs, call.n_outputs)
     changes = [change for change in CHANGES.get(call.op, ()) if change.before > opset]
     if not changes and not (opset < 6 and "consumed_inputs" in call.attrs):
         return call
@@ -65,18 +65,18 @@ def read(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callabl
         for change in sorted(changes, key=lambda c: c.before):
             change.read(draft)
     except Unreadable:
-        return Call(f"{call.op}@{_since(call.op, opset)}", call.inputs, call.attrs, call.n_outputs)
+        return OpsetCall(f"{call.op}@{_since(call.op, opset)}", call.inputs, call.attrs, call.n_outputs)
     return draft.call()
 
 
-def _switched(call: Call[H]) -> Call[H]:
+def _switched(call: OpsetCall[H]) -> OpsetCall[H]:
     """The call with 1 where an attribute is any other number that means the same, so that rules may compute with it."""
     odd = [name for name in SWITCHES.get(call.op, ()) if call.attrs.get(name) not in (0, 1, None)]
     ones = {name: 1 for name in odd if isinstance(call.attrs[name], int)}
-    return Call(call.op, call.inputs, call.attrs.with_(**ones), call.n_outputs) if ones else call
+    return OpsetCall(call.op, call.inputs, call.attrs.with_(**ones), call.n_outputs) if ones else call
 
 
-def write(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callable[[H], Fact]) -> Call[H]:
+def write(call: OpsetCall[H], opset: int, make: Callable[[Constant], H], fact: Callable[[H], Fact]) -> OpsetCall[H]:
     """The call in the form of an opset, from the inner form; raises Unwritable."""
     domain, name, version = ops.split(call.op)
     if domain:
@@ -84,7 +84,7 @@ def write(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callab
     if version is not None:
         if is_bound(call.op) and _since(name, opset) != version:
             raise Unwritable(f"{name} has its form of opset {version} only, the model has opset {opset}")
-        return Call(name, call.inputs, call.attrs, call.n_outputs)
+        return OpsetCall(name, call.inputs, call.attrs, call.n_outputs)
     newest, there = ops.schema(call.op), ops.schema(call.op, opset)
     if newest is None or newest is there or (there is not None and there.since == newest.since):
         return call
@@ -112,7 +112,7 @@ def writable(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -
         return -len(constants)
 
     try:
-        write(Call(op, handles, attrs, 1), opset, make, lambda h: facts.get(h, NOTHING))
+        write(OpsetCall(op, handles, attrs, 1), opset, make, lambda h: facts.get(h, NOTHING))
     except Unwritable as reason:
         return str(reason)
     return None

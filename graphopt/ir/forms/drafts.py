@@ -24,7 +24,7 @@ class Unwritable(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[H]):
+class OpsetCall(Generic[H]):
     """An op applied to handles of values."""
 
     op: str
@@ -37,7 +37,7 @@ class Draft:
     """A call whose parts may be changed, and what may be asked of its operands."""
 
     def __init__(
-        self, call: Call[Any], opset: int, make: Callable[[Constant], Any], fact: Callable[[Any], Fact],
+        self, call: OpsetCall[Any], opset: int, make: Callable[[Constant], Any], fact: Callable[[Any], Fact],
         until: int = ops.LATEST,
     ) -> None:  # fmt: skip
         """``until`` is the first opset behind ``opset`` whose form of the op is another."""
@@ -46,10 +46,10 @@ class Draft:
         self.attrs: dict[str, Attr] = dict(call.attrs)
         self._make, self._fact, self._until = make, fact, until
 
-    def call(self) -> Call[Any]:
+    def call(self) -> OpsetCall[Any]:
         """The call as it is now."""
         self._trim()
-        return Call(self.op, tuple(self.inputs), Attrs(self.attrs), self.n_outputs)
+        return OpsetCall(self.op, tuple(self.inputs), Attrs(self.attrs), self.n_outputs)
 
     def fact(self, index: int) -> Fact:
         """What is known of an input; nothing of one that is absent."""
@@ -114,13 +114,13 @@ class Draft:
         return self.fact(index).shape
 
 
-Step: TypeAlias = Callable[[Draft], None]
+DraftStep: TypeAlias = Callable[[Draft], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FormChange:
     """How an op was said before an opset: ``read`` changes a call to the newer form, ``write`` to the older one."""
 
     before: int
-    read: Step
-    write: Step
+    read: DraftStep
+    write: DraftStep

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.constants import Constant
-from graphopt.ir.forms.drafts import Change, Draft, Unreadable, Unwritable
+from graphopt.ir.forms.drafts import Draft, FormChange, Unreadable, Unwritable
 from graphopt.ir.graph import Attr
 from graphopt.ir.types import Size
 
@@ -23,7 +23,7 @@ def ints(values: Any) -> Constant:
     return Constant.of(np.array(values, np.int64))
 
 
-def vector(name: str, index: int, before: int) -> Change:
+def vector(name: str, index: int, before: int) -> FormChange:
     """An attribute that is a list of integers became an input."""
 
     def read(draft: Draft) -> None:
@@ -36,10 +36,10 @@ def vector(name: str, index: int, before: int) -> Change:
             draft.attrs[name] = tuple(draft.elements(index, name))
             draft.take(index)
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
-def vectors(before: int, *places: tuple[str, int]) -> Change:
+def vectors(before: int, *places: tuple[str, int]) -> FormChange:
     """Several attributes became inputs."""
     changes = [vector(name, index, before) for name, index in places]
 
@@ -51,10 +51,10 @@ def vectors(before: int, *places: tuple[str, int]) -> Change:
         for change in reversed(changes):
             change.write(draft)
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
-def count(name: str, index: int, before: int) -> Change:
+def count(name: str, index: int, before: int) -> FormChange:
     """An attribute that is one integer became a vector of length 1."""
 
     def read(draft: Draft) -> None:
@@ -67,19 +67,19 @@ def count(name: str, index: int, before: int) -> Change:
         draft.attrs[name] = draft.element(index, name)
         draft.take(index)
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
-def default(name: str, value: Attr, before: int) -> Change:
+def default(name: str, value: Attr, before: int) -> FormChange:
     """What held where the attribute was absent has to be said."""
 
     def read(draft: Draft) -> None:
         draft.attrs.setdefault(name, value)
 
-    return Change(before, read, nothing)
+    return FormChange(before, read, nothing)
 
 
-def implied(name: str, value: str, before: int) -> Change:
+def implied(name: str, value: str, before: int) -> FormChange:
     """The attribute did not exist, and the op did what one value of it now says, which is not the default."""
 
     def read(draft: Draft) -> None:
@@ -89,10 +89,10 @@ def implied(name: str, value: str, before: int) -> Change:
         if draft.attrs.pop(name, None) != value:
             raise Unwritable(f"{draft.op} has no attribute {name} in opset {draft.opset}, and does {value}")
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
-def dropped(name: str, value: Attr, absent: Attr, before: int) -> Change:
+def dropped(name: str, value: Attr, absent: Attr, before: int) -> FormChange:
     """The attribute does not exist any more, and the op does what ``value`` of it said; ``absent`` was the default."""
 
     def read(draft: Draft) -> None:
@@ -103,10 +103,10 @@ def dropped(name: str, value: Attr, absent: Attr, before: int) -> Change:
         if value != absent:
             draft.attrs[name] = value
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
-def renamed(name: str, new_by_old: dict[str, str], before: int) -> Change:
+def renamed(name: str, new_by_old: dict[str, str], before: int) -> FormChange:
     """Choices of an attribute got other names."""
     old_by_new = {new: old for old, new in new_by_old.items()}
 
@@ -115,10 +115,10 @@ def renamed(name: str, new_by_old: dict[str, str], before: int) -> Change:
         if isinstance(value, str):
             draft.attrs[name] = names.get(value, value)
 
-    return Change(before, lambda draft: exchange(draft, new_by_old), lambda draft: exchange(draft, old_by_new))
+    return FormChange(before, lambda draft: exchange(draft, new_by_old), lambda draft: exchange(draft, old_by_new))
 
 
-def unlike(before: int) -> Change:
+def unlike(before: int) -> FormChange:
     """The old form has no equal in the new one."""
 
     def read(draft: Draft) -> None:
@@ -127,10 +127,10 @@ def unlike(before: int) -> Change:
     def write(draft: Draft) -> None:
         raise Unwritable(f"{draft.op} means something else before opset {before}")
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
-def reduction(before: int) -> Change:
+def reduction(before: int) -> FormChange:
     """Axes became an input, and no axes could mean all or none."""
     axes = vector("axes", 1, before)
 
@@ -143,10 +143,10 @@ def reduction(before: int) -> Change:
             draft.take(1)
         axes.write(draft)
 
-    return Change(before, axes.read, write)
+    return FormChange(before, axes.read, write)
 
 
-def last_axis(before: int) -> Change:
+def last_axis(before: int) -> FormChange:
     """The op flattened its input to a matrix at the axis; now it works along the axis alone.
 
     That is the same where all sizes behind the axis are 1.
@@ -164,14 +164,14 @@ def last_axis(before: int) -> Change:
             raise Unwritable(f"{draft.op} along an axis that is not the last one needs opset {before}")
         draft.attrs["axis"] = axis
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
 def _is_last(axis: int, shape: tuple[Size, ...] | None) -> bool:
     return shape is not None and -len(shape) <= axis < len(shape) and prod(shape[axis:][1:]) == 1
 
 
-def power(before: int) -> Change:
+def power(before: int) -> FormChange:
     """The exponent was a float and is an integer."""
 
     def read(draft: Draft) -> None:
@@ -183,7 +183,7 @@ def power(before: int) -> Change:
     def write(draft: Draft) -> None:
         draft.attrs["p"] = float(draft.attrs.get("p", 2))  # type: ignore[arg-type]
 
-    return Change(before, read, write)
+    return FormChange(before, read, write)
 
 
 def _broadcast_read(draft: Draft) -> None:
@@ -209,7 +209,7 @@ def _broadcast_write(draft: Draft) -> None:
     draft.attrs["broadcast"] = 1
 
 
-BINARY = Change(7, _broadcast_read, _broadcast_write)
+BINARY = FormChange(7, _broadcast_read, _broadcast_write)
 
 
 def _alike_write(draft: Draft) -> None:
@@ -218,7 +218,7 @@ def _alike_write(draft: Draft) -> None:
         raise Unwritable(f"{draft.op} does not broadcast before opset 8")
 
 
-VARIADIC = Change(8, nothing, _alike_write)
+VARIADIC = FormChange(8, nothing, _alike_write)
 
 
 def _slope_read(draft: Draft) -> None:
@@ -231,7 +231,7 @@ def _slope_write(draft: Draft) -> None:
         raise Unwritable("PRelu broadcasts its slope otherwise before opset 7")
 
 
-PRELU = Change(7, _slope_read, _slope_write)
+PRELU = FormChange(7, _slope_read, _slope_write)
 
 
 def _gemm_read(draft: Draft) -> None:
@@ -245,4 +245,4 @@ def _gemm_write(draft: Draft) -> None:
     draft.attrs["broadcast"] = 1
 
 
-GEMM = Change(7, _gemm_read, _gemm_write)
+GEMM = FormChange(7, _gemm_read, _gemm_write)

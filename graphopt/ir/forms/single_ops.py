@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import CODES
-from graphopt.ir.forms.drafts import Change, Draft, Unreadable, Unwritable
+from graphopt.ir.forms.drafts import Draft, FormChange, Unreadable, Unwritable
 from graphopt.ir.forms.kinds import ints, nothing, unlike, vectors
 
 
@@ -26,7 +26,7 @@ def _clip_write(draft: Draft) -> None:
             draft.take(index)
 
 
-CLIP = Change(11, _clip_read, _clip_write)
+CLIP = FormChange(11, _clip_read, _clip_write)
 
 
 def _like_first(draft: Draft, value: Any) -> Constant:
@@ -70,7 +70,7 @@ def _pad_write(draft: Draft) -> None:
     draft.take(1)
 
 
-PAD = Change(11, _pad_read, _pad_write)
+PAD = FormChange(11, _pad_read, _pad_write)
 
 
 _PLACES = vectors(10, ("starts", 1), ("ends", 2), ("axes", 3))
@@ -84,7 +84,7 @@ def _slice_write(draft: Draft) -> None:
     _PLACES.write(draft)
 
 
-SLICE = Change(10, _PLACES.read, _slice_write)
+SLICE = FormChange(10, _PLACES.read, _slice_write)
 
 
 def _even_split_read(draft: Draft) -> None:
@@ -107,7 +107,7 @@ def _even_split_write(draft: Draft) -> None:
         raise Unwritable("Split into parts that may be uneven needs opset 18")
 
 
-SPLIT = Change(18, _even_split_read, _even_split_write)
+SPLIT = FormChange(18, _even_split_read, _even_split_write)
 
 
 def _dropout_read(draft: Draft) -> None:
@@ -131,7 +131,7 @@ def _dropout_write(draft: Draft) -> None:
         draft.take(1)
 
 
-DROPOUT = Change(12, _dropout_read, _dropout_write)
+DROPOUT = FormChange(12, _dropout_read, _dropout_write)
 
 
 def _norm_read(draft: Draft) -> None:
@@ -144,7 +144,7 @@ def _norm_write(draft: Draft) -> None:
         raise Unwritable("BatchNormalization has other outputs in training before opset 14")
 
 
-BATCH_NORMALIZATION = Change(14, _norm_read, _norm_write)
+BATCH_NORMALIZATION = FormChange(14, _norm_read, _norm_write)
 
 
 _OLD_DTYPES = {
@@ -169,7 +169,7 @@ def _cast_write(draft: Draft) -> None:
     draft.attrs["to"] = names[code]
 
 
-CAST = Change(6, _cast_read, _cast_write)
+CAST = FormChange(6, _cast_read, _cast_write)
 
 
 def _dft_read(draft: Draft) -> None:
@@ -184,7 +184,7 @@ def _dft_write(draft: Draft) -> None:
     draft.take(2)
 
 
-DFT = Change(20, _dft_read, _dft_write)
+DFT = FormChange(20, _dft_read, _dft_write)
 
 
 def _per_tensor_write(draft: Draft) -> None:
@@ -193,7 +193,7 @@ def _per_tensor_write(draft: Draft) -> None:
     draft.attrs.pop("axis", None)
 
 
-QUANTIZATION = Change(13, nothing, _per_tensor_write)
+QUANTIZATION = FormChange(13, nothing, _per_tensor_write)
 
 
 def _scatter_read(draft: Draft) -> None:
@@ -206,7 +206,7 @@ def _scatter_write(draft: Draft) -> None:
     draft.op = "Scatter"
 
 
-SCATTER = Change(11, _scatter_read, _scatter_write)
+SCATTER = FormChange(11, _scatter_read, _scatter_write)
 
 
 _EMPTY = Constant.of(np.zeros(0, np.float32))
@@ -270,5 +270,10 @@ def _scales_write(draft: Draft) -> None:
     draft.take(1)
 
 
-RESIZE = (Change(13, _resize_13_read, _resize_13_write), Change(11, _resize_11_read, _resize_11_write))
-UPSAMPLE = (*RESIZE, Change(10, _upsample_read, _upsample_write), Change(9, _scales_read, _scales_write), unlike(7))
+RESIZE = (FormChange(13, _resize_13_read, _resize_13_write), FormChange(11, _resize_11_read, _resize_11_write))
+UPSAMPLE = (
+    *RESIZE,
+    FormChange(10, _upsample_read, _upsample_write),
+    FormChange(9, _scales_read, _scales_write),
+    unlike(7),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from graphopt.ir import ops
 from graphopt.ir.forms import kinds, single_ops
-from graphopt.ir.forms.drafts import Change
+from graphopt.ir.forms.drafts import FormChange
 from graphopt.ir.forms.kinds import (
     count,
     default,
@@ -19,7 +19,7 @@ from graphopt.ir.forms.kinds import (
     vector,
 )
 
-CHANGES: dict[str, tuple[Change, ...]] = {
+CHANGES: dict[str, tuple[FormChange, ...]] = {
     "BatchNormalization": (
         single_ops.BATCH_NORMALIZATION, dropped("spatial", 1, 1, 9), dropped("is_test", 1, 0, 7)
     ),

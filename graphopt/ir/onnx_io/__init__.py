@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import InvalidModelError, LimitError, ReadError, UsageError
-from graphopt.ir.external import Folder
+from graphopt.ir.external import ModelFolder
 from graphopt.ir.graph import Function, Graph, Header
 from graphopt.saving import is_named_by_content, name_by_content, write_files
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from graphopt.ir.onnx_io.store import Store
+    from graphopt.ir.onnx_io.store import TensorStore
 
 DATA = ".data"
 """What the name of a data file ends with."""
@@ -39,7 +39,7 @@ def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model | Graph | 
 
     if isinstance(source, (str, Path)):
         path = Path(source)
-        return _load_bytes(_map(path), f"{path}", Folder(path.parent))
+        return _load_bytes(_map(path), f"{path}", ModelFolder(path.parent))
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _load_bytes(memoryview(source), "the model", None)
     import onnx
@@ -65,12 +65,12 @@ def load_function(source: onnx.FunctionProto | onnx_ir.Function) -> Function:
     """A function by itself, as a model would hold it. Raises InvalidModelError where it is none that ONNX allows."""
     import onnx_ir
 
-    from graphopt.ir.onnx_io.graph_reader import Model
+    from graphopt.ir.onnx_io.graph_reader import ModelContext
     from graphopt.ir.onnx_io.read import read_function
     from graphopt.ir.onnx_io.tensors import Storage
 
     proto = onnx_ir.to_proto(source) if isinstance(source, onnx_ir.Function) else source
-    return read_function(proto, Model("the function", Storage(), Header(), {}, frozenset()))
+    return read_function(proto, ModelContext("the function", Storage(), Header(), {}, frozenset()))
 
 
 def bytes_on_disk(path: str | Path, graph: Graph) -> int:
@@ -98,7 +98,7 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _load_bytes(data: memoryview, where: str, folder: Folder | None) -> Graph:
+def _load_bytes(data: memoryview, where: str, folder: ModelFolder | None) -> Graph:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
@@ -116,12 +116,12 @@ def _load_bytes(data: memoryview, where: str, folder: Folder | None) -> Graph:
     return read_model(proto, Storage(blobs, folder), where)
 
 
-def _folder_of(model: onnx_ir.Model) -> Folder | None:
+def _folder_of(model: onnx_ir.Model) -> ModelFolder | None:
     import onnx_ir
 
     for value in model.graph.initializers.values():
         if isinstance(value.const_value, onnx_ir.ExternalTensor):
-            return Folder(Path(value.const_value.base_dir))
+            return ModelFolder(Path(value.const_value.base_dir))
     return None
 
 
@@ -133,21 +133,21 @@ def save(graph: Graph, path: str | Path, external: bool = False) -> None:
     so. Such a file replaces none, so that the model has its own data at every moment; that of the model which is
     replaced goes once it is.
     """
-    from graphopt.ir.onnx_io.store import Store
+    from graphopt.ir.onnx_io.store import TensorStore
 
     path = Path(path)
-    store = Store(path.parent, path.name, split=external)
+    store = TensorStore(path.parent, path.name, split=external)
     pieces = _serialize(graph, store)
     if _size(pieces) > LIMIT:
-        store = Store(path.parent, path.name, split=True)
+        store = TensorStore(path.parent, path.name, split=True)
         pieces = _serialize(graph, store)
     if store.data and store.refers_to_data:  # one file is enough
-        store = Store(path.parent, path.name, split=store.split, gather=True)
+        store = TensorStore(path.parent, path.name, split=store.split, gather=True)
         pieces = _serialize(graph, store)
     files: dict[Path, list[bytes | memoryview]] = {}
     if store.data:
         name = name_by_content(path.name, store.data, DATA)
-        store = Store(path.parent, path.name, name, split=store.split, gather=store.gather)
+        store = TensorStore(path.parent, path.name, name, split=store.split, gather=store.gather)
         pieces = _serialize(graph, store)
         files[path.with_name(name)] = store.data
     before = data_files(path)
@@ -176,13 +176,13 @@ def drop_data(path: Path, before: frozenset[str]) -> None:
 
 def to_skeleton(graph: Graph) -> onnx.ModelProto:
     """The model as a message without the bytes of its large tensors: what takes time is left out."""
-    from graphopt.ir.onnx_io.store import Store
+    from graphopt.ir.onnx_io.store import TensorStore
     from graphopt.ir.onnx_io.write import write_model
 
-    return write_model(graph, Store())
+    return write_model(graph, TensorStore())
 
 
-def _serialize(graph: Graph, store: Store) -> list[bytes | memoryview]:
+def _serialize(graph: Graph, store: TensorStore) -> list[bytes | memoryview]:
     from graphopt.ir.onnx_io.wire import attach
     from graphopt.ir.onnx_io.write import write_model
 
@@ -216,9 +216,9 @@ def convert_opset(model: Graph | onnx.ModelProto, version: int) -> Graph:
 
 def to_bytes(graph: Graph) -> bytes:
     """The serialized model, with the tensors that lie in files; LimitError where protobuf cannot hold it."""
-    from graphopt.ir.onnx_io.store import Store
+    from graphopt.ir.onnx_io.store import TensorStore
 
-    pieces = _serialize(graph, Store())
+    pieces = _serialize(graph, TensorStore())
     if _size(pieces) > LIMIT:
         raise LimitError(f"the model has {_size(pieces)} bytes, more than protobuf can hold; save it to a file")
     return b"".join(pieces)

@@ -8,7 +8,7 @@ from typing import Any
 from onnx import AttributeProto, defs
 
 from graphopt.ir.constants import Constant
-from graphopt.ir.graph import Attr, AttrRef, Graph, Item
+from graphopt.ir.graph import Attr, AttrItem, AttrRef, Graph
 from graphopt.ir.ops import LATEST, split
 
 KIND = AttributeProto
@@ -57,7 +57,7 @@ def kind_of(op: str, name: str, value: Attr, opset: int, like: AttributeProto | 
     return KIND.FLOATS if kinds else KIND.INTS
 
 
-def _kind_of_item(item: Item) -> KIND.AttributeType:
+def _kind_of_item(item: AttrItem) -> KIND.AttributeType:
     match item:
         case int():
             return KIND.INT

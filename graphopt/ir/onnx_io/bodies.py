@@ -10,7 +10,7 @@ import onnx
 
 from graphopt.errors import GraphoptError
 from graphopt.ir.graph import Function, Graph, Header, Node
-from graphopt.ir.onnx_io.graph_reader import Model
+from graphopt.ir.onnx_io.graph_reader import ModelContext
 from graphopt.ir.onnx_io.read import read_function
 from graphopt.ir.onnx_io.tensors import Storage
 from graphopt.ir.ops import split
@@ -47,7 +47,7 @@ def function_of(graph: Graph, node: Node, types: Sequence[TensorType | None], ov
     more = [(d, v) for d, v in graph.header.opsets if d not in named]
     proto.opset_import.extend(onnx.helper.make_opsetid(d, v) for d, v in more)
     try:
-        return read_function(proto, Model(where, Storage(), graph.header, {}, frozenset()))
+        return read_function(proto, ModelContext(where, Storage(), graph.header, {}, frozenset()))
     except GraphoptError:
         return None
 

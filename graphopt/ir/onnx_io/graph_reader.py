@@ -31,7 +31,7 @@ from graphopt.ir.graph import (
 from graphopt.ir.infer import infer_node
 from graphopt.ir.onnx_io.attributes import declared, kind_name
 from graphopt.ir.onnx_io.order import label, ordered, reads
-from graphopt.ir.onnx_io.source import GraphSource, NodeSource, Place
+from graphopt.ir.onnx_io.source import GraphSource, InputSource, NodeSource
 from graphopt.ir.onnx_io.tensors import Storage, read_sparse, read_tensor
 from graphopt.ir.onnx_io.types import read_type
 from graphopt.ir.onnx_io.words import check_text, origin_of
@@ -54,7 +54,7 @@ _READERS: dict[str, Callable[[Any, Storage, str], Constant]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelContext:
     """What is the same for all graphs of a model while it is read."""
 
     where: str
@@ -73,7 +73,7 @@ def op_name(domain: str, name: str) -> str:
 class GraphReader:
     """Reads one graph, function or body."""
 
-    def __init__(self, model: Model, where: str, parent: GraphReader | None) -> None:
+    def __init__(self, model: ModelContext, where: str, parent: GraphReader | None) -> None:
         self.model, self.where, self.parent = model, where, parent
         self.proto: GraphProto | FunctionProto = GraphProto()
         self.graph = Graph(header=model.header, functions=model.functions)
@@ -214,7 +214,7 @@ class GraphReader:
             return
         if not is_local and op == "ConstantOfShape" and self._read_splat(proto, attrs, named, what):
             return
-        form = forms.Call(op, trimmed(named), Attrs(attrs), self._n_used(proto))
+        form = forms.OpsetCall(op, trimmed(named), Attrs(attrs), self._n_used(proto))
         if not is_local:
             form = forms.read(form, self.graph.opset, self._make, self.fact)
         places = self._places(form.inputs, named)
@@ -243,11 +243,11 @@ class GraphReader:
         """A constant that the model spells as an attribute."""
         return self.graph.add_constant(constant)
 
-    def _places(self, inputs: tuple[Value | None, ...], named: tuple[Value | None, ...]) -> tuple[Place, ...]:
+    def _places(self, inputs: tuple[Value | None, ...], named: tuple[Value | None, ...]) -> tuple[InputSource, ...]:
         if inputs == named[: len(inputs)]:
             return tuple(None if value is None else index for index, value in enumerate(inputs))
         left = list(enumerate(named))
-        places: list[Place] = []
+        places: list[InputSource] = []
         for value in inputs:
             same = next((pair for pair in left if pair[1] == value), None)
             if value is None or same is None:

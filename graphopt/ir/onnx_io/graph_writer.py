@@ -24,9 +24,9 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io.attributes import KIND, kind_of, octets
-from graphopt.ir.onnx_io.names import Names
+from graphopt.ir.onnx_io.names import ValueNames
 from graphopt.ir.onnx_io.source import GraphSource, NodeSource
-from graphopt.ir.onnx_io.store import Store
+from graphopt.ir.onnx_io.store import TensorStore
 from graphopt.ir.onnx_io.tensors import Stored
 from graphopt.ir.onnx_io.types import write_type
 from graphopt.ir.onnx_io.words import write_entries
@@ -58,9 +58,9 @@ class GraphWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: TensorStore,
         graph: Graph,
-        fresh: Names,
+        fresh: ValueNames,
         outer: GraphWriter | None = None,
         captured: Sequence[Value] = (),
     ) -> None:
@@ -144,7 +144,7 @@ class GraphWriter:
         source = node.origin.extra if isinstance(node.origin.extra, NodeSource) else None
         if source is not None and (kept := self._kept_inputs(node, inputs, source)) is not None:
             return _Spelling(node.op, kept, node.attrs, source.proto)
-        call = forms.Call(node.op, inputs, node.attrs, self._n_used(node))
+        call = forms.OpsetCall(node.op, inputs, node.attrs, self._n_used(node))
         if (node.op, node.origin.overload) not in self.graph.functions:
             try:
                 call = forms.write(call, self.graph.opset, self._make, self.fact)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphopt.ir.graph import Graph
 
 
-class Names:
+class ValueNames:
     """The names that a model uses, and new ones beside them."""
 
     def __init__(self, graph: Graph) -> None:

@@ -14,7 +14,7 @@ from onnx import IR_VERSION, FunctionProto, ModelProto
 from graphopt.errors import InvalidModelError, ReadError
 from graphopt.ir.functions import check_calls
 from graphopt.ir.graph import Attrs, Function, Graph, Header
-from graphopt.ir.onnx_io.graph_reader import GraphReader, Model, op_name
+from graphopt.ir.onnx_io.graph_reader import GraphReader, ModelContext, op_name
 from graphopt.ir.onnx_io.tensors import Storage
 from graphopt.ir.onnx_io.words import check_text, entries, origin_of
 from graphopt.ir.ops import LATEST
@@ -42,7 +42,7 @@ def read_model(proto: ModelProto, storage: Storage, where: str) -> Graph:
         double = next(n for n in names if names.count(n) > 1)
         raise InvalidModelError(f"{where}: function {double[0]!r} is defined twice")
     functions: dict[tuple[str, str], Function] = {}
-    model = Model(where, storage, header, functions, frozenset(names))
+    model = ModelContext(where, storage, header, functions, frozenset(names))
     for name, function in zip(names, proto.functions, strict=True):
         functions[name] = read_function(function, model)
     graph = GraphReader(model, f"{where}: ", None).read(proto.graph)
@@ -80,7 +80,7 @@ def _opsets(proto: ModelProto | FunctionProto, where: str) -> tuple[tuple[str, i
     return tuple(("" if o.domain == "ai.onnx" else o.domain, int(o.version)) for o in proto.opset_import)
 
 
-def read_function(proto: FunctionProto, model: Model) -> Function:
+def read_function(proto: FunctionProto, model: ModelContext) -> Function:
     """A function of a model."""
     inner = replace(model, header=replace(model.header, opsets=_opsets(proto, model.where)))
     op = op_name(proto.domain, proto.name)

@@ -15,7 +15,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs
 from graphopt.ir.types import Type
 
-Place: TypeAlias = int | Constant | None
+InputSource: TypeAlias = int | Constant | None
 """Where an input of the inner form comes from: a position in the model's node, or a constant made from an attribute."""
 
 
@@ -26,7 +26,7 @@ class NodeSource:
     proto: NodeProto
     op: str
     attrs: Attrs
-    places: tuple[Place, ...]
+    places: tuple[InputSource, ...]
     opset: int
     dropped: tuple[tuple[int, str, Constant], ...] = ()
     """Inputs of the model's node (position, name, elements) that became attributes or nothing."""

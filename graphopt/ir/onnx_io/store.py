@@ -18,7 +18,7 @@ ALIGNMENT = 4096
 """Tensors in a data file start at multiples of a memory page, so that they can be mapped."""
 
 
-class Store:
+class TensorStore:
     """Takes the bytes of a model's tensors, and says in the messages where they are.
 
     ``folder`` is where the model will lie under ``name``, and ``data_name`` the data file beside it, empty as long as

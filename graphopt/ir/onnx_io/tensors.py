@@ -13,7 +13,7 @@ from onnx import SparseTensorProto, TensorProto, numpy_helper
 from graphopt.errors import InvalidModelError, LimitError
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.dtypes import DTYPES
-from graphopt.ir.external import Folder
+from graphopt.ir.external import ModelFolder
 from graphopt.ir.graph import Graph
 from graphopt.ir.onnx_io import wire
 from graphopt.ir.onnx_io.words import check_text
@@ -46,7 +46,7 @@ class Storage:
 
     blobs: list[memoryview] | None = None
     """None where nothing was taken out."""
-    folder: Folder | None = None
+    folder: ModelFolder | None = None
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic]:

@@ -14,21 +14,21 @@ from bisect import bisect_left
 from functools import cache
 from typing import TypeAlias
 
-Schema: TypeAlias = "dict[int, Schema]"
+WireSchema: TypeAlias = "dict[int, WireSchema]"
 
 LARGE = 4096
 """Fields of at most this many bytes are left to the parser."""
 
 # Field numbers of onnx.proto on the way from a model to the bytes of a tensor.
-RAW: Schema = {}
-TENSOR: Schema = {9: RAW}
-SPARSE: Schema = {1: TENSOR, 2: TENSOR}
-ATTRIBUTE: Schema = {5: TENSOR, 10: TENSOR, 22: SPARSE, 23: SPARSE}
-NODE: Schema = {5: ATTRIBUTE}
-GRAPH: Schema = {1: NODE, 5: TENSOR, 15: SPARSE}
+RAW: WireSchema = {}
+TENSOR: WireSchema = {9: RAW}
+SPARSE: WireSchema = {1: TENSOR, 2: TENSOR}
+ATTRIBUTE: WireSchema = {5: TENSOR, 10: TENSOR, 22: SPARSE, 23: SPARSE}
+NODE: WireSchema = {5: ATTRIBUTE}
+GRAPH: WireSchema = {1: NODE, 5: TENSOR, 15: SPARSE}
 ATTRIBUTE |= {6: GRAPH, 11: GRAPH}
-FUNCTION: Schema = {7: NODE, 11: ATTRIBUTE}
-MODEL: Schema = {7: GRAPH, 25: FUNCTION}
+FUNCTION: WireSchema = {7: NODE, 11: ATTRIBUTE}
+MODEL: WireSchema = {7: GRAPH, 25: FUNCTION}
 
 
 class MalformedError(ValueError):
@@ -65,7 +65,12 @@ def detach(model: memoryview) -> tuple[bytes, list[memoryview]]:
 
 
 def _detach(
-    data: memoryview, start: int, end: int, schema: Schema, blobs: list[memoryview], pieces: list[memoryview | bytes]
+    data: memoryview,
+    start: int,
+    end: int,
+    schema: WireSchema,
+    blobs: list[memoryview],
+    pieces: list[memoryview | bytes],
 ) -> int:
     """Append the message's pieces; its new size comes back."""
     run, at, grown = start, start, 0
@@ -119,7 +124,7 @@ def _attach(
     data: memoryview,
     start: int,
     end: int,
-    schema: Schema,
+    schema: WireSchema,
     places: list[int],
     blobs: list[memoryview],
     pieces: list[memoryview | bytes],

@@ -12,17 +12,17 @@ from onnx import FunctionProto, ModelProto
 
 from graphopt.ir.graph import Function, Graph, Header
 from graphopt.ir.onnx_io.graph_writer import GraphWriter, in_order_of
-from graphopt.ir.onnx_io.names import Names
-from graphopt.ir.onnx_io.store import Store
+from graphopt.ir.onnx_io.names import ValueNames
+from graphopt.ir.onnx_io.store import TensorStore
 from graphopt.ir.onnx_io.words import write_entries
 
 Opsets: TypeAlias = tuple[tuple[str, int], ...]
 
 
-def write_model(graph: Graph, store: Store) -> ModelProto:
+def write_model(graph: Graph, store: TensorStore) -> ModelProto:
     """The model as a message; ``store`` takes the bytes of its tensors."""
     proto = ModelProto()
-    writer = GraphWriter(store, graph, Names(graph))
+    writer = GraphWriter(store, graph, ValueNames(graph))
     writer.write_graph(proto.graph)
     _write_header(graph.header, proto)
     _write_opsets(_with_domains(graph.header.opsets, writer), proto)
@@ -60,7 +60,7 @@ def _write_opsets(opsets: Opsets, proto: ModelProto | FunctionProto) -> None:
             proto.opset_import.add(domain=domain, version=version)
 
 
-def _write_function(function: Function, store: Store, proto: FunctionProto) -> None:
+def _write_function(function: Function, store: TensorStore, proto: FunctionProto) -> None:
     source = function.origin.extra if isinstance(function.origin.extra, FunctionProto) else FunctionProto()
     for name, value in (
         ("name", function.name),
@@ -73,7 +73,7 @@ def _write_function(function: Function, store: Store, proto: FunctionProto) -> N
     proto.opset_import.extend(source.opset_import)
     proto.attribute.extend(function.attributes)
     write_entries(function.origin.metadata, proto.metadata_props)
-    writer = GraphWriter(store, function.body, Names(function.body))
+    writer = GraphWriter(store, function.body, ValueNames(function.body))
     likes = {attribute.name: attribute for attribute in source.attribute_proto}
     for name in in_order_of(likes, function.defaults):
         writer.write_attribute(proto.attribute_proto.add(), "", name, function.defaults[name], likes.get(name))

@@ -40,7 +40,7 @@ def parse(text: str, constants: Sequence[Constant] = (), filename: str = "<text>
 
     Without a first line the graph has the default header. Raises ReadError with line and column.
     """
-    return _Reader(text, constants, filename).model()
+    return _GraphTextReader(text, constants, filename).model()
 
 
 @cache
@@ -59,7 +59,7 @@ WORDS = {
 """What the parser may want next, in words."""
 
 
-class _Reader:
+class _GraphTextReader:
     """Reads one text."""
 
     def __init__(self, text: str, constants: Sequence[Constant], filename: str) -> None:
@@ -189,7 +189,7 @@ class _Reader:
 class _Scope:
     """Reads the statements of one graph."""
 
-    def __init__(self, reader: _Reader, name: str, header: Header) -> None:
+    def __init__(self, reader: _GraphTextReader, name: str, header: Header) -> None:
         self.reader = reader
         self.graph = Graph(name, header, reader.functions)
         self.values: dict[str, Value] = {}

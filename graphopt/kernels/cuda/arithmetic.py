@@ -14,7 +14,7 @@ from numba.core.errors import TypingError
 from graphopt.kernels import division, halves, values
 from graphopt.kernels.cuda.device import elementwise, function
 from graphopt.kernels.cuda.libdevice import called, of_floats
-from graphopt.kernels.values import Value, is_float
+from graphopt.kernels.values import VectorValue, is_float
 from graphopt.kernels.vector_type import check, dtype_of, meet, to_mask
 
 
@@ -46,22 +46,22 @@ def _dtype(kind: Any) -> Any:
     return kind.instance_type
 
 
-def _round_even(x: Value) -> Value:
+def _round_even(x: VectorValue) -> VectorValue:
     """The nearest whole number, the even one of two (ONNX's Round)."""
     return called("rint", x)
 
 
-def _copysign(x: Value, sign: Value) -> Value:
+def _copysign(x: VectorValue, sign: VectorValue) -> VectorValue:
     """The magnitude of ``x`` with the sign of ``sign``."""
     return called("copysign", x, sign)
 
 
-def _isinf(x: Value) -> Value:
+def _isinf(x: VectorValue) -> VectorValue:
     """Whether it is infinite, of either sign."""
     return values.equal(called("fabs", x), float("inf"))
 
 
-def _remainder(a: Value, b: Value) -> Value:
+def _remainder(a: VectorValue, b: VectorValue) -> VectorValue:
     """What division towards zero leaves, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0. Exact."""
     return called("fmod", a, b) if is_float(a.dtype) else division.remainder(a, b)
 
@@ -86,7 +86,7 @@ def _to_bfloat(x: Any) -> Any:
     return types.uint16, lambda x: halves.to_bfloat(values.cast(x, types.float32))
 
 
-def _sign(x: Value) -> Value:
+def _sign(x: VectorValue) -> VectorValue:
     """-1, 0 or 1; zeros and NaN as they are."""
     positive = values.select(x > 0, x.number(1), x)
     return values.select(x < 0, x.number(-1), positive) if is_float(x.dtype) or values.is_signed(x.dtype) else positive

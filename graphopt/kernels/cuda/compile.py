@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from graphopt.kernels import cache
-from graphopt.kernels.compile import Listener, compile_kernels
+from graphopt.kernels.compile import CompileListener, compile_kernels
 from graphopt.kernels.cuda.machine import Capability, MachineCode, architecture, machine_code
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import cpu, disk_cache
@@ -31,7 +31,7 @@ def compile_ptx(
     capability: Capability = (9, 0),
     *,
     jobs: int | None = None,
-    listener: Listener | None = None,
+    listener: CompileListener | None = None,
 ) -> list[str]:
     """The PTX of each kernel; ``jobs`` and ``listener`` are those of ``compile_kernels``."""
     wanted = [replace(kernel, target=architecture(capability)) for kernel in kernels]

@@ -14,7 +14,7 @@ from graphopt.kernels.cuda.limits import ACCESS, COPIES
 from graphopt.kernels.cuda.memory import GLOBAL_SPACE, SHARED_SPACE
 from graphopt.kernels.cuda.target import intrinsic
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value, cast, width
+from graphopt.kernels.values import VectorValue, cast, width
 from graphopt.kernels.vector_type import literal
 
 
@@ -29,7 +29,7 @@ def _copy_async(p: Any, i: Any, q: Any, j: Any, lanes: Any, valid: Any) -> Any:
     if each * count not in COPIES:
         raise TypingError(f"copy_async of {count} {p.dtype}: expected {', '.join(map(str, COPIES))} bytes")
 
-    def trace(p: Pointer, i: Value, q: Pointer, j: Value, lanes: Value, valid: Value) -> None:
+    def trace(p: Pointer, i: VectorValue, q: Pointer, j: VectorValue, lanes: VectorValue, valid: VectorValue) -> None:
         b = p.builder
         way = "cg" if each * count == ACCESS else "ca"
         text = f"cp.async.{way}.shared.global [$0], [$1], {each * count}, $2;"
@@ -56,7 +56,7 @@ def _copy_wait(groups: Any) -> Any:
     barrier."""
     left = literal(groups, "groups")
 
-    def trace(groups: Value) -> None:
+    def trace(groups: VectorValue) -> None:
         written(groups.builder, f"cp.async.wait_group {left};", "", llvm.VoidType(), [], effects=True)
 
     return types.none, trace

@@ -46,7 +46,7 @@ class BlasLt:
 
     def gemm(self, function: Gemm, args: Words) -> Run:
         """What computes a product with the words in ``args``; the algorithm is chosen once for each sizes."""
-        plans: dict[tuple[int, ...], _Plan] = {}
+        plans: dict[tuple[int, ...], _LtPlan] = {}
         spare, itemsize = Spare(self._device), STORAGE[function.dtype].itemsize
         alpha, beta = scalar(function, function.alpha), scalar(function, function.beta)
 
@@ -71,11 +71,11 @@ class BlasLt:
 
         return run
 
-    def _plan(self, function: Gemm, key: tuple[int, ...]) -> _Plan:
+    def _plan(self, function: Gemm, key: tuple[int, ...]) -> _LtPlan:
         """A plan for sizes, and for operands that lie at multiples of so many bytes."""
         for letter, value in zip("ABCD", key[-4:], strict=True):
             self._prefer(f"MIN_ALIGNMENT_{letter}_BYTES", np.array(value, np.uint32))
-        return _Plan(self._lt, self._handle, self._preference, function, key[:-4])
+        return _LtPlan(self._lt, self._handle, self._preference, function, key[:-4])
 
 
 def alignment(address: int) -> int:
@@ -83,7 +83,7 @@ def alignment(address: int) -> int:
     return min(address & -address, 256) or 256
 
 
-class _Plan:
+class _LtPlan:
     """What cuBLASLt wants to know of a product of given sizes, and the algorithm that it chose; given back with it."""
 
     def __init__(self, lt: Any, handle: int, preference: int, function: Gemm, sizes: tuple[int, ...]) -> None:

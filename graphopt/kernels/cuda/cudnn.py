@@ -30,7 +30,7 @@ class CUDNNError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _CudnnPlan:
     """A graph with the plan that cuDNN made of it, its tensors with what they are, and memory for the plan."""
 
     graph: Any
@@ -64,7 +64,7 @@ class Dnn:
     def convolution(self, function: Convolution, args: Words) -> Run:
         """What computes a convolution with the words in ``args``. Plans are made once for each shape, and go with what
         is returned, not before: their code runs wherever they were captured."""
-        plans: dict[tuple[int, ...], Sequence[_Plan]] = {}
+        plans: dict[tuple[int, ...], Sequence[_CudnnPlan]] = {}
 
         def run() -> None:
             words = args.tolist()
@@ -79,7 +79,7 @@ class Dnn:
 
         return run
 
-    def _planned(self, function: Convolution, given: Mapping[str, int]) -> Sequence[_Plan]:
+    def _planned(self, function: Convolution, given: Mapping[str, int]) -> Sequence[_CudnnPlan]:
         """One plan for all, or where cuDNN has none, one for the convolution, and one for what is done to it."""
         whole = Description(self._cudnn, self._handle, function, given)
         whole.finish(whole.convolve())
@@ -99,7 +99,7 @@ class Dnn:
             said = " ".join(str(error).split())
             raise ExecutionError(f"cuDNN has no plan for a {function.dtype} convolution of {what}: {said}") from None
 
-    def _plan(self, described: Description, function: Convolution) -> _Plan:
+    def _plan(self, described: Description, function: Convolution) -> _CudnnPlan:
         graph, modes, notes = described.graph, self._cudnn.heur_mode, self._cudnn.numerical_note
         graph.validate()
         graph.build_operation_graph()
@@ -109,7 +109,7 @@ class Dnn:
         graph.deselect_workspace_greater_than(WORKSPACE)
         graph.check_support()
         graph.build_plans()
-        return _Plan(graph, described.placed, self._room(graph.get_workspace_size()))
+        return _CudnnPlan(graph, described.placed, self._room(graph.get_workspace_size()))
 
     def _room(self, size: int) -> Allocation | None:
         """At least so many bytes; that which is there already, if it is enough."""

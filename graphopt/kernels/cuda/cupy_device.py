@@ -41,7 +41,7 @@ class Room:
     owner: Any
 
 
-class Loaded:
+class LoadedKernel:
     """A kernel, which the GPU has for as long as a program has this, and then until none of its launches is left."""
 
     def __init__(self, function: Any, dropped: list[Any]) -> None:
@@ -71,7 +71,7 @@ class CudaDevice:
         self._reaches_all = bool(runtime.deviceGetAttribute(runtime.cudaDevAttrPageableMemoryAccess, number))
         self._process = os.getpid()
         self._lock = threading.RLock()
-        self._loaded: WeakValueDictionary[bytes, Loaded] = WeakValueDictionary()
+        self._loaded: WeakValueDictionary[bytes, LoadedKernel] = WeakValueDictionary()
         self._dropped: list[Any] = []
         """Functions that nothing launches any more; they may still be at work."""
         self._blas: Blas | None = None
@@ -121,13 +121,13 @@ class CudaDevice:
         """The kernels in PTX or cubins, which have one each."""
         return list(map(self._load, objects))
 
-    def _load(self, code: bytes) -> Loaded:
+    def _load(self, code: bytes) -> LoadedKernel:
         found = self._loaded.get(code)
         if found is None:
             module = cupy.cuda.function.Module()
             with errors("loading a kernel"):
                 module.load(code)
-                found = self._loaded[code] = Loaded(module.get_function(ENTRY), self._dropped)
+                found = self._loaded[code] = LoadedKernel(module.get_function(ENTRY), self._dropped)
         return found
 
     # -- memory

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphopt.kernels.cuda.target import intrinsic
-from graphopt.kernels.vector_type import Define, Trace, lane_by_lane, resolver
+from graphopt.kernels.vector_type import Define, EmitVector, lane_by_lane, resolver
 
 
 def function(define: Define) -> Any:
@@ -14,7 +14,7 @@ def function(define: Define) -> Any:
     return intrinsic(resolver(define))
 
 
-def elementwise(trace: Trace, kinds: str = "f", result: Callable[[Any], Any] | None = None) -> Any:
+def elementwise(trace: EmitVector, kinds: str = "f", result: Callable[[Any], Any] | None = None) -> Any:
     """The function of scalars that kernel source calls, by the name of ``trace``, which appends the instructions; its
     arguments are those of ``vector_type.elementwise``."""
     return function(lane_by_lane(trace, kinds, result))

@@ -11,7 +11,7 @@ from numba.core.errors import TypingError
 from graphopt.kernels.cuda.device import function
 from graphopt.kernels.cuda.limits import ACCESS
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value, cast, element, width
+from graphopt.kernels.values import VectorValue, cast, element, width
 from graphopt.kernels.vector_type import literal
 
 GLOBAL_SPACE, SHARED_SPACE = 1, 3
@@ -23,14 +23,14 @@ def _shared(count: Any, dtype: Any) -> Any:
     bytes; each call in the source has its own. Nothing is in them until a thread writes it."""
     size, kind = _count(count, dtype)
 
-    def trace(count: Value, _: None) -> Value:
+    def trace(count: VectorValue, _: None) -> VectorValue:
         module = count.builder.module
         array = llvm.ArrayType(element(kind), size)
         variable = llvm.GlobalVariable(module, array, module.get_unique_name("shared"), addrspace=SHARED_SPACE)
         variable.linkage, variable.align = "internal", ACCESS
         variable.initializer = llvm.Constant(array, llvm.Undefined)
         place = count.builder.addrspacecast(variable, llvm.PointerType(array))
-        return Value(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
+        return VectorValue(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
 
     return types.CPointer(kind), trace  # type: ignore[no-untyped-call]
 
@@ -40,13 +40,13 @@ def _local(count: Any, dtype: Any) -> Any:
     known when compiling. Nothing is in them until the thread writes it."""
     size, kind = _count(count, dtype)
 
-    def trace(count: Value, _: None) -> Value:
+    def trace(count: VectorValue, _: None) -> VectorValue:
         start = count.builder.function.entry_basic_block
         entry = llvm.IRBuilder(start)
         entry.position_at_start(start)
         place = entry.alloca(llvm.ArrayType(element(kind), size))
         place.align = ACCESS
-        return Value(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
+        return VectorValue(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
 
     return types.CPointer(kind), trace  # type: ignore[no-untyped-call]
 
@@ -75,7 +75,7 @@ def _loader(lanes: int) -> Any:
     def load(p: Any, i: Any) -> Any:
         dtype = _pointee(p, f"load{lanes}")
 
-        def trace(p: Pointer, i: Value) -> Any:
+        def trace(p: Pointer, i: VectorValue) -> Any:
             at, b = p.at(i), p.builder
             kind, align = _word(dtype, lanes)
             word = b.load(b.bitcast(at.ir, kind.as_pointer()), align=align, typ=kind)
@@ -101,7 +101,7 @@ def _storer(lanes: int) -> Any:
         if not isinstance(v, types.BaseTuple) or len(v) != lanes:
             raise TypingError(f"store{lanes} of {v}: expected a tuple of {lanes}")
 
-        def trace(p: Pointer, i: Value, parts: tuple[Value, ...]) -> None:
+        def trace(p: Pointer, i: VectorValue, parts: tuple[VectorValue, ...]) -> None:
             at, b = p.at(i), p.builder
             kind, align = _word(dtype, lanes)
             vector: Any = llvm.Constant(llvm.VectorType(element(dtype), lanes), llvm.Undefined)

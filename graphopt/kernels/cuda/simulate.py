@@ -63,7 +63,7 @@ def _argument(name: str, param: str, arg: Array | int) -> Any:
         return int(arg)
     if not isinstance(arg, np.ndarray) or arg.ndim != 1 or arg.dtype != STORED.get(param, param):
         raise ExecutionError(f"{name} is to be a flat array of {STORED.get(param, param)}")
-    return Elements(name, arg)
+    return SimulatedPointer(name, arg)
 
 
 @lru_cache(64)
@@ -97,7 +97,7 @@ class _Turns(ast.NodeTransformer):
         return node
 
 
-class Elements:
+class SimulatedPointer:
     """A pointer: elements from some place of an array on."""
 
     __slots__ = ("array", "name", "size", "start")
@@ -131,9 +131,9 @@ class Elements:
         for k, value in enumerate(values):
             self[index + k] = value
 
-    def offset(self, index: Any) -> Elements:
+    def offset(self, index: Any) -> SimulatedPointer:
         """The pointer to an element."""
-        return Elements(self.name, self.array, self.start + int(index))
+        return SimulatedPointer(self.name, self.array, self.start + int(index))
 
     def check_aligned(self, index: Any, count: int) -> None:
         """Raises ``IndexError`` where so many elements cannot be accessed at once."""
@@ -142,7 +142,7 @@ class Elements:
             raise IndexError(f"accesses {count} elements from {self.start + index} of {self.name} on: not aligned")
 
 
-class SharedElements(Elements):
+class SharedElements(SimulatedPointer):
     """A pointer to what a block shares, in which threads must not meet between two barriers."""
 
     __slots__ = ("block", "read", "written")
@@ -175,7 +175,7 @@ class SharedElements(Elements):
             raise IndexError(f"writes element {at} of {self.name} that another thread uses, with no barrier between")
         super().__setitem__(index, value)
 
-    def offset(self, index: Any) -> Elements:
+    def offset(self, index: Any) -> SimulatedPointer:
         """The pointer to an element; who uses it is noted with the rest."""
         other = SharedElements(self.name, self.array, self.block, self.start + int(index))
         other.read, other.written = self.read, self.written
@@ -188,7 +188,7 @@ def _garbage(count: int, dtype: Any) -> Array:
     return np.full(count, np.nan if issubclass(scalar, np.floating) else dtype(0x5A5A5A5A5A5A5A5A), scalar)
 
 
-Copy: TypeAlias = tuple[Elements, int, Elements, int, int, int]
+Copy: TypeAlias = tuple[SimulatedPointer, int, SimulatedPointer, int, int, int]
 """A copy that is under way: to where, from where, of how many elements, and how many of them are there."""
 
 
@@ -264,7 +264,7 @@ class _Block:
             **{f"load{n}": _loader(n) for n in (2, 4, 8)},
             **{f"store{n}": _storer(n) for n in (2, 4, 8)},
             "shared": self._shared,
-            "local": lambda count, dtype: Elements("local memory", _garbage(count, dtype)),
+            "local": lambda count, dtype: SimulatedPointer("local memory", _garbage(count, dtype)),
             "offset": lambda p, index: p.offset(index),
             "barrier": lambda: None,
             **{name: (lambda *args: args) for name in TOGETHER if name.startswith("mma")},
@@ -275,7 +275,7 @@ class _Block:
             "copy_wait": self._wait,
         }
 
-    def _row(self, p: Elements, index: int) -> Array:
+    def _row(self, p: SimulatedPointer, index: int) -> Array:
         """What a thread says is a row of a matrix."""
         return np.array(p.load(index, ACCESS // p.array.itemsize))
 
@@ -283,7 +283,7 @@ class _Block:
         """The groups of copies that a thread has under way; the last is not committed."""
         return self.copies.setdefault(self.number, [[]])
 
-    def _copy(self, p: Elements, i: int, q: Elements, j: int, lanes: int, valid: int) -> None:
+    def _copy(self, p: SimulatedPointer, i: int, q: SimulatedPointer, j: int, lanes: int, valid: int) -> None:
         for pointer, index in ((p, i), (q, j)):
             pointer.check_aligned(index, lanes)
         if not isinstance(p, SharedElements) or not 0 <= valid <= lanes:
@@ -307,15 +307,15 @@ class _Block:
         return self.shared[site]
 
 
-def _loader(count: int) -> Callable[[Elements, int], tuple[Any, ...]]:
-    def load(p: Elements, index: int) -> tuple[Any, ...]:
+def _loader(count: int) -> Callable[[SimulatedPointer, int], tuple[Any, ...]]:
+    def load(p: SimulatedPointer, index: int) -> tuple[Any, ...]:
         return p.load(index, count)
 
     return load
 
 
-def _storer(count: int) -> Callable[[Elements, int, tuple[Any, ...]], None]:
-    def store(p: Elements, index: int, values: tuple[Any, ...]) -> None:
+def _storer(count: int) -> Callable[[SimulatedPointer, int, tuple[Any, ...]], None]:
+    def store(p: SimulatedPointer, index: int, values: tuple[Any, ...]) -> None:
         if len(values) != count:
             raise ValueError(f"store{count} of {len(values)} values")
         p.store(index, values)

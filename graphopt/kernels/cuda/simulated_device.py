@@ -34,7 +34,7 @@ def packed(kernel: Kernel) -> bytes:
     return json.dumps([kernel.source, kernel.params]).encode()
 
 
-class Block:
+class DeviceBlock:
     """Allocated memory."""
 
     def __init__(self, size: int) -> None:
@@ -47,7 +47,7 @@ class Block:
 class SimulatedArray:
     """An array in a simulated device's memory, as callers have it."""
 
-    def __init__(self, block: Block, shape: tuple[int, ...], dtype: np.dtype[Any], start: int = 0) -> None:
+    def __init__(self, block: DeviceBlock, shape: tuple[int, ...], dtype: np.dtype[Any], start: int = 0) -> None:
         self.block, self.shape, self.dtype = block, shape, dtype
         self.address = block.address + start
 
@@ -72,7 +72,7 @@ class SimulatedDevice:
     def __init__(self, room: int = 1 << 30) -> None:
         self.room = room
         self.launches = self.captures = self.replays = 0
-        self._blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
+        self._blocks: WeakValueDictionary[int, DeviceBlock] = WeakValueDictionary()
         self._lock = threading.RLock()
         self._captured: list[Run] | None = None
 
@@ -92,13 +92,13 @@ class SimulatedDevice:
 
     # -- memory
 
-    def allocate(self, size: int) -> Block:
+    def allocate(self, size: int) -> DeviceBlock:
         """So many bytes of garbage."""
         self._unless_capturing("memory is allocated")
         taken = sum(b.bytes.nbytes for b in self._blocks.values())
         if taken + size > self.room:
             raise DeviceMemoryError(f"{size} bytes are wanted, and {self.room - taken} of {self.room} are left")
-        block = Block(size)
+        block = DeviceBlock(size)
         self._blocks[block.address] = block
         return block
 

@@ -12,11 +12,11 @@ from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.library_calls import AXIS, Convolution, Function, Gemm
 from graphopt.runtime.steps import Array
 
-Memory: TypeAlias = Callable[[int, np.dtype[Any]], Array]
+MemoryView: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 """The elements from an address on."""
 
 
-def compute(function: Function, args: Mapping[str, int], memory: Memory) -> None:
+def compute(function: Function, args: Mapping[str, int], memory: MemoryView) -> None:
     """What a function does with these arguments."""
     if isinstance(function, Gemm):
         gemm(function, args, memory)
@@ -24,7 +24,7 @@ def compute(function: Function, args: Mapping[str, int], memory: Memory) -> None
         convolution(function, args, memory)
 
 
-def gemm(function: Gemm, args: Mapping[str, int], memory: Memory) -> None:
+def gemm(function: Gemm, args: Mapping[str, int], memory: MemoryView) -> None:
     """``c = epilogue(alpha * (a @ b) + beta * c + bias)``."""
     dtype = STORAGE[function.dtype]
     m, n, k, batch = (args[name] for name in ("m", "n", "k", "batch"))
@@ -52,7 +52,7 @@ def _matrix(elements: Array, shape: tuple[int, int], apart: int) -> Array:
     return _strided(elements, shape, (apart, 1))
 
 
-def convolution(function: Convolution, args: Mapping[str, int], memory: Memory) -> None:
+def convolution(function: Convolution, args: Mapping[str, int], memory: MemoryView) -> None:
     """``y = epilogue(x * w + bias + residual)``, an element of the windows at a time."""
     dtype = STORAGE[function.dtype]
     axes, groups = range(function.rank), args["groups"]

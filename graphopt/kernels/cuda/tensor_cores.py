@@ -17,7 +17,7 @@ from graphopt.kernels.cuda.device import function
 from graphopt.kernels.cuda.inline_ptx import SINGLE, WORD, address, array, parts, written
 from graphopt.kernels.cuda.memory import SHARED_SPACE
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value, cast, width
+from graphopt.kernels.values import VectorValue, cast, width
 
 
 def _product(name: str, shape: str, dtype: str, given: Any, what: str) -> Any:
@@ -26,7 +26,7 @@ def _product(name: str, shape: str, dtype: str, given: Any, what: str) -> Any:
             if not isinstance(kind, types.UniTuple) or len(kind) != count or kind.dtype != wanted:
                 raise TypingError(f"{name} of {kind}: expected a tuple of {count} {wanted}")
 
-        def trace(c: tuple[Value, ...], a: tuple[Value, ...], b: tuple[Value, ...]) -> Any:
+        def trace(c: tuple[VectorValue, ...], a: tuple[VectorValue, ...], b: tuple[VectorValue, ...]) -> Any:
             builder = c[0].builder
             words = [builder.bitcast(part.ir, WORD) for part in (*a, *b)]
             text = f"mma.sync.aligned.{shape}.row.col.f32.{dtype}.{dtype}.f32 {parts(0, 4)}, {parts(4, 4)}, "
@@ -59,10 +59,10 @@ def _to_tf32(x: Any) -> Any:
     """``to_tf32(x)``: the float32 nearest to a float32 of which tensor cores see all bits; of two, the one away from
     zero."""
 
-    def trace(x: Value) -> Value:
+    def trace(x: VectorValue) -> VectorValue:
         b, single = x.builder, cast(x, types.float32)
         word = b.asm(llvm.FunctionType(WORD, [SINGLE]), "cvt.rna.tf32.f32 $0, $1;", "=r,f", [single.ir], False)
-        return Value(b, b.bitcast(word, SINGLE), single.dtype, 1)
+        return VectorValue(b, b.bitcast(word, SINGLE), single.dtype, 1)
 
     return types.float32, trace
 
@@ -70,7 +70,7 @@ def _to_tf32(x: Any) -> Any:
 def _pair(low: Any, high: Any) -> Any:
     """``pair(low, high)``: two uint16 as one uint32."""
 
-    def trace(low: Value, high: Value) -> Value:
+    def trace(low: VectorValue, high: VectorValue) -> VectorValue:
         low, high = (cast(cast(part, types.uint16), types.uint32) for part in (low, high))
         return low | high << 16
 
@@ -85,7 +85,7 @@ def _matrices(count: int, turned: bool) -> Any:
             raise TypingError(f"{name} of {p}: expected a pointer to elements of 16 {'' if turned else 'or 32 '}bits")
         kind = types.uint32 if width(p.dtype) == 16 else p.dtype
 
-        def trace(p: Pointer, i: Value) -> Any:
+        def trace(p: Pointer, i: VectorValue) -> Any:
             b = p.builder
             text = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' * turned}.shared.b16 {parts(0, count)}, [${count}];"
             struct = llvm.LiteralStructType([WORD] * count)

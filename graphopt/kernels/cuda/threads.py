@@ -12,7 +12,7 @@ from graphopt.kernels import values
 from graphopt.kernels.cuda.device import elementwise
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.kernels.cuda.target import intrinsic
-from graphopt.kernels.values import Value, cast, is_float, width
+from graphopt.kernels.values import VectorValue, cast, is_float, width
 
 _WORD = llvm.IntType(32)
 
@@ -52,7 +52,7 @@ def _word_of_other(x: Any, builder: Any, distance: int) -> Any:
     return builder.extract_value(got, 0)
 
 
-def _of_other(x: Value, distance: int) -> Value:
+def _of_other(x: VectorValue, distance: int) -> VectorValue:
     """The value that the thread of the warp has whose number differs in one bit."""
     b, size = x.builder, width(x.dtype)
     whole = b.bitcast(x.ir, llvm.IntType(size))
@@ -62,11 +62,11 @@ def _of_other(x: Value, distance: int) -> Value:
     if size > 32:
         low, high = (b.zext(part, llvm.IntType(size)) for part in got)
         whole = b.or_(low, b.shl(high, high.type(32)))
-    return Value(b, b.bitcast(whole, x.ir.type), x.dtype, 1)
+    return VectorValue(b, b.bitcast(whole, x.ir.type), x.dtype, 1)
 
 
-def _in_warp(name: str, combine: Callable[[Value, Value], Value], what: str) -> Any:
-    def trace(x: Value) -> Value:
+def _in_warp(name: str, combine: Callable[[VectorValue, VectorValue], VectorValue], what: str) -> Any:
+    def trace(x: VectorValue) -> VectorValue:
         dtype = x.dtype
         if not is_float(dtype) and width(dtype) < 32:
             x = cast(x, types.int32 if values.is_signed(dtype) else types.uint32)

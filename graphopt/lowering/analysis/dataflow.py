@@ -31,7 +31,7 @@ from graphopt.lowering.loops.nest import (
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessSet:
     """An element that is read or written, for each value of the variables of ``extents``: loops within what is looked
     at. Other variables in its indices stand around that."""
 
@@ -87,7 +87,7 @@ def shared(a: Sequence[Stmt], b: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 def accesses_in(
     stmt: Stmt, values: Mapping[Var, Expr] | None = None, extents: Mapping[Var, Expr] | None = None
-) -> Iterator[Access]:
+) -> Iterator[AccessSet]:
     """Every access within a statement in the order of the text, its indices over loops: axes by their ``values``."""
     known, loops = values or {}, extents or {}
     match stmt:
@@ -103,7 +103,7 @@ def accesses_in(
         case Store():
             for e in (*stmt.indices, stmt.value):
                 yield from _read(e, known, loops)
-            yield Access(stmt.buffer, tuple(substitute(i, known) for i in stmt.indices), True, loops)
+            yield AccessSet(stmt.buffer, tuple(substitute(i, known) for i in stmt.indices), True, loops)
         case Invoke():
             yield from _invoked(stmt, known, loops)
         case _:
@@ -113,13 +113,13 @@ def accesses_in(
                 yield from accesses_in(child, known, loops)
 
 
-def _read(expr: Expr, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[Access]:
+def _read(expr: Expr, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[AccessSet]:
     for e in walk(expr):
         if isinstance(e, Load):
-            yield Access(e.buffer, tuple(substitute(i, values) for i in e.indices), False, extents)
+            yield AccessSet(e.buffer, tuple(substitute(i, values) for i in e.indices), False, extents)
 
 
-def _invoked(stmt: Invoke, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[Access]:
+def _invoked(stmt: Invoke, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[AccessSet]:
     """The elements of an intrinsic's regions; what it writes, it may read as well."""
     outputs = outputs_of(stmt)
     for k, arg in enumerate(stmt.args):
@@ -129,7 +129,7 @@ def _invoked(stmt: Invoke, values: Mapping[Var, Expr], extents: Mapping[Var, Exp
         steps = {Var(f"_{k}_{d}"): substitute(r.extent, values) for d, r in enumerate(arg.ranges)}
         indices = tuple(substitute(r.start, values) + v for r, v in zip(arg.ranges, steps, strict=True))
         for is_write in (False, True) if k in outputs else (False,):
-            yield Access(arg.buffer, indices, is_write, {**extents, **steps})
+            yield AccessSet(arg.buffer, indices, is_write, {**extents, **steps})
 
 
 def buffers_read(stmt: Stmt) -> frozenset[Buffer]:

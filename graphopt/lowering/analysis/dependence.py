@@ -24,10 +24,10 @@ from graphopt.lowering.loops.nest import (
     Axis,
     AxisKind,
     Block,
+    BufferRegion,
     For,
     Invoke,
     Range,
-    Region,
     Stmt,
     Store,
     inner,
@@ -41,7 +41,7 @@ _Told: TypeAlias = Callable[[], Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class BlockInLoop:
     """A block beneath a loop, with the extents of what is around it, split at the loop."""
 
     block: Block
@@ -66,10 +66,10 @@ class Placed:
         """The kinds of the axes that the loop moves."""
         return {a.kind for a in self.moved(loop)}
 
-    def at_loops(self, region: Region) -> Region:
+    def at_loops(self, region: BufferRegion) -> BufferRegion:
         """A region of the block in terms of the loops around it."""
         values = dict(zip((a.var for a in self.block.axes), self.block.values, strict=True))
-        return Region(
+        return BufferRegion(
             region.buffer,
             tuple(
                 Range(simplify(substitute(r.start, values), self.extents), substitute(r.extent, values))
@@ -78,14 +78,14 @@ class Placed:
         )
 
 
-def placed(site: LoopSite) -> list[Placed]:
+def placed(site: LoopSite) -> list[BlockInLoop]:
     """The blocks directly beneath a loop; raises ScheduleError where something is stored outside of blocks."""
     outside = extents_around(site.above)
-    found: list[Placed] = []
+    found: list[BlockInLoop] = []
 
     def visit(stmt: Stmt, inside: Mapping[Var, Expr]) -> None:
         if isinstance(stmt, Block):
-            found.append(Placed(stmt, outside, inside))
+            found.append(BlockInLoop(stmt, outside, inside))
         elif isinstance(stmt, Store | Invoke):
             raise ScheduleError(
                 f"{site.stmt.var.name}: beneath it something is written outside of blocks, "
@@ -99,7 +99,7 @@ def placed(site: LoopSite) -> list[Placed]:
     return found
 
 
-def regions(block: Block) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+def regions(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """What a block reads and writes: as it declares, or else as its statements do."""
     told = block if block.reads or block.writes else with_regions(block)
     return told.reads, told.writes
@@ -220,12 +220,12 @@ def check_parallel(site: LoopSite, private: frozenset[str] = frozenset(), reduce
     check_exchange(site, below, private)
 
 
-def _kept_apart(b: Placed, loop: Var, private: frozenset[str]) -> bool:
+def _kept_apart(b: BlockInLoop, loop: Var, private: frozenset[str]) -> bool:
     """Whether the iterations of the loop reach different spatial points, or write what is their own."""
     return tells(b, loop) or all(r.buffer.scope in private for r in regions(b.block)[1])
 
 
-def tells(b: Placed, loop: Var) -> bool:
+def tells(b: BlockInLoop, loop: Var) -> bool:
     """Whether the spatial point of a block tells the iteration of a loop that it belongs to."""
     spatial = [v for a, v in zip(b.block.axes, b.block.values, strict=True) if a.kind == "spatial"]
     whole = [*spatial, *_undivided(spatial)]
@@ -259,7 +259,7 @@ def _divisor(value: Expr, x: Expr) -> Polynomial | None:
     return polynomial(value.args[1])
 
 
-def check_exchange(site: LoopSite, below: Sequence[Placed], private: frozenset[str]) -> None:
+def check_exchange(site: LoopSite, below: Sequence[BlockInLoop], private: frozenset[str]) -> None:
     """Raises ScheduleError where a block beneath a loop uses what another block writes in another iteration."""
     for writer in below if len(below) > 1 else ():
         for written in map(writer.at_loops, regions(writer.block)[1]):
@@ -276,7 +276,12 @@ def check_exchange(site: LoopSite, below: Sequence[Placed], private: frozenset[s
 
 
 def _within_iteration(
-    loop: Var, writer: Placed, written: Region, other: Placed, used: Region, private: frozenset[str]
+    loop: Var,
+    writer: BlockInLoop,
+    written: BufferRegion,
+    other: BlockInLoop,
+    used: BufferRegion,
+    private: frozenset[str],
 ) -> bool:
     own = owner(loop, *_elements(written, writer))
     if own is not None:
@@ -297,7 +302,7 @@ def _within_iteration(
     )
 
 
-def _elements(region: Region, b: Placed) -> tuple[list[Expr], Mapping[Var, Expr], Ranges]:
+def _elements(region: BufferRegion, b: BlockInLoop) -> tuple[list[Expr], Mapping[Var, Expr], Ranges]:
     """The indices of any element of a region, what varies in them, and what is known of that."""
     steps = {Var(f"@step{k}"): r.extent for k, r in enumerate(region.ranges)}
     indices = [r.start + step for r, step in zip(region.ranges, steps, strict=True)]
@@ -322,7 +327,7 @@ def check_order(site: LoopSite, before: Sequence[For], after: Sequence[For]) -> 
             check_exchange(here, placed(here), frozenset({"shared", "local"}))
 
 
-def _check_pair(b: Placed, outer: Var, later: Var) -> None:
+def _check_pair(b: BlockInLoop, outer: Var, later: Var) -> None:
     """Whether ``later`` may move out of ``outer`` as far as one block goes."""
     kinds, others = b.kinds(outer), b.kinds(later)
     name = b.block.name
@@ -349,7 +354,7 @@ def _check_pair(b: Placed, outer: Var, later: Var) -> None:
                 )
 
 
-def _keeps_to_itself(b: Placed, loop: Var) -> bool:
+def _keeps_to_itself(b: BlockInLoop, loop: Var) -> bool:
     """Whether what a block reads of its own output lies at the same point of the axes that the loop moves."""
     moved = {a.var for a, v in zip(b.block.axes, b.block.values, strict=True) if loop in variables(v)}
     read, written = regions(b.block)

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.analysis.dataflow import Access, accesses_in
+from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in
 from graphopt.lowering.analysis.dependence import owner
 from graphopt.lowering.analysis.regions import box, contains, within
 from graphopt.lowering.index.arithmetic import affine, known, prove, simplify
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables, walk
-from graphopt.lowering.loops.nest import Block, Buffer, For, Range, Region, Stmt, inner
+from graphopt.lowering.loops.nest import Block, Buffer, BufferRegion, For, Range, Stmt, inner
 
 Domain: TypeAlias = dict[Var, Range]
 
 
-def narrow(domain: Domain, block: Block, where: Sequence[Expr], region: Region) -> None:
+def narrow(domain: Domain, block: Block, where: Sequence[Expr], region: BufferRegion) -> None:
     """Narrows the domain of a block's axes to what writes the region; axes of which nothing is known keep theirs."""
     for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
         if side == Range(Const(0), size):
@@ -42,7 +42,9 @@ def _axis_range(index: Expr, side: Range) -> tuple[Var, Range] | None:
     return None
 
 
-def match(domain: Domain, block: Block, where: Sequence[Expr], region: Region, around: Mapping[Var, Expr]) -> None:
+def match(
+    domain: Domain, block: Block, where: Sequence[Expr], region: BufferRegion, around: Mapping[Var, Expr]
+) -> None:
     """Narrows the domain of a block's axes to those points that read within a region, and nowhere else."""
     name = region.buffer.name
     for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
@@ -58,7 +60,7 @@ def match(domain: Domain, block: Block, where: Sequence[Expr], region: Region, a
             raise ScheduleError(f"{block.name} reads elements of {name} that are made in different steps")
 
 
-def made(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str) -> Region:
+def made(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str) -> BufferRegion:
     """The box of a buffer of which a statement makes all; raises ScheduleError where it may leave gaps in one.
 
     ``when`` completes the message.
@@ -79,14 +81,14 @@ def check_made(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, E
     axes = {a.var: a.extent for a in reader.axes}
     found = (a for s in inner(reader) for a in accesses_in(s, {}, axes) if a.buffer == buffer and not a.is_write)
     read = box(found, around)
-    everything = Region(buffer, tuple(Range(Const(0), n) for n in buffer.shape))
+    everything = BufferRegion(buffer, tuple(Range(Const(0), n) for n in buffer.shape))
     if read is None or not contains(everything, read, around):
         raise ScheduleError(f"{reader.name} may not read all that it names of {buffer.name}")
     if not contains(made(stmt, buffer, around, where), read, around):
         raise ScheduleError(f"{reader.name} reads more of {buffer.name} than is written {where}")
 
 
-def _is_dense(access: Access, around: Mapping[Var, Expr]) -> bool:
+def _is_dense(access: AccessSet, around: Mapping[Var, Expr]) -> bool:
     """Whether an access reaches all elements of the box around them."""
     indices, extents = _divided(access.indices, access.extents)
     inside = {**around, **extents}

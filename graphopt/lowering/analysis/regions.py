@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import extents_around
-from graphopt.lowering.analysis.dataflow import Access, Unit, accesses_in, buffers_read, buffers_written, units
+from graphopt.lowering.analysis.dataflow import AccessSet, Unit, accesses_in, buffers_read, buffers_written, units
 from graphopt.lowering.index.arithmetic import Extents, cover, prove, simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Var
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     If,
     Invoke,
     Nest,
     Range,
-    Region,
     Stmt,
     Store,
     described,
@@ -30,28 +30,28 @@ from graphopt.lowering.loops.nest import (
 )
 
 
-def box(found: Iterable[Access], around: Extents) -> Region | None:
+def box(found: Iterable[AccessSet], around: Extents) -> BufferRegion | None:
     """The smallest box that we can tell to hold the accesses, all of one buffer, over all that runs within; None
     where there are none. It may depend on the variables ``around``, and reach out of the buffer."""
     parts = dict.fromkeys(
-        cover([Region(a.buffer, tuple(Range(i) for i in a.indices))], a.extents, around) for a in found
+        cover([BufferRegion(a.buffer, tuple(Range(i) for i in a.indices))], a.extents, around) for a in found
     )
     if len(parts) < 2:
         return next(iter(parts), None)
     return cover(tuple(parts), {}, around)
 
 
-def read_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> Region | None:
+def read_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> BufferRegion | None:
     """The box of what statements read of a buffer."""
     return box((a for s in stmts for a in accesses_in(s) if a.buffer == buffer and not a.is_write), around)
 
 
-def written_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> Region | None:
+def written_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> BufferRegion | None:
     """The box of what statements write of a buffer."""
     return box((a for s in stmts for a in accesses_in(s) if a.buffer == buffer and a.is_write), around)
 
 
-def within(region: Region) -> Region:
+def within(region: BufferRegion) -> BufferRegion:
     """The region with the ends that reach out of its buffer for certain cut off."""
     sides = []
     for side, size in zip(region.ranges, region.buffer.shape, strict=True):
@@ -63,7 +63,7 @@ def within(region: Region) -> Region:
     return replace(region, ranges=tuple(sides))
 
 
-def contains(outer: Region, part: Region, around: Extents) -> bool:
+def contains(outer: BufferRegion, part: BufferRegion, around: Extents) -> bool:
     """Whether all of one region is sure to lie in another."""
     return all(
         prove(a.start <= b.start, around) and prove(b.start + b.extent <= a.start + a.extent, around)

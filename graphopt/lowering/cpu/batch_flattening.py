@@ -9,7 +9,7 @@ from itertools import pairwise
 from graphopt.lowering.analysis.access_analysis import collapsed, used_as_numbers
 from graphopt.lowering.analysis.canonical_nest import Access, Chain, chains
 from graphopt.lowering.cpu.integer_products import IntegerProduct, called_integer_product
-from graphopt.lowering.cpu.library_dispatch import Product, called_product
+from graphopt.lowering.cpu.library_dispatch import MatrixProduct, called_product
 from graphopt.lowering.loops.expressions import Expr, Load, Var, variables
 from graphopt.lowering.loops.loop_nests import loops_of, wrapped
 from graphopt.lowering.loops.nest import Axis, Buffer, Nest, Stmt, Store, described, map_expressions, mutate, seq
@@ -31,7 +31,7 @@ def with_rows_stacked(nest: Nest) -> Nest:
     return nest
 
 
-def _is_stack(product: Product | IntegerProduct, pair: tuple[Axis, Axis]) -> bool:
+def _is_stack(product: MatrixProduct | IntegerProduct, pair: tuple[Axis, Axis]) -> bool:
     """Whether neighbouring axes number the rows of the first operand, and nothing of the second."""
     at = {a.var for a in pair}
     read = [set().union(*map(variables, x.load.indices)) for x in (product.a, product.b)]

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cpu.convolution_tiles import convolution_of
-from graphopt.lowering.cpu.library_dispatch import Functions, blocks, called_product, fastest, pieces, steps, ways
+from graphopt.lowering.cpu.library_dispatch import LibraryPrices, blocks, called_product, fastest, pieces, steps, ways
 from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.cpu.tiled_calls import finished, in_pieces, loops_over
 from graphopt.lowering.loops.expressions import Expr, Var
 from graphopt.lowering.loops.nest import Range, Stmt, seq
 
 
-def called(owner: Scheduling, found: Sequence[Chain], prices: Functions) -> Stmt | None:
+def called(owner: Scheduling, found: Sequence[Chain], prices: LibraryPrices) -> Stmt | None:
     """A product by the function that takes the least by its price, in pieces that can be shared out, each followed by
     what is done to its elements; None where it is worth no call."""
     first, rest = found[0], found[1:]

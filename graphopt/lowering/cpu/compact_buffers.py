@@ -13,18 +13,18 @@ from itertools import takewhile
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import LoopSite, extents_around, find_loop, replaced
-from graphopt.lowering.analysis.dataflow import Access, accesses_in, reindexed
+from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in, reindexed
 from graphopt.lowering.analysis.regions import box, lives_within, refreshed, within
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
+    BufferRegion,
     For,
     Invoke,
     Nest,
     Range,
-    Region,
     Stmt,
     Store,
     blocks,
@@ -68,7 +68,7 @@ def _moving(nest: Nest) -> list[Buffer]:
                 used(stmt.buffer, stmt.indices)
             case Invoke():
                 for arg in stmt.args:
-                    if isinstance(arg, Region):
+                    if isinstance(arg, BufferRegion):
                         used(arg.buffer, (r.start for r in arg.ranges))
         for expr in (*stmt.values, stmt.predicate) if isinstance(stmt, Block) else expressions(stmt):
             for part in walk(expr):
@@ -129,7 +129,7 @@ def _around_all(nest: Nest, buffer: Buffer) -> list[LoopSite]:
         stmt, above = using[0], (*above, stmt)
 
 
-def _slots(loops: Sequence[Var], used: Sequence[Access]) -> Expr | None:
+def _slots(loops: Sequence[Var], used: Sequence[AccessSet]) -> Expr | None:
     """How many slots a buffer has that steps of a loop take in turn, so that one need not wait for the one before."""
     turns = {a.indices[0] if a.indices else Const(0) for a in used}
     turn, *others = turns
@@ -162,11 +162,13 @@ def _moved(nest: Nest, site: LoopSite, old: Buffer, new: Buffer, starts: Sequenc
     def called(s: Stmt) -> Stmt | None:
         if not isinstance(s, Invoke):
             return None
-        return replace(s, args=tuple(region(a) if isinstance(a, Region) and a.buffer == old else a for a in s.args))
+        return replace(
+            s, args=tuple(region(a) if isinstance(a, BufferRegion) and a.buffer == old else a for a in s.args)
+        )
 
-    def region(r: Region) -> Region:
+    def region(r: BufferRegion) -> BufferRegion:
         first = where(tuple(side.start for side in r.ranges))
-        return Region(new, tuple(Range(f, side.extent) for f, side in zip(first, r.ranges, strict=True)))
+        return BufferRegion(new, tuple(Range(f, side.extent) for f, side in zip(first, r.ranges, strict=True)))
 
     changed = [b.name for b in blocks(site.stmt) if any(a.buffer == old for a in accesses_in(b))]
     body = mutate(reindexed(site.stmt.body, old, new, where), called)

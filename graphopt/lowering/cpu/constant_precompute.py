@@ -37,7 +37,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PrecomputedNest:
     """A nest that reads what was computed ahead of time, and what that is."""
 
     nest: Nest
@@ -52,7 +52,7 @@ class Prepared:
         return {b: known[b] for b in self.nest.buffers if b in known and b not in constants}
 
 
-def prepared(nest: Nest, constants: Collection[Buffer]) -> Prepared | None:
+def prepared(nest: Nest, constants: Collection[Buffer]) -> PrecomputedNest | None:
     """The nest without what it computes from constants alone for itself, each in a buffer of which it becomes a
     parameter; None where there is no such thing."""
     known = set(constants)
@@ -72,7 +72,7 @@ def prepared(nest: Nest, constants: Collection[Buffer]) -> Prepared | None:
     own = [c.stores[0].buffer for c in made]
     params = (*(b for b in own if b in used), *(p for p in nest.params if p in used or p not in constants))
     allocs = tuple(b for b in nest.allocs if b not in own)
-    return Prepared(replace(nest, params=params, body=left, allocs=allocs), tuple(made))
+    return PrecomputedNest(replace(nest, params=params, body=left, allocs=allocs), tuple(made))
 
 
 def _is_known(chain: Chain, buffers: Collection[Buffer]) -> bool:

@@ -21,8 +21,8 @@ from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, maximum, minimum, substitute, variables
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
-from graphopt.lowering.loops.nest import Axis, Buffer, If, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
+from graphopt.lowering.loops.nest import Axis, Buffer, BufferRegion, If, Invoke, Range, Stmt, Store, seq
 
 PIXELS: Final = 14
 """Pixels that a tile has at most."""
@@ -43,7 +43,7 @@ NEAR: Final = 1 << 18
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvolutionLayout:
     """Where everything that an element of a convolution is made of lies, axis by axis of space."""
 
     image: Buffer
@@ -72,7 +72,7 @@ class Convolution:
 # ------------------------------------------------------------------ finding
 
 
-def convolution_of(first: Chain, others: Sequence[Chain]) -> Convolution | None:
+def convolution_of(first: Chain, others: Sequence[Chain]) -> ConvolutionLayout | None:
     """The convolution that a reduction is, whose results lie in blocks; None where it is none. Of the other chains of
     its nest one may pad the image."""
     if len(first.stores) != 1 or len(first.spatial) not in (4, 5, 6):
@@ -109,7 +109,7 @@ def convolution_of(first: Chain, others: Sequence[Chain]) -> Convolution | None:
         return None
     elif made := _unpadded(image.buffer, others, rank):
         (source, pads), padded = made, frozenset({image.buffer})
-    return Convolution(
+    return ConvolutionLayout(
         source, weights, channel, tuple(s for s, _, _ in steps), tuple(d for _, d, _ in steps), pads, depth, kernel,
         sides[1] or 1, bool(padded or condition is not None), padded,
     )  # fmt: skip
@@ -202,12 +202,12 @@ def _conditions(condition: Expr) -> int:
 # ------------------------------------------------------------------ writing
 
 
-def convolved(owner: Scheduling, conv: Convolution, first: Chain, rest: Sequence[Chain]) -> Stmt:
+def convolved(owner: Scheduling, conv: ConvolutionLayout, first: Chain, rest: Sequence[Chain]) -> Stmt:
     """A convolution and what is done to its elements, tile by tile, in loops that are shared out."""
-    return _Writer(owner, conv, first, rest).loops()
+    return _ConvolutionLoops(owner, conv, first, rest).loops()
 
 
-def blocks_of_tile(owner: Scheduling, conv: Convolution, first: Chain, pixels: int | None) -> int:
+def blocks_of_tile(owner: Scheduling, conv: ConvolutionLayout, first: Chain, pixels: int | None) -> int:
     """How many blocks of channels a tile has: those for which a result takes the least time, as far as it is known."""
     count = known_size([first.spatial[1].extent]) or 1
     candidates = [n for n in range(1, min(BLOCKS, count) + 1) if _share_channels(conv, first.spatial[1], count, n)]
@@ -215,7 +215,7 @@ def blocks_of_tile(owner: Scheduling, conv: Convolution, first: Chain, pixels: i
     return owner.choose("blocks", candidates, by_rule)
 
 
-def _share_channels(conv: Convolution, block: Axis, count: int, together: int) -> bool:
+def _share_channels(conv: ConvolutionLayout, block: Axis, count: int, together: int) -> bool:
     """Whether blocks that are computed together always read the same channels."""
     if block.var not in variables(conv.channel):
         return True
@@ -246,10 +246,10 @@ def most_pixels(first: Chain, blocks: int) -> int:
     return max(1, min(PIXELS, (REGISTERS[vector_bytes()] - 1) // vectors - 1))
 
 
-class _Writer:
+class _ConvolutionLoops:
     """Writes the loops of one convolution."""
 
-    def __init__(self, owner: Scheduling, conv: Convolution, first: Chain, rest: Sequence[Chain]) -> None:
+    def __init__(self, owner: Scheduling, conv: ConvolutionLayout, first: Chain, rest: Sequence[Chain]) -> None:
         self.owner, self.conv, self.first, self.rest = owner, conv, first, rest
         self.made = first.stores[0].buffer
         self.batch, self.block, *space, self.lane = first.spatial
@@ -274,25 +274,25 @@ class _Writer:
         """The loops over images, blocks, rows and tiles."""
         var = self.owner.var
         count = known_size([self.block.extent]) or 1
-        groups = Loop(var("g"), Const(-(-count // self.blocks)) if count > 1 else self.block.extent)
-        chunks = Loop(var("o"), (self.tiles + (self.together - 1)) // self.together)
+        groups = LoopSpec(var("g"), Const(-(-count // self.blocks)) if count > 1 else self.block.extent)
+        chunks = LoopSpec(var("o"), (self.tiles + (self.together - 1)) // self.together)
         together = maximum(1, self.together // maximum(1, self.tiles))
-        batch, rows = Loop(var("i"), self.batch.extent), [Loop(var("i"), a.extent) for a in self.rows]
+        batch, rows = LoopSpec(var("i"), self.batch.extent), [LoopSpec(var("i"), a.extent) for a in self.rows]
         if rows:
-            rows[-1] = Loop(rows[-1].var, (rows[-1].extent + (together - 1)) // together)
+            rows[-1] = LoopSpec(rows[-1].var, (rows[-1].extent + (together - 1)) // together)
         places = [*rows, chunks]
         outer = [batch, *places, groups] if self.is_by_pixels() else [batch, groups, *places]
         if self.rest:
             self.owner.gone.add(self.made)
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            inner = [Loop(var("o"), minimum(self.together, self.tiles - at[chunks.var] * self.together))]
+            inner = [LoopSpec(var("o"), minimum(self.together, self.tiles - at[chunks.var] * self.together))]
             start = (at[chunks.var] * self.together + inner[-1].var) * self.width
             where = {a.var: at[loop.var] for a, loop in zip((self.batch, *self.rows), (batch, *rows), strict=True)}
             where[self.block.var] = at[groups.var] * self.blocks
             if rows:
                 last, first = self.rows[-1], at[rows[-1].var] * together
-                inner.insert(0, Loop(var("i"), minimum(together, last.extent - first)))
+                inner.insert(0, LoopSpec(var("i"), minimum(together, last.extent - first)))
                 where[last.var] = first + inner[0].var
             whole, left = self.at(where, start, self.blocks), count % self.blocks
             if left:
@@ -320,9 +320,9 @@ class _Writer:
     def at(self, where: Mapping[Var, Expr], start: Expr, blocks: int) -> Stmt:
         """A tile of so many blocks from a point on: its sums, and what is done to them."""
         width = self.width_at(start)
-        pixel = Loop(self.owner.var("p"), width)
-        block = Loop(self.owner.var("q"), Const(blocks), "unrolled")
-        lane = Loop(self.owner.var("c"), self.lane.extent, "vectorized")
+        pixel = LoopSpec(self.owner.var("p"), width)
+        block = LoopSpec(self.owner.var("q"), Const(blocks), "unrolled")
+        lane = LoopSpec(self.owner.var("c"), self.lane.extent, "vectorized")
         place = {**where, self.lane.var: lane.var, self.block.var: where[self.block.var] + block.var}
         place |= self.apart(start + pixel.var)
         element = Load(self.tile, (block.var, pixel.var, lane.var))
@@ -367,10 +367,10 @@ class _Writer:
         flat = len(self.space) - len(self.rows)
         rows += [Range(zero, n) for n in sides[len(self.rows) :]]
         kernel += [Range(zero, a.extent) for a in conv.kernel[len(self.rows) :]]
-        c = Region(self.tile, (Range(zero, Const(blocks)), Range(zero, width), Range(zero, self.lane.extent)))
-        a = Region(conv.image, (Range(batch), channels, *rows, *inner))
+        c = BufferRegion(self.tile, (Range(zero, Const(blocks)), Range(zero, width), Range(zero, self.lane.extent)))
+        a = BufferRegion(conv.image, (Range(batch), channels, *rows, *inner))
         lanes = Range(zero, self.lane.extent)
-        b = Region(
+        b = BufferRegion(
             conv.weights.buffer,
             (Range(block, Const(blocks)), Range(zero, conv.depth.extent), *kernel, *inner, lanes),
         )

@@ -50,13 +50,13 @@ from graphopt.lowering.cpu.convolution_tiles import convolution_of, convolved
 from graphopt.lowering.cpu.element_loops import element_loops
 from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.integer_schedules import multiplied
-from graphopt.lowering.cpu.library_dispatch import Functions
+from graphopt.lowering.cpu.library_dispatch import LibraryPrices
 from graphopt.lowering.cpu.register_tiles import dots, tiled
 from graphopt.lowering.cpu.scheduling import Choices, Scheduling, refuse_unknown
-from graphopt.lowering.cpu.sliding import Row, Sliding, sliding
+from graphopt.lowering.cpu.sliding import Sliding, SlidingRowWriter, sliding
 from graphopt.lowering.loops.accumulation import is_accumulation
 from graphopt.lowering.loops.expressions import Const, Expr, Var, substitute
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     Nest,
     Stmt,
@@ -70,14 +70,14 @@ ROW_BYTES: Final = 1 << 17
 """What may lie on the stack for a row."""
 
 
-def scheduled(nest: Nest, prices: Functions = CPU.prices.products) -> Nest:
+def scheduled(nest: Nest, prices: LibraryPrices = CPU.prices.products) -> Nest:
     """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row.
     ``prices`` say which function computes a product."""
     return chosen(nest, {}, prices)[0]
 
 
 def chosen(
-    nest: Nest, choices: Choices, prices: Functions = CPU.prices.products
+    nest: Nest, choices: Choices, prices: LibraryPrices = CPU.prices.products
 ) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
     """The nest as ``scheduled`` gives it, but for what is chosen otherwise; and all that there was to choose, by name.
 
@@ -96,7 +96,7 @@ def chosen(
 class _Scheduler(Scheduling):
     """Schedules one nest by the first of the rules that fits."""
 
-    def __init__(self, nest: Nest, choices: Choices, prices: Functions) -> None:
+    def __init__(self, nest: Nest, choices: Choices, prices: LibraryPrices) -> None:
         super().__init__(nest, choices)
         self.prices = prices
 
@@ -122,15 +122,15 @@ class _Scheduler(Scheduling):
         free = [a for a in chain.spatial if a.var not in bound]
         groups = collapsed(chain, list(chain.reduced))
         along = groups[-1] if groups else []
-        steps = Loop(self.var("r"), total_size([a.extent for a in along])) if along else None
+        steps = LoopSpec(self.var("r"), total_size([a.extent for a in along])) if along else None
         is_along = bool(along) and lies_along(chain, along[-1]) and not (free and lies_along(chain, free[-1]))
         is_along = is_along and all(is_accumulation(s) for s in chain.stores)
-        reduce_loops = [Loop(self.var("r"), total_size([a.extent for a in g])) for g in groups[:-1]]
+        reduce_loops = [LoopSpec(self.var("r"), total_size([a.extent for a in g])) for g in groups[:-1]]
         if steps is not None:
             reduce_loops.append(replace(steps, kind="vectorized") if is_along else steps)
         across = [] if is_along or not free or not lies_along(chain, free[-1]) else [free[-1]]
-        outer = [Loop(self.var("i"), a.extent) for a in free[: len(free) - len(across)]]
-        vector = [Loop(self.var("c"), a.extent, "vectorized") for a in across]
+        outer = [LoopSpec(self.var("i"), a.extent) for a in free[: len(free) - len(across)]]
+        vector = [LoopSpec(self.var("c"), a.extent, "vectorized") for a in across]
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
             values = dict(bound)
@@ -156,7 +156,7 @@ class _Scheduler(Scheduling):
             return None
         if not (all(map(is_accumulation, chain.stores)) and lies_along(chain, axis) and lies_along(first, own)):
             return None
-        loop = Loop(self.var("r"), axis.extent, "vectorized")
+        loop = LoopSpec(self.var("r"), axis.extent, "vectorized")
         here, there = {**bound, own.var: loop.var}, {**bound, axis.var: loop.var}
         made = [substitute(i, here) for i in store.indices]
         read = [[substitute(i, there) for i in a.indices] for a in chain.accesses if a.buffer == store.buffer]
@@ -190,7 +190,7 @@ class _Scheduler(Scheduling):
             rest = buffer.shape[shared:]
             if not all(isinstance(e, Const) for e in rest) or bytes_of(rest, buffer.dtype) > ROW_BYTES:
                 return None
-        outer = [Loop(self.var("i"), a.extent) for a in found[0].axes[:shared]]
+        outer = [LoopSpec(self.var("i"), a.extent) for a in found[0].axes[:shared]]
         small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in own}
         self.gone |= small.keys()
 
@@ -255,10 +255,10 @@ class _Scheduler(Scheduling):
 
     def row_of_windows(self, found: Sliding, rest: Sequence[Chain]) -> Stmt:
         """Windows that slide along rows."""
-        row = Row(self, found, rest)
+        row = SlidingRowWriter(self, found, rest)
         if rest:
             self.gone.add(found.first.stores[0].buffer)
-        outer = [Loop(self.var("i"), a.extent) for a in row.outer]
+        outer = [LoopSpec(self.var("i"), a.extent) for a in row.outer]
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
             return row.at({a.var: at[loop.var] for a, loop in zip(row.outer, outer, strict=True)})

@@ -15,19 +15,19 @@ from graphopt.lowering.analysis.access_analysis import (
 )
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cpu.scheduling import CHUNK, CHUNKS, Scheduling
-from graphopt.lowering.cpu.transpose_tiles import Turned, turning, with_lanes_apart
+from graphopt.lowering.cpu.transpose_tiles import TransposedLoads, turning, with_lanes_apart
 from graphopt.lowering.cpu.uniform_lanes import in_granules
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction, maximum, minimum, substitute
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     TRUE,
     Axis,
+    BufferRegion,
     For,
     If,
     Invoke,
     LoopKind,
     Range,
-    Region,
     Stmt,
     Store,
     described,
@@ -40,7 +40,7 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
     """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
     free = [a for a in chain.axes if a.var not in bound]
     groups = with_vectors_last(chain, collapsed(chain, free))
-    loops = [Loop(owner.var("i"), total_size([a.extent for a in group])) for group in groups]
+    loops = [LoopSpec(owner.var("i"), total_size([a.extent for a in group])) for group in groups]
     if not loops:
         return chain.with_values([bound[a.var] for a in chain.axes])
 
@@ -59,7 +59,7 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
     extent = last.extent.value if isinstance(last.extent, Const) else None
     if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):
         size = owner.choose("chunk", CHUNKS, CHUNK)
-        outer = Loop(owner.var("o"), (last.extent + (size - 1)) // size)
+        outer = LoopSpec(owner.var("o"), (last.extent + (size - 1)) // size)
 
         def chunk(at: Mapping[Var, Expr]) -> Stmt:
             start = at[outer.var] * size
@@ -83,9 +83,9 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
 def _granules(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool) -> Stmt:
     """Element by element, the last two axes being pieces of a vector and the lanes of a piece."""
     free = [a for a in chain.axes if a.var not in bound]
-    pieces, lanes = (Loop(owner.var("q"), a.extent) for a in free[-2:])
+    pieces, lanes = (LoopSpec(owner.var("q"), a.extent) for a in free[-2:])
     groups = collapsed(chain, free[:-2])
-    loops = [Loop(owner.var("i"), total_size([a.extent for a in group])) for group in groups]
+    loops = [LoopSpec(owner.var("i"), total_size([a.extent for a in group])) for group in groups]
 
     def block(at: Mapping[Var, Expr]) -> Stmt:
         values = {**bound, free[-2].var: pieces.var, free[-1].var: lanes.var}
@@ -114,15 +114,20 @@ def _turned_over(
 
 
 def _turned(
-    owner: Scheduling, chain: Chain, groups: Sequence[Sequence[Axis]], turned: Turned, bound: Mapping[Var, Expr],
-    shared: bool, exists: Expr,
-) -> Stmt:  # fmt: skip
+    owner: Scheduling,
+    chain: Chain,
+    groups: Sequence[Sequence[Axis]],
+    turned: TransposedLoads,
+    bound: Mapping[Var, Expr],
+    shared: bool,
+    exists: Expr,
+) -> Stmt:
     """Element by element in tiles: what lies side by side along another axis than the results do is read along that
     axis, and turned over on the stack. A result is there where ``exists`` says so."""
     sizes = {len(groups) - 1: turned.columns, turned.rows_at: turned.rows}
     extents = [total_size([a.extent for a in group]) for group in groups]
     loops = [
-        Loop(owner.var("o" if k in sizes else "i"), (n + (sizes.get(k, 1) - 1)) // sizes.get(k, 1))
+        LoopSpec(owner.var("o" if k in sizes else "i"), (n + (sizes.get(k, 1) - 1)) // sizes.get(k, 1))
         for k, n in enumerate(extents)
     ]
     shape = (Const(turned.rows), Const(turned.columns))
@@ -143,15 +148,15 @@ def _turned(
 
         parts: list[Stmt] = []
         for load in kept:
-            column, row = Loop(owner.var("q"), columns, kind), Loop(owner.var("c"), rows, "vectorized")
+            column, row = LoopSpec(owner.var("q"), columns, kind), LoopSpec(owner.var("c"), rows, "vectorized")
             where = place(row.var, column.var)
             read = wrapped([row], Store(raw[load], (column.var, row.var), substitute(load, where)))
             guard = substitute(turned.loads[load], where)
             parts.append(wrapped([column], read if guard == TRUE else If(guard, read)))
-            sides = [Region(b, tuple(Range(Const(0), n) for n in b.shape)) for b in (kept[load], raw[load])]
+            sides = [BufferRegion(b, tuple(Range(Const(0), n) for n in b.shape)) for b in (kept[load], raw[load])]
             name = f"transpose_{turned.rows}x{turned.columns}_{load.dtype}"
             parts.append(Invoke(name, (*sides, *shape)))
-        row, column = Loop(owner.var("q"), rows, kind), Loop(owner.var("c"), columns, "vectorized")
+        row, column = LoopSpec(owner.var("q"), rows, kind), LoopSpec(owner.var("c"), columns, "vectorized")
         tiles: dict[Expr, Expr] = {load: Load(tile, (row.var, column.var)) for load, tile in kept.items()}
         where = place(row.var, column.var)
         block = chain.with_values([where[a.var] for a in chain.axes])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphopt.kernels.product_form import BYTES, panel
 from graphopt.lowering.analysis.access_analysis import is_finished, known_size
 from graphopt.lowering.analysis.canonical_nest import Chain, chain_of
-from graphopt.lowering.cpu.library_dispatch import Matrix, Panels, axes_of, factors_of, matrix, second_operands
+from graphopt.lowering.cpu.library_dispatch import MatrixOperand, Panels, axes_of, factors_of, matrix, second_operands
 from graphopt.lowering.cpu.tiled_calls import OF_BYTES, wanted
 from graphopt.lowering.loops.expressions import Apply, Expr, Load, const, variables
 from graphopt.lowering.loops.nest import Axis, Nest, Seq
@@ -26,9 +26,9 @@ class IntegerProduct:
     m: Axis
     n: Axis
     k: Axis
-    a: Matrix
-    b: Matrix | Panels
-    c: Matrix
+    a: MatrixOperand
+    b: MatrixOperand | Panels
+    c: MatrixOperand
     zeros: tuple[Expr, Expr]
 
     @property

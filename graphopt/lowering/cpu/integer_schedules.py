@@ -9,8 +9,8 @@ from graphopt.lowering.cpu.integer_products import SUMS, called_integer_product,
 from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.cpu.tiled_calls import finished, in_pieces, loops_over
 from graphopt.lowering.loops.expressions import Const, Expr, Var, substitute, variables
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
-from graphopt.lowering.loops.nest import Axis, Buffer, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
+from graphopt.lowering.loops.nest import Axis, Buffer, BufferRegion, Invoke, Range, Stmt, Store, seq
 
 
 def multiplied(owner: Scheduling, found: Sequence[Chain]) -> Stmt | None:
@@ -36,7 +36,7 @@ def multiplied(owner: Scheduling, found: Sequence[Chain]) -> Stmt | None:
         if near is None:
             target = product.c.region(rows, columns, others)
         else:
-            target = Region(near, tuple(Range(Const(0), p.extent) for p in parts.values()))
+            target = BufferRegion(near, tuple(Range(Const(0), p.extent) for p in parts.values()))
         steps = Range(Const(0), product.k.extent)
         a, b = product.a.region(rows, steps, others), product.b.region(steps, columns, others)
         extents = (rows.extent, columns.extent, product.k.extent, *(z.ranges[0].extent for z in counted))
@@ -52,12 +52,12 @@ def multiplied(owner: Scheduling, found: Sequence[Chain]) -> Stmt | None:
 
 def _filled(
     owner: Scheduling, zeros: Mapping[Buffer, Expr], parts: Mapping[Axis, Range], values: Mapping[Var, Expr]
-) -> tuple[Stmt, list[Region]]:
+) -> tuple[Stmt, list[BufferRegion]]:
     """What fills buffers with the zero points of the rows and columns of a piece, one or all, and what it filled."""
     filled, counted = [], []
     for (buffer, zero), (axis, part) in zip(zeros.items(), parts.items(), strict=True):
-        step = Loop(owner.var("i"), part.extent if axis.var in variables(zero) else Const(1), "vectorized")
+        step = LoopSpec(owner.var("i"), part.extent if axis.var in variables(zero) else Const(1), "vectorized")
         value = substitute(zero, {**values, axis.var: part.start + step.var})
         filled.append(wrapped([step], Store(buffer, (step.var,), value)))
-        counted.append(Region(buffer, (Range(Const(0), step.extent),)))
+        counted.append(BufferRegion(buffer, (Range(Const(0), step.extent),)))
     return seq(*filled), counted

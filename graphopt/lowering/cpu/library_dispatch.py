@@ -17,7 +17,7 @@ from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.intrinsics.bfloat import PRODUCT
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, substitute, variables
-from graphopt.lowering.loops.nest import Axis, Buffer, Invoke, Nest, Range, Region
+from graphopt.lowering.loops.nest import Axis, Buffer, BufferRegion, Invoke, Nest, Range
 from graphopt.target import CPU, ProductPrices
 
 SMALLEST = 1 << 15
@@ -31,7 +31,7 @@ THIN = 4
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixOperand:
     """An operand: its buffer, and at which of the buffer's axes its rows and columns lie."""
 
     load: Load
@@ -43,13 +43,13 @@ class Matrix:
         """Whether columns lie further apart than rows do."""
         return self.columns < self.rows
 
-    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
+    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> BufferRegion:
         """A part of the matrix; ``rest`` says where the other axes are."""
         ranges = [Range(substitute(i, rest)) for i in self.load.indices]
         for place, part in ((self.rows, rows), (self.columns, columns)):
             start = ranges[place].start
             ranges[place] = Range(start + part.start, part.extent)
-        return Region(self.load.buffer, tuple(ranges))
+        return BufferRegion(self.load.buffer, tuple(ranges))
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,23 @@ class Panels:
 
     load: Load
 
-    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
+    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> BufferRegion:
         """Some columns of the matrix, of which the first starts a panel."""
         _, deep, width, *group = self.load.buffer.shape
         panels = Range(columns.start // width, (columns.extent + (width - 1)) // width)
-        return Region(self.load.buffer, (panels, *(Range(Const(0), n) for n in (deep, width, *group))))
+        return BufferRegion(self.load.buffer, (panels, *(Range(Const(0), n) for n in (deep, width, *group))))
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """``C = A @ B`` for each point of the other axes: the axes of its rows, columns and steps."""
 
     m: Axis
     n: Axis
     k: Axis
-    a: Matrix
-    b: Matrix | Panels
-    c: Matrix
+    a: MatrixOperand
+    b: MatrixOperand | Panels
+    c: MatrixOperand
     units: tuple[Axis, ...] = ()
     """Axes of one step, which the nest reduces over as well."""
 
@@ -91,7 +91,7 @@ class Product:
         sizes where it takes them."""
         values = {**rest, **{a.var: Const(0) for a in (self.m, self.n, self.k, *self.units)}}
         steps = Range(Const(0), self.k.extent)
-        c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
+        c = MatrixOperand(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
         sizes = (rows.extent, columns.extent, self.k.extent, *map(Const, blocks))
         if self.b.load.dtype == BFLOAT:
@@ -100,7 +100,7 @@ class Product:
         return Invoke(f"{name}_{ways}_{target.dtype}", (c, a, b, *sizes))
 
 
-def product_of(chain: Chain) -> Product | None:
+def product_of(chain: Chain) -> MatrixProduct | None:
     """The product of matrices that a reduction is, where a library can compute it; None where there is none."""
     found = factors_of(chain, ("float32", "float64"))
     if found is None:
@@ -127,7 +127,7 @@ def factors_of(chain: Chain, dtypes: Collection[str]) -> tuple[Load, Expr, Expr,
     return None if found is None or len(steps) != 1 else (own, *found, steps[0])
 
 
-def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | None:
+def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> MatrixProduct | None:
     """The product with its operands in the order in which the result is row-major."""
     for a, b in ((x, y), (y, x)):
         if a.dtype != own.dtype:
@@ -141,7 +141,7 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | N
                 if is_bfloat and first.is_transposed:
                     continue
                 units = tuple(a for a in chain.reduced if a is not k)
-                return Product(m, n, k, first, second, result, units)
+                return MatrixProduct(m, n, k, first, second, result, units)
     return None
 
 
@@ -151,9 +151,9 @@ def axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
     return sorted(found, key=lambda axis: (_extent(axis), chain.spatial.index(axis)), reverse=True)
 
 
-def second_operands(chain: Chain, a: Load, b: Load, k: Axis) -> list[tuple[Axis, Matrix | Panels | None]]:
+def second_operands(chain: Chain, a: Load, b: Load, k: Axis) -> list[tuple[Axis, MatrixOperand | Panels | None]]:
     """What the second operand may be, with the axis of its columns: a matrix as it is, else one in panels."""
-    plain: list[tuple[Axis, Matrix | Panels | None]] = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
+    plain: list[tuple[Axis, MatrixOperand | Panels | None]] = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
     return plain or [(n, Panels(b)) for n in chain.spatial if b.indices == place_of(b.buffer, k.var, n.var)]
 
 
@@ -190,26 +190,26 @@ def _place(load: Load, var: Var) -> int | None:
     return places[0] if len(places) == 1 and parts is not None and parts[0].number == 1 else None
 
 
-def matrix(load: Load, rows: Axis, columns: Axis) -> Matrix | None:
+def matrix(load: Load, rows: Axis, columns: Axis) -> MatrixOperand | None:
     """The load as an element of a matrix, either its rows or its columns of elements side by side."""
     places = [_place(load, a.var) for a in (rows, columns)]
     if None in places or -1 in places or places[0] == places[1]:
         return None
     r, c = (p for p in places if p is not None)
     strides = load.buffer.row_major
-    return Matrix(load, r, c) if strides[max(r, c)] == Const(1) else None
+    return MatrixOperand(load, r, c) if strides[max(r, c)] == Const(1) else None
 
 
-def called_product(found: Sequence[Chain], nest: Nest, large: bool = True) -> Product | None:
+def called_product(found: Sequence[Chain], nest: Nest, large: bool = True) -> MatrixProduct | None:
     """The product that the chains of a nest are, with what is done to its elements, where a call may compute it;
     ``large``: where it is worth one."""
     product = product_of(found[0]) if is_finished(found, nest) else None
     return None if product is None or (large and not is_worth_a_call(product)) else product
 
 
-def is_worth_a_call(product: Product) -> bool:
+def is_worth_a_call(product: MatrixProduct) -> bool:
     """Whether a call is faster than a loop of our own; where a size is not known, it is taken to be large."""
-    if not isinstance(product.b, Matrix):
+    if not isinstance(product.b, MatrixOperand):
         return True
     if product.b.load.dtype != product.c.load.dtype:  # such weights are read in pairs alone
         return False
@@ -220,22 +220,22 @@ def is_worth_a_call(product: Product) -> bool:
 # ------------------------------------------------------------------ ours or the library's
 
 
-Functions: TypeAlias = Mapping[str, ProductPrices]
+LibraryPrices: TypeAlias = Mapping[str, ProductPrices]
 """What functions that compute products take, by their names."""
 
 
-def fastest(product: Product, prices: Functions = CPU.prices.products) -> str:
+def fastest(product: MatrixProduct, prices: LibraryPrices = CPU.prices.products) -> str:
     """The function that computes a product fastest: ``gemm`` of the library, or our own ``product``."""
     seconds = ways(product, prices)
     return min(seconds, key=seconds.__getitem__)
 
 
-def ways(product: Product, prices: Functions = CPU.prices.products) -> dict[str, float]:
+def ways(product: MatrixProduct, prices: LibraryPrices = CPU.prices.products) -> dict[str, float]:
     """Modelled seconds that one product of matrices takes, by function that can compute it; what is not known of its
     sizes is taken to be moderate, and a price that is not among ``prices`` to be that of the target ``cpu``."""
     prices = {**CPU.prices.products, **prices}
     m, n, k = (OPEN if (size := known_size([a.extent])) is None else size for a in (product.m, product.n, product.k))
-    if not isinstance(product.b, Matrix):
+    if not isinstance(product.b, MatrixOperand):
         name = PRODUCT if product.b.load.dtype == BFLOAT else "product"
         return {name: _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
     own = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
@@ -256,7 +256,7 @@ def _height(dtype: str) -> int:
     return block(dtype, rows(), host.lanes(dtype))[1]
 
 
-def blocks(product: Product, name: str) -> dict[str, list[int]]:
+def blocks(product: MatrixProduct, name: str) -> dict[str, list[int]]:
     """How many steps and rows a block of a function may have, by ``BLOCKS``, beside 0, which is as many as fit caches:
     parts of that, of which there is more than one block; nothing where the function has no such sizes."""
     if name != "product":
@@ -288,9 +288,9 @@ LIBRARY_STEP = 16
 """Pieces for the library are of a multiple of so many rows or columns: a vector of the widest."""
 
 
-def pieces(product: Product) -> dict[Axis, int]:
+def pieces(product: MatrixProduct) -> dict[Axis, int]:
     """How many rows and columns of a product are computed at once."""
-    if not isinstance(product.b, Matrix):
+    if not isinstance(product.b, MatrixOperand):
         return _panel_pieces(product)
     split = product.n if is_longer(product.n, product.m) else product.m
     extent = known_size([split.extent])
@@ -300,15 +300,15 @@ def pieces(product: Product) -> dict[Axis, int]:
     return {split: max(-(-extent // count // LIBRARY_STEP) * LIBRARY_STEP, LIBRARY_STEP)}
 
 
-def steps(product: Product, axis: Axis) -> list[int]:
+def steps(product: MatrixProduct, axis: Axis) -> list[int]:
     """How many rows or columns of a product may be computed at once, beside those that ``pieces`` gives."""
     extent = known_size([axis.extent])
-    is_panelled = axis is product.n and not isinstance(product.b, Matrix)
+    is_panelled = axis is product.n and not isinstance(product.b, MatrixOperand)
     least = panel(product.c.load.buffer.dtype) if is_panelled else LIBRARY_STEP
     return [n * least for n in STEPS if extent is None or n * least < extent + least]
 
 
-def _panel_pieces(product: Product) -> dict[Axis, int]:
+def _panel_pieces(product: MatrixProduct) -> dict[Axis, int]:
     m, (n, k) = known_size([product.m.extent]), (known_size([a.extent]) or 1 for a in (product.n, product.k))
     dtype = product.c.load.buffer.dtype
     width = panel(dtype)

@@ -12,10 +12,10 @@ from graphopt.lowering.loops.expressions import Var, variables
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
+    BufferRegion,
     For,
     Invoke,
     Nest,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -110,7 +110,7 @@ def buffers_in(stmt: Stmt) -> Iterator[Buffer]:
         elif isinstance(s, Block):
             yield from (r.buffer for r in (*s.reads, *s.writes))
         elif isinstance(s, Invoke):
-            yield from (a.buffer for a in s.args if isinstance(a, Region))
+            yield from (a.buffer for a in s.args if isinstance(a, BufferRegion))
 
 
 def _variables(stmt: Stmt, buffers: tuple[Buffer, ...]) -> set[Var]:

@@ -24,7 +24,7 @@ from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.analysis.loop_partition import interior
 from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, substitute
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     Axis,
     If,
@@ -41,7 +41,7 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
     if not plan or not is_long(groups[-1]) or not lies_along(first, groups[-1][-1]):
         return None
     outer = [
-        Loop(owner.var("o" if n > 1 else "i"), (a.extent + (n - 1)) // n)
+        LoopSpec(owner.var("o" if n > 1 else "i"), (a.extent + (n - 1)) // n)
         for a in first.spatial
         for n in [plan.get(a.var, 1)]
     ]
@@ -52,14 +52,14 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
 
     def body(at: Mapping[Var, Expr]) -> Stmt:
         start = {a.var: start_of(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
-        reduce_loops = [Loop(owner.var("r"), total_size([a.extent for a in group])) for group in groups]
+        reduce_loops = [LoopSpec(owner.var("r"), total_size([a.extent for a in group])) for group in groups]
         reduce_loops[-1] = replace(reduce_loops[-1], kind="vectorized")
         reduced: dict[Var, Expr] = {}
         for group, loop in zip(groups, reduce_loops, strict=True):
             reduced.update(taken_apart(loop.var, group))
 
         def each(chain: Chain, part: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
-            steps = {v: Loop(owner.var("q"), Const(n), "unrolled") for v, n in plan.items()}
+            steps = {v: LoopSpec(owner.var("q"), Const(n), "unrolled") for v, n in plan.items()}
             own = zip(first.spatial, chain.spatial, strict=True)
             where = {c.var: start[f.var] + steps[f.var].var if f.var in plan else start[f.var] for f, c in own}
             element = (sums, tuple(step.var for step in steps.values()))
@@ -70,7 +70,7 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         steps = each(first, lambda where: decomposed(first, {**where, **reduced})[1])
         ends = [each(c, partial(at_point, c)) for c in rest]
         if not rest:
-            copies = {v: Loop(owner.var("q"), Const(n), "unrolled") for v, n in plan.items()}
+            copies = {v: LoopSpec(owner.var("q"), Const(n), "unrolled") for v, n in plan.items()}
             place = {v: e + copies[v].var if v in plan else e for v, e in start.items()}
             where = tuple(substitute(i, place) for i in first.stores[0].indices)
             kept = Load(sums, tuple(c.var for c in copies.values()))
@@ -84,16 +84,16 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
 def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt:
     """The loops over tiles, and in them the tile. A last tile that would reach beyond the end is moved back; where
     an axis may be shorter than its tile, which only its size tells, it is done step by step."""
-    outer: list[Loop] = []
+    outer: list[LoopSpec] = []
     for axis in first.spatial:
         width = plan.get(axis.var, 1)
-        outer.append(Loop(owner.var("o" if width > 1 else "i"), (axis.extent + (width - 1)) // width))
+        outer.append(LoopSpec(owner.var("o" if width > 1 else "i"), (axis.extent + (width - 1)) // width))
     inside = _inside(owner, first, rest, plan)
     if inside is not None:
         return inside
     unknown = [a for a in first.spatial if plan.get(a.var, 1) > 1 and not isinstance(a.extent, Const)]
-    whole = _Tile(owner, first, rest, plan)
-    narrow = _Tile(owner, first, rest, {v: n for v, n in plan.items() if v not in [a.var for a in unknown]})
+    whole = _RegisterTile(owner, first, rest, plan)
+    narrow = _RegisterTile(owner, first, rest, {v: n for v, n in plan.items() if v not in [a.var for a in unknown]})
     if rest:
         owner.gone.add(first.stores[0].buffer)
 
@@ -101,7 +101,7 @@ def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mapping[
         start = {a.var: start_of(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
         main = whole.at(start)
         for axis in unknown:
-            step = Loop(owner.var("i"), axis.extent)
+            step = LoopSpec(owner.var("i"), axis.extent)
             alone = wrapped([step], narrow.at({**start, axis.var: step.var}))
             main = If(axis.extent >= plan[axis.var], main, alone)
         return main
@@ -126,8 +126,8 @@ def _inside(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mappin
         return None
     width = plan[axis.var]
     along = [a for a in first.spatial if a is not axis]
-    outer = [Loop(owner.var("i"), (a.extent + (n - 1)) // n) for a in along for n in [others.get(a.var, 1)]]
-    middle = _Tile(owner, replace(first, block=block), rest, plan)
+    outer = [LoopSpec(owner.var("i"), (a.extent + (n - 1)) // n) for a in along for n in [others.get(a.var, 1)]]
+    middle = _RegisterTile(owner, replace(first, block=block), rest, plan)
     ends = [(0, begin), (end, int(axis.extent.value))]
     if rest:
         owner.gone.add(first.stores[0].buffer)
@@ -135,13 +135,13 @@ def _inside(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mappin
     def body(at: Mapping[Var, Expr]) -> Stmt:
         own = iter(outer)
         start = {a.var: start_of(at[next(own).var], a, others.get(a.var, 1)) for a in along}
-        piece = Loop(owner.var("o"), Const(-(-(end - begin) // width)))
+        piece = LoopSpec(owner.var("o"), Const(-(-(end - begin) // width)))
         part = Axis(axis.var, Const(end - begin), axis.kind)
         parts = [wrapped([piece], middle.at({**start, axis.var: start_of(piece.var, part, width) + begin}))]
         for low, high in ends:
             if low < high:
-                step = Loop(owner.var("i"), Const(high - low))
-                single = _Tile(owner, first, rest, {**others, axis.var: 1})
+                step = LoopSpec(owner.var("i"), Const(high - low))
+                single = _RegisterTile(owner, first, rest, {**others, axis.var: 1})
                 parts.append(wrapped([step], single.at({**start, axis.var: step.var + low})))
         return seq(*parts)
 
@@ -149,7 +149,7 @@ def _inside(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mappin
     return owner.shared_out(outer, size, body)
 
 
-class _Tile:
+class _RegisterTile:
     """A tile of results that a contraction keeps in registers: ``plan`` says how many along each axis."""
 
     def __init__(self, owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> None:
@@ -168,7 +168,7 @@ class _Tile:
     def at(self, start: Mapping[Var, Expr]) -> Stmt:
         """The tile from a point on: started, reduced, and what is done to its elements."""
         first = self.first
-        reduce_loops = [Loop(self.owner.var("r"), a.extent) for a in first.reduced]
+        reduce_loops = [LoopSpec(self.owner.var("r"), a.extent) for a in first.reduced]
         reduce_values = {a.var: loop.var for a, loop in zip(first.reduced, reduce_loops, strict=True)}
         zeros = {a.var: Const(0) for a in first.reduced}
         begin = self.over(start, first, zeros, lambda c, v, e: self.own(decomposed(c, v)[0], e))
@@ -204,6 +204,6 @@ class _Tile:
         mine = dict(zip((a.var for a in self.first.spatial), (a.var for a in chain.spatial), strict=True))
         element = Load(self.buffer, (*steps.values(), piece, lane))
         order = scalar_first(self.order, self.first, self.vector)
-        loops = [Loop(steps[a.var], Const(self.sizes[a.var]), "unrolled") for a in order]
-        loops += [Loop(piece, Const(self.pieces), "unrolled"), Loop(lane, Const(self.lanes), "vectorized")]
+        loops = [LoopSpec(steps[a.var], Const(self.sizes[a.var]), "unrolled") for a in order]
+        loops += [LoopSpec(piece, Const(self.pieces), "unrolled"), LoopSpec(lane, Const(self.lanes), "vectorized")]
         return wrapped(loops, part(chain, {mine[v]: places.get(v, start[v]) for v in mine} | dict(values), element))

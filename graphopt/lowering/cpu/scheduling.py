@@ -11,7 +11,7 @@ from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.access_analysis import decomposed, known_size, point_of, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, substitute
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Buffer, For, Nest, Stmt, Store, seq
 
 SMALL: Final = 1 << 14
@@ -66,7 +66,9 @@ class Scheduling:
         self.locals.append(made)
         return made
 
-    def accumulated(self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[Loop], *each: Stmt) -> Stmt:
+    def accumulated(
+        self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[LoopSpec], *each: Stmt
+    ) -> Stmt:
         """One element's reduction in variables of its own: start, steps, each after what makes what it reads, and the
         result written once."""
         targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
@@ -75,7 +77,7 @@ class Scheduling:
         written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
         return seq(exchange(start, own), wrapped(reduce_loops, seq(*each, exchange(step, own))), *written)
 
-    def shared_out(self, axes: Sequence[Loop], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
+    def shared_out(self, axes: Sequence[LoopSpec], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
         """The body in the given outer loops: the first of them, as one loop, are the work items, the others serial.
 
         ``body`` gets what each loop's variable is; ``steps`` is how much is done within.
@@ -98,14 +100,14 @@ class Scheduling:
         return For(item, total_size(extents), inner, "parallel")
 
     def chunked(
-        self, axes: Sequence[Loop], size: int, body: Callable[[Mapping[Var, Expr]], Stmt]
-    ) -> tuple[list[Loop], Callable[[Mapping[Var, Expr]], Stmt]]:
+        self, axes: Sequence[LoopSpec], size: int, body: Callable[[Mapping[Var, Expr]], Stmt]
+    ) -> tuple[list[LoopSpec], Callable[[Mapping[Var, Expr]], Stmt]]:
         """The loops with the last one in chunks of about a size, which makes finding out where one is worth while, and
         the body in them."""
         last, length = axes[-1], known_size([axes[-1].extent])
         if length is not None:
             size = -(-length // -(-max(length, 1) // size))
-        outer, step = Loop(self.var("o"), (last.extent + (size - 1)) // size), self.var("i")
+        outer, step = LoopSpec(self.var("o"), (last.extent + (size - 1)) // size), self.var("i")
 
         def inner(at: Mapping[Var, Expr]) -> Stmt:
             start = at[outer.var] * size

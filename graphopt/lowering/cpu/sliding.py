@@ -19,7 +19,7 @@ from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.cpu.reduction_bounds import Clip, clipped
 from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, select, substitute
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Axis, Buffer, For, LoopKind, Stmt, Store, seq
 
 WRITTEN_OUT: Final = 8
@@ -68,7 +68,7 @@ def _most() -> int:
     return REGISTERS[vector_bytes()] * 3 // 8
 
 
-class Row:
+class SlidingRowWriter:
     """Writes a row of results of windows, and what is done to each of them."""
 
     def __init__(self, owner: Scheduling, found: Sliding, rest: Sequence[Chain]) -> None:
@@ -113,7 +113,7 @@ class Row:
         first, clip = self.found.first, self.found.clip
         inner = Chain(first.loops, clip.block)
         values: dict[Var, Expr] = {}
-        loops: list[Loop] = []
+        loops: list[LoopSpec] = []
         for axis in first.reduced:
             start, end = (
                 (Const(0), axis.extent) if whole and clip.moves(axis, self.found.along) else clip.steps(axis, where)
@@ -122,7 +122,7 @@ class Row:
             count = known_size([end - start])
             is_last = axis is first.reduced[-1]
             kind: LoopKind = "unrolled" if is_last and count is not None and count <= WRITTEN_OUT else "serial"
-            loops.append(Loop(var, end - start, kind))
+            loops.append(LoopSpec(var, end - start, kind))
             values[axis.var] = start + var
         zeros: dict[Var, Expr] = {a.var: Const(0) for a in first.reduced}
         begin = self.over(first, where, zeros, tile, 0)

@@ -10,7 +10,7 @@ from graphopt.lowering.analysis.access_analysis import UNKNOWN, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.loops.expressions import Const, Expr, Var, minimum
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Axis, Buffer, Range, Stmt, described
 
 Counts: TypeAlias = Sequence[tuple[int, int]]
@@ -39,8 +39,8 @@ def in_pieces(
     computed so many at once as ``sizes`` says, the others whole. ``piece`` is given where the other axes are."""
     rows, columns, steps = axes
     others = [a for a in first.spatial if a not in (rows, columns)]
-    outer = {a: Loop(owner.var("i"), a.extent) for a in others}
-    outer |= {a: Loop(owner.var("o"), (a.extent + (size - 1)) // size) for a, size in sizes.items()}
+    outer = {a: LoopSpec(owner.var("i"), a.extent) for a in others}
+    outer |= {a: LoopSpec(owner.var("o"), (a.extent + (size - 1)) // size) for a, size in sizes.items()}
 
     def part(axis: Axis, at: Mapping[Var, Expr]) -> Range:
         if axis not in sizes:
@@ -56,13 +56,13 @@ def in_pieces(
     return owner.shared_out([*outer.values()], total_size([*many, steps.extent]), body)
 
 
-def loops_over(owner: Scheduling, rows: Range, columns: Range) -> tuple[Loop, Loop]:
+def loops_over(owner: Scheduling, rows: Range, columns: Range) -> tuple[LoopSpec, LoopSpec]:
     """The loops over the elements of a piece."""
-    return Loop(owner.var("i"), rows.extent), Loop(owner.var("c"), columns.extent, "vectorized")
+    return LoopSpec(owner.var("i"), rows.extent), LoopSpec(owner.var("c"), columns.extent, "vectorized")
 
 
 def finished(
-    chain: Chain, first: Chain, parts: Mapping[Axis, Range], loops: Sequence[Loop], values: Mapping[Var, Expr],
+    chain: Chain, first: Chain, parts: Mapping[Axis, Range], loops: Sequence[LoopSpec], values: Mapping[Var, Expr],
     source: tuple[Buffer, tuple[Expr, ...]],
 ) -> Stmt:  # fmt: skip
     """What a chain does to each element of a piece of what the ``first`` makes: ``parts`` of its rows and columns, over

@@ -21,7 +21,7 @@ LEAST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class TransposedLoads:
     """Loads that lie side by side along the group of axes number ``rows_at``, each with the condition under which it
     may be read, and the tile in which to turn them."""
 
@@ -31,7 +31,7 @@ class Turned:
     columns: int
 
 
-def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> Turned | None:
+def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> TransposedLoads | None:
     """What is to be turned over in an element-wise block over groups of axes, the last of which is vectorized."""
     last = groups[-1][-1]
     far = [a for a in chain.accesses if not a.is_write and not is_near(a, last)]
@@ -52,7 +52,7 @@ def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> Turned | None:
         return None
     most = min(lanes_of(a.buffer.dtype) for a in chain.accesses)
     tile = (most if n is None else min(1 << (n.bit_length() - 1), most) for n in (rows, columns))
-    return Turned(found, place, *tile)
+    return TransposedLoads(found, place, *tile)
 
 
 def _guards(stmt: Stmt) -> dict[Load, Expr | None]:

@@ -11,7 +11,7 @@ from graphopt.lowering.analysis.access_analysis import known_size
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.batch_flattening import with_rows_stacked
 from graphopt.lowering.cpu.integer_products import integer_product_in
-from graphopt.lowering.cpu.library_dispatch import THIN, Matrix, called_product, panels_of, place_of
+from graphopt.lowering.cpu.library_dispatch import THIN, MatrixOperand, called_product, panels_of, place_of
 from graphopt.lowering.loops.expressions import Expr, Load
 from graphopt.lowering.loops.nest import Block, Buffer, Nest, Stmt, described, map_expressions, mutate
 
@@ -38,7 +38,7 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     found = chains(nest)
     integers = integer_product_in(nest)
     product = integers or (None if found is None else called_product(found, nest, large=False))
-    if product is None or not isinstance(product.b, Matrix):
+    if product is None or not isinstance(product.b, MatrixOperand):
         return None
     plain, is_transposed = product.b.load.buffer, product.b.is_transposed
     sizes = [known_size([product.k.extent]), known_size([product.n.extent])]

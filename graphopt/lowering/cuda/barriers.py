@@ -14,7 +14,7 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from graphopt.lowering.analysis.dataflow import Access, accesses_in
+from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in
 from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables
 from graphopt.lowering.loops.nest import (
@@ -159,7 +159,7 @@ def _done_in(phase: Stmt) -> _Pending:
     return _Pending(read, written)
 
 
-def _slot(access: Access) -> Expr | None:
+def _slot(access: AccessSet) -> Expr | None:
     """The slot of its buffer that an access is to; None where it is not the same for all of the phase."""
     single = {v: Const(0) for v, extent in access.extents.items() if extent == Const(1)}
     index = substitute(access.indices[0], single) if access.indices else Const(0)

@@ -10,7 +10,7 @@ from typing import Final
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.teams import Teams
 from graphopt.lowering.loops.expressions import Const, Expr, Load, apply, equal
-from graphopt.lowering.loops.nest import Buffer, If, Invoke, Range, Region, Stmt, Store
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, If, Invoke, Range, Stmt, Store
 
 EXCHANGED: Final = ("add", "max", "min")
 """By what the threads of a warp can combine what they have."""
@@ -19,14 +19,14 @@ IN_TURN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialResult:
     """What each thread has of a row's result, an element of a local buffer, and the function that combines two."""
 
     buffer: Buffer
     fn: str
 
 
-def combined(teams: Teams, parts: Sequence[Part]) -> list[Stmt]:
+def combined(teams: Teams, parts: Sequence[PartialResult]) -> list[Stmt]:
     """Statements after which every thread has its row's whole result in place of its part."""
     made: list[Stmt] = []
     for part in parts:
@@ -39,15 +39,15 @@ def combined(teams: Teams, parts: Sequence[Part]) -> list[Stmt]:
     return made
 
 
-def _in_warps(teams: Teams, part: Part) -> Stmt:
+def _in_warps(teams: Teams, part: PartialResult) -> Stmt:
     def call(row: Expr) -> Stmt:
-        own = Region(part.buffer, (Range(row), Range(Const(0), Const(teams.width))))
+        own = BufferRegion(part.buffer, (Range(row), Range(Const(0), Const(teams.width))))
         return Invoke(f"warp_{part.fn}_{part.buffer.dtype}", (own, Const(teams.width)))
 
     return teams.by_rows(call)
 
 
-def _on_board(teams: Teams, part: Part, left: int) -> list[Stmt]:
+def _on_board(teams: Teams, part: PartialResult, left: int) -> list[Stmt]:
     """The threads' parts, or those of their warps, ``left`` of them, combined in memory that the block shares."""
     board = teams.owner.shared(part.buffer.name, teams.arranged(Const(teams.rows), Const(left)), part.buffer.dtype)
     step = teams.lanes // left

@@ -19,7 +19,7 @@ from graphopt.lowering.loops.nest import Axis, Buffer
 
 
 @dataclass(frozen=True)
-class Group:
+class AxisGroup:
     """Axes that are counted through by one number, the last of them fastest, in units of ``width`` neighbours."""
 
     axes: tuple[Axis, ...]
@@ -57,7 +57,7 @@ class Group:
             found[last] = found[last] * self.width + lane
         return found
 
-    def in_units(self, most: int) -> Group:
+    def in_units(self, most: int) -> AxisGroup:
         """The group in the widest units of a power of two, up to so many, that divide its last axis."""
         last = self.axes[-1].extent if self.axes else None
         return replace(self, width=gcd(most, int(last.value)) if isinstance(last, Const) else 1)
@@ -73,10 +73,10 @@ class Contraction:
     chain: Chain
     x: Expr
     y: Expr
-    batch: Group
-    rows: Group
-    columns: Group
-    steps: Group
+    batch: AxisGroup
+    rows: AxisGroup
+    columns: AxisGroup
+    steps: AxisGroup
 
     @property
     def made(self) -> Buffer:
@@ -100,7 +100,7 @@ def contraction_of(chain: Chain, rest: Sequence[Chain]) -> Contraction | None:
     if any(known_size([a.extent for a in group]) == 1 for group in (rows, columns)):
         return None
     steps = sorted(chain.reduced, key=lambda axis: lies_along(x, axis) or lies_along(y, axis))
-    return Contraction(chain, x, y, *(Group(tuple(g)) for g in (batch, rows, columns, steps)))
+    return Contraction(chain, x, y, *(AxisGroup(tuple(g)) for g in (batch, rows, columns, steps)))
 
 
 def _factors(chain: Chain) -> tuple[Expr, Expr] | None:

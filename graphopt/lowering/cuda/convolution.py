@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.cuda.sums import Finish, Sums, finish_of, sums_of
+from graphopt.lowering.cuda.sums import SumEpilogue, Sums, finish_of, sums_of
 from graphopt.lowering.emit.kernel_source import LibraryCall
 from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.index.polynomials import Polynomial
@@ -19,7 +19,7 @@ RANKS: Final = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ImageAxis:
     """An axis of images: how long they are before and after, the window along it, and the zeros before them."""
 
     size: Expr
@@ -31,7 +31,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ImageTensor:
     """A buffer, and at which of its dimensions the two outer ones lie, and then those of the axes."""
 
     buffer: Buffer
@@ -53,13 +53,13 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class DeviceConvolution:
     """``y = epilogue(x * w + bias + residual)``; see ``runtime.library_calls.Convolution``."""
 
-    x: Tensor
-    w: Tensor
-    y: Tensor
-    axes: tuple[Axis, ...]
+    x: ImageTensor
+    w: ImageTensor
+    y: ImageTensor
+    axes: tuple[ImageAxis, ...]
     batch: Expr
     channels: Expr
     filters: Expr
@@ -107,7 +107,7 @@ class Convolution:
         return LibraryCall("convolution", places, (*outer, *(n for axis in axes for n in axis), *strides), told)
 
 
-def convolution_of(stmt: Stmt) -> Convolution | None:
+def convolution_of(stmt: Stmt) -> DeviceConvolution | None:
     """The convolution that a statement is, where the library's function computes it; None where it does not."""
     sums = sums_of(stmt)
     finish = None if sums is None else finish_of(sums, False)
@@ -120,7 +120,7 @@ def convolution_of(stmt: Stmt) -> Convolution | None:
     return None
 
 
-def _finished(found: Convolution, sums: Sums, finish: Finish) -> Convolution | None:
+def _finished(found: DeviceConvolution, sums: Sums, finish: SumEpilogue) -> DeviceConvolution | None:
     """The convolution with what is added to it: an element for each channel, or a tensor that lies as the result."""
     result = sums.stored
     channel = result.indices[found.y.dims[1]]
@@ -155,7 +155,7 @@ class _Along:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _ImageDims:
     """Which dimension of the image is gone along by images, channels, and axes, and how."""
 
     batch: tuple[int, _Along]
@@ -168,17 +168,17 @@ class _Parts:
         return self.batch[0], self.channel[0], *(k for k, _ in self.axes)
 
 
-def _parts(ways: Sequence[_Along | None]) -> _Parts | None:
+def _parts(ways: Sequence[_Along | None]) -> _ImageDims | None:
     known = [(k, a) for k, a in enumerate(ways) if a is not None]
     batches = [(k, a) for k, a in known if a.step is None]
     channels = [(k, a) for k, a in known if a.loop is None and a.step is not None]
     axes = tuple((k, a) for k, a in known if a.loop is not None and a.step is not None)
     if len(known) < len(ways) or len(batches) != 1 or len(channels) != 1 or len(axes) not in RANKS:
         return None
-    return _Parts(batches[0], channels[0], axes)
+    return _ImageDims(batches[0], channels[0], axes)
 
 
-def _slid(sums: Sums, image: Expr, weight: Load) -> Convolution | None:
+def _slid(sums: Sums, image: Expr, weight: Load) -> DeviceConvolution | None:
     """The convolution of an image with weights, if each loop has its part in it."""
     masked, w_at, y_at = _masked(image), _loops(weight.indices), _loops(sums.stored.indices)
     if masked is None or w_at is None or y_at is None:
@@ -202,10 +202,10 @@ def _slid(sums: Sums, image: Expr, weight: Load) -> Convolution | None:
     axes = _axes(parts, x.buffer, spatial, steps)
     if axes is None or not _covers(conditions, x, dict(parts.axes)):
         return None
-    found = Convolution(
-        Tensor(x.buffer, parts.dims),
-        Tensor(weight.buffer, tuple(map(w_at.index, order_w))),
-        Tensor(sums.stored.buffer, tuple(map(y_at.index, order_y))),
+    found = DeviceConvolution(
+        ImageTensor(x.buffer, parts.dims),
+        ImageTensor(weight.buffer, tuple(map(w_at.index, order_w))),
+        ImageTensor(sums.stored.buffer, tuple(map(y_at.index, order_y))),
         axes,
         Const(1) if batch.loop is None else spatial[batch.loop],
         depth,
@@ -216,8 +216,8 @@ def _slid(sums: Sums, image: Expr, weight: Load) -> Convolution | None:
 
 
 def _axes(
-    parts: _Parts, image: Buffer, spatial: Mapping[Var, Expr], steps: Mapping[Var, Expr]
-) -> tuple[Axis, ...] | None:
+    parts: _ImageDims, image: Buffer, spatial: Mapping[Var, Expr], steps: Mapping[Var, Expr]
+) -> tuple[ImageAxis, ...] | None:
     """The axes of the images; None where windows begin within them, or elsewhere for each result."""
     found = []
     for k, a in parts.axes:
@@ -227,7 +227,7 @@ def _axes(
         is_cut = isinstance(before, Const) and before.value < 0
         if is_cut or variables(before) & (spatial.keys() | steps.keys()):
             return None
-        found.append(Axis(image.shape[k], spatial[a.loop], steps[a.step], a.stride, a.dilation, before))
+        found.append(ImageAxis(image.shape[k], spatial[a.loop], steps[a.step], a.stride, a.dilation, before))
     return tuple(found)
 
 

@@ -18,20 +18,20 @@ from graphopt.lowering.cuda.sums import APPROXIMATE
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Buffer, For, Nest, Stmt, Store, seq
 from graphopt.target import ProductPrices
 
-Way: TypeAlias = Literal["auto", "library", "own"]
+DispatchMode: TypeAlias = Literal["auto", "library", "own"]
 """Who computes products: whoever is faster, the library wherever it can, or our own kernels."""
-Choice: TypeAlias = Callable[[str, Recognized, bool], bool]
+DispatchChoice: TypeAlias = Callable[[str, Recognized, bool], bool]
 """Whether the library's function of a name computes something; and whether nothing is left to be done to the result in
 a pass of its own."""
 OWN: Final = "product"
 """Under which targets have the price of our own kernels of products and convolutions."""
 
 
-def choice(way: Way, prices: Mapping[str, ProductPrices]) -> Choice:
+def choice(way: DispatchMode, prices: Mapping[str, ProductPrices]) -> DispatchChoice:
     """How it is decided who computes a product."""
     if way != "auto":
         return lambda name, found, is_whole: way == "library"
@@ -69,7 +69,7 @@ def compared(nest: Nest, card: Card, prices: Mapping[str, ProductPrices]) -> dic
     return told
 
 
-def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) -> tuple[Stmt, int] | None:
+def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: DispatchChoice) -> tuple[Stmt, int] | None:
     """The product or convolution that the first blocks are, for a library, with as much of what follows as it does
     itself."""
     moved = moved_by(owner, found)
@@ -108,8 +108,8 @@ def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) 
 def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) -> For | None:
     """The loops of a sum of products, result by result, and of what is done to each; None where there is none."""
     first, store, init = found[0], found[0].stores[0], found[0].block.init
-    loops = [Loop(owner.var("i"), a.extent) for a in first.spatial]
-    steps = [Loop(owner.var("r"), a.extent) for a in first.reduced]
+    loops = [LoopSpec(owner.var("i"), a.extent) for a in first.spatial]
+    steps = [LoopSpec(owner.var("r"), a.extent) for a in first.reduced]
     where: dict[Var, Expr] = {a.var: x.var for a, x in zip(first.spatial, loops, strict=True)}
     where |= {a.var: x.var for a, x in zip(first.reduced, steps, strict=True)}
     sum_, own = Load(sums, ()), Load(store.buffer, tuple(substitute(i, where) for i in store.indices))

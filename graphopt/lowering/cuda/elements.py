@@ -8,7 +8,7 @@ from graphopt.lowering.analysis.access_analysis import collapsed, known_size, po
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cuda.threads import DeviceScheduling, powers
 from graphopt.lowering.loops.expressions import Const, Expr, Var
-from graphopt.lowering.loops.loop_nests import Loop
+from graphopt.lowering.loops.loop_nests import LoopSpec
 from graphopt.lowering.loops.nest import Axis, For, If, Stmt
 
 
@@ -42,7 +42,7 @@ def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
 
 def result_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
     """A reduction with one thread for each result, which takes all steps by itself."""
-    loops = [Loop(owner.var("r"), a.extent) for a in chain.reduced]
+    loops = [LoopSpec(owner.var("r"), a.extent) for a in chain.reduced]
     steps = dict(zip((a.var for a in chain.reduced), (loop.var for loop in loops), strict=True))
 
     def result(item: Expr) -> Stmt:

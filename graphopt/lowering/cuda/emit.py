@@ -21,8 +21,17 @@ from graphopt.lowering.cuda.library_calls import is_for_library, library_call
 from graphopt.lowering.cuda.threads import AHEAD
 from graphopt.lowering.cuda.warp_calls import LOAD, MULTIPLY, multiplies, write_warp_call
 from graphopt.lowering.emit.common_subexpressions import eager
-from graphopt.lowering.emit.emit_context import Place
-from graphopt.lowering.emit.kernel_source import Dims, EmitError, Item, Known, Launchable, LibraryCall, Writer, settled
+from graphopt.lowering.emit.emit_context import EmitContext
+from graphopt.lowering.emit.kernel_source import (
+    EmitError,
+    KernelFacts,
+    KernelWriter,
+    Launchable,
+    LaunchDims,
+    LibraryCall,
+    StmtInContext,
+    settled,
+)
 from graphopt.lowering.emit.statement_text import Lanes, Text
 from graphopt.lowering.index.arithmetic import multiple
 from graphopt.lowering.index.polynomials import Polynomial, Product
@@ -30,11 +39,11 @@ from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     Invoke,
     Nest,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -83,7 +92,7 @@ def _buffers(stmt: Stmt) -> set[Buffer]:
         if isinstance(s, Store):
             found.add(s.buffer)
         elif isinstance(s, Invoke):
-            found |= {a.buffer for a in s.args if isinstance(a, Region)}
+            found |= {a.buffer for a in s.args if isinstance(a, BufferRegion)}
     return found
 
 
@@ -91,13 +100,13 @@ def _emitted(nest: Nest) -> Launchable:
     return settled(lambda known: DeviceWriter(nest, known), DeviceWriter.launchable)
 
 
-class DeviceWriter(Writer):
+class DeviceWriter(KernelWriter):
     """Writes one kernel for CUDA."""
 
     def __init__(
         self,
         nest: Nest,
-        known: Known,
+        known: KernelFacts,
     ) -> None:
         super().__init__(nest, known)
         self.spell.own = self.own
@@ -108,7 +117,7 @@ class DeviceWriter(Writer):
         self.places: dict[Buffer, frozenset[tuple[Product, int]]] = {}
         """How an index of a local buffer says which thread's it is."""
         self.grid: dict[str, Expr] = {}
-        self.dims: Dims = _dims(nest.body)
+        self.dims: LaunchDims = _dims(nest.body)
         self.groups: dict[Load, tuple[Load, ...]] = {}
         """Of each element that is written together with others, all of them."""
         self.ready: dict[Load, str] = {}
@@ -133,7 +142,7 @@ class DeviceWriter(Writer):
                 self.reserve(buffer, "local")
         if multiplies(nest):
             self.lane = self.number_in_warp()
-        self.write(nest.body, Place({}))
+        self.write(nest.body, EmitContext({}))
         if not self.lines:
             self.line("pass")
         sizes = self.sizes()
@@ -179,7 +188,7 @@ class DeviceWriter(Writer):
 
     # ------------------------------------------------------------------ statements
 
-    def flat(self, stmt: Stmt, place: Place) -> Iterator[Item]:
+    def flat(self, stmt: Stmt, place: EmitContext) -> Iterator[StmtInContext]:
         """The statements one after another; vectorized loops are written out as unrolled ones are."""
         if isinstance(stmt, For) and stmt.kind == "vectorized":
             is_short = isinstance(place.of(stmt.extent), Const)
@@ -189,7 +198,7 @@ class DeviceWriter(Writer):
         else:
             yield from super().flat(stmt, place)
 
-    def write(self, stmt: Stmt, place: Place) -> None:
+    def write(self, stmt: Stmt, place: EmitContext) -> None:
         """Source of the statement, by one thread where it stands outside of the loops over threads."""
         if self.threads or not _is_for_one(stmt, self.dims):
             super().write(stmt, place)
@@ -211,7 +220,7 @@ class DeviceWriter(Writer):
         function = super().function_of(stmt)
         return function if function is not None and function.startswith(DEVICE) else None
 
-    def block(self, block: Block, place: Place) -> Iterator[Item]:
+    def block(self, block: Block, place: EmitContext) -> Iterator[StmtInContext]:
         """The block's statements. EmitError where several threads would combine into one element at once."""
         spread = self.threads.keys() | self.blocks
         for axis, value in zip(block.axes, block.values, strict=True):
@@ -220,14 +229,14 @@ class DeviceWriter(Writer):
                 raise EmitError(f"block {block.name}: threads would combine into one element at once: use rfactor")
         yield from super().block(block, place)
 
-    def structured(self, stmt: Stmt, place: Place) -> None:
+    def structured(self, stmt: Stmt, place: EmitContext) -> None:
         """A loop, a branch, a check, or a call."""
         if isinstance(stmt, For) and stmt.thread is not None:
             self.bound(stmt, stmt.thread, place)
         else:
             super().structured(stmt, place)
 
-    def bound(self, loop: For, thread: str, place: Place) -> None:
+    def bound(self, loop: For, thread: str, place: EmitContext) -> None:
         """The loop's body, its variable being the number of the block or thread."""
         kind, _, axis = thread.partition(".")
         extent = place.of(loop.extent)
@@ -262,7 +271,7 @@ class DeviceWriter(Writer):
         self.bounds.pop(loop.var, None)
         self.threads.pop(loop.var, None)
 
-    def check(self, stmt: Check, place: Place) -> None:
+    def check(self, stmt: Check, place: EmitContext) -> None:
         """A condition without which the thread ends, and says so."""
         if stmt.message not in self.messages:
             self.messages.append(stmt.message)
@@ -270,7 +279,7 @@ class DeviceWriter(Writer):
         self.line(f"    {STATUS}[0] = {self.messages.index(stmt.message) + 1}")
         self.line("    return")
 
-    def call(self, stmt: Invoke, place: Place) -> None:
+    def call(self, stmt: Invoke, place: EmitContext) -> None:
         """A call of a function; of one for warps, by each thread on its own elements."""
         if stmt == BARRIER and self.waits:
             self.line(f"{self.spell.use('copy_wait')}(0)")
@@ -279,7 +288,7 @@ class DeviceWriter(Writer):
             write_warp_call(self, stmt, place, self.lane)
             return
         function, region = stmt.intrinsic.rpartition("_")[0], stmt.args[0] if stmt.args else None
-        if not function.startswith("warp_") or not isinstance(region, Region):
+        if not function.startswith("warp_") or not isinstance(region, BufferRegion):
             super().call(stmt, place)
             return
         lane = Var("lane")
@@ -291,7 +300,7 @@ class DeviceWriter(Writer):
 
     # ------------------------------------------------------------------ straight stretches
 
-    def stretch(self, stores: Sequence[tuple[Store, Place]]) -> None:
+    def stretch(self, stores: Sequence[tuple[Store, EmitContext]]) -> None:
         """Stores one after another; neighbours are read and written at once."""
         made = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value)) for s, p in stores]
         if self.is_ahead and self.copied(dict(made)):
@@ -400,7 +409,7 @@ class DeviceWriter(Writer):
         return substitute(atom, {v: Var(axis) for v, axis in self.threads.items()})
 
 
-def _dims(stmt: Stmt) -> Dims:
+def _dims(stmt: Stmt) -> LaunchDims:
     """How many threads a block has along each axis."""
     found = dict.fromkeys(AXES, 1)
     for loop in statements(stmt):
@@ -412,7 +421,7 @@ def _dims(stmt: Stmt) -> Dims:
     return found["x"], found["y"], found["z"]
 
 
-def _is_for_one(stmt: Stmt, block: Dims) -> bool:
+def _is_for_one(stmt: Stmt, block: LaunchDims) -> bool:
     """Whether a statement writes what threads have in common, outside of the loops over them."""
     if block == (1, 1, 1) or is_over_threads(stmt):
         return False

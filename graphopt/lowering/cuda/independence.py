@@ -11,10 +11,10 @@ from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
+    BufferRegion,
     For,
     If,
     Invoke,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -50,7 +50,7 @@ def uses(stmt: Stmt, env: Mapping[Var, Expr] | None = None) -> Iterator[Use]:
     if isinstance(stmt, Store):
         yield Use(stmt.buffer, tuple(map(over_loops, stmt.indices)), True)
     elif isinstance(stmt, Invoke):
-        regions = (a for a in stmt.args if isinstance(a, Region))
+        regions = (a for a in stmt.args if isinstance(a, BufferRegion))
         yield from (Use(r.buffer, tuple(over_loops(side.start) for side in r.ranges), True) for r in regions)
     for child in inner(stmt):
         yield from uses(child, env)

@@ -43,9 +43,9 @@ class Recognized(Protocol):
         """The call that computes it, where ``is_approximate`` something near."""
 
 
-Reader: TypeAlias = Callable[[Stmt], Recognized | None]
+LibraryPattern: TypeAlias = Callable[[Stmt], Recognized | None]
 """What a statement is that a library's function computes; None for any other."""
-READERS: Final[Mapping[str, Reader]] = {"gemm": multiplication_of, "convolution": convolution_of}
+READERS: Final[Mapping[str, LibraryPattern]] = {"gemm": multiplication_of, "convolution": convolution_of}
 """By the name of the function (``runtime.library_calls``), under which targets have its prices too."""
 
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from graphopt.ir.constants import BITS
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.cuda.contraction import Group, alignment, lies_along
+from graphopt.lowering.cuda.contraction import AxisGroup, alignment, lies_along
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, conjunction, const, substitute
 
 
 @dataclass(frozen=True)
-class Operand:
+class ProductOperand:
     """A factor of a product: ``outer`` are its rows or columns, of which a tile has ``size``, and ``depth`` steps.
 
     Neighbouring threads fetch neighbours along the steps (``is_deep``) or along the outer axis, ``width`` of them each.
     """
 
     value: Expr
-    outer: Group
-    steps: Group
+    outer: AxisGroup
+    steps: AxisGroup
     size: int
     depth: int
     is_deep: bool
@@ -63,14 +63,14 @@ class Operand:
         return units(slab, step, self.depth, self.steps), units(tile, outer, self.size, self.outer)
 
 
-def operand(value: Expr, outer: Group, steps: Group, size: int, depth: int, card: Card) -> Operand:
+def operand(value: Expr, outer: AxisGroup, steps: AxisGroup, size: int, depth: int, card: Card) -> ProductOperand:
     """A factor with the widest way to fetch it that its place in memory and the card allow."""
     value = stored(value)
     is_deep = bool(steps.axes) and lies_along(value, steps.axes[-1]) and not lies_along(value, outer.axes[-1])
     along = steps if is_deep else outer
     most = min(card.width([value.dtype]), depth if is_deep else size)
     wide = along.in_units(max(alignment(value, along.axes[-1], most), 1)) if along.axes else along
-    return Operand(value, outer if is_deep else wide, wide if is_deep else steps, size, depth, is_deep)
+    return ProductOperand(value, outer if is_deep else wide, wide if is_deep else steps, size, depth, is_deep)
 
 
 def stored(value: Expr) -> Expr:
@@ -80,12 +80,12 @@ def stored(value: Expr) -> Expr:
     return value
 
 
-def units(tile: Expr, place: Expr, size: int, group: Group) -> Expr:
+def units(tile: Expr, place: Expr, size: int, group: AxisGroup) -> Expr:
     """The unit of a place in a tile, which is a multiple of the group's width."""
     return tile * (size // group.width) + place // group.width
 
 
-def below(unit: Expr, group: Group, size: int) -> tuple[Expr, ...]:
+def below(unit: Expr, group: AxisGroup, size: int) -> tuple[Expr, ...]:
     """The condition that there is such a unit, where tiles of a size may reach beyond the end."""
     known = group.known
     return () if known is not None and known % size == 0 else (unit < group.units,)

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.cuda.contraction import Contraction
-from graphopt.lowering.cuda.operands import Operand, below, operand, units
+from graphopt.lowering.cuda.operands import ProductOperand, below, operand, units
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import CHUNK, PAD, Tile
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, cast, conjunction, const, minimum, substitute
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import TRUE, Buffer, For, If, Stmt, Store, seq
 
-Where = Mapping[Var, Expr]
-Finish = Callable[[Where, Expr, Load], Stmt]
+PointInTile = Mapping[Var, Expr]
+TileEpilogue = Callable[[PointInTile, Expr, Load], Stmt]
 """What is done to a result, by where it is, the number of the block among those that share out its steps, and what it
 is."""
 
@@ -26,7 +26,7 @@ is."""
 class ProductTiles:
     """The kernel of one contraction: ``finish`` is done to each of its results."""
 
-    def __init__(self, owner: DeviceScheduling, found: Contraction, tile: Tile, finish: Finish) -> None:
+    def __init__(self, owner: DeviceScheduling, found: Contraction, tile: Tile, finish: TileEpilogue) -> None:
         self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
         self.x = operand(found.x, found.rows, found.steps, tile.rows, tile.depth, owner.card)
         self.y = operand(found.y, found.columns, found.steps, tile.columns, tile.depth, owner.card)
@@ -36,17 +36,17 @@ class ProductTiles:
         self.shared = [self.shared_tile(f"{made.name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
         self.fetched = [self.registers(f"{made.name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
 
-    def shared_tile(self, name: str, operand: Operand) -> Buffer:
+    def shared_tile(self, name: str, operand: ProductOperand) -> Buffer:
         """The steps of an operand that a block works on."""
         shape = [Const(operand.depth), Const(operand.size)]
         return self.owner.shared(name, shape, operand.value.dtype, [Const(operand.size + PAD), Const(1)])
 
-    def registers(self, name: str, operand: Operand) -> Buffer:
+    def registers(self, name: str, operand: ProductOperand) -> Buffer:
         """What each thread has fetched of an operand."""
         shape = [Const(self.tile.threads), Const(self.rounds(operand)), Const(operand.width)]
         return self.owner.local(name, shape, operand.value.dtype)
 
-    def rounds(self, operand: Operand) -> int:
+    def rounds(self, operand: ProductOperand) -> int:
         """How often each thread fetches."""
         return -(-operand.count // self.tile.threads)
 
@@ -57,10 +57,10 @@ class ProductTiles:
         tile = self.tile
         return over_tiles(self.owner, self.found, tile.rows, tile.columns, tile.splits, self.tile_at)
 
-    def tile_at(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
+    def tile_at(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """One tile: its steps, a few at a time, and what is done to its results."""
         first, count = slabs(self.found, self.tile.depth, self.tile.splits, split)
-        slab = Loop(self.owner.var("k"), count)
+        slab = LoopSpec(self.owner.var("k"), count)
         here = ((self.x, row), (self.y, column))
         more = If(slab.var + 1 < count, self.fetch(here, first + slab.var + 1, batch))
         around = wrapped([slab], seq(self.put(), more, self.multiply()))
@@ -76,23 +76,25 @@ class ProductTiles:
         zero = const(0, self.sums.dtype)
         return self.by_threads(lambda t: wrapped([down, across], Store(self.sums, (t, down.var, across.var), zero)))
 
-    def own_loops(self) -> tuple[Loop, Loop]:
+    def own_loops(self) -> tuple[LoopSpec, LoopSpec]:
         """Over the rows and columns that a thread has."""
         var = self.owner.var
-        return Loop(var("i"), Const(self.tile.down), "unrolled"), Loop(var("j"), Const(self.tile.across), "unrolled")
+        return LoopSpec(var("i"), Const(self.tile.down), "unrolled"), LoopSpec(
+            var("j"), Const(self.tile.across), "unrolled"
+        )
 
     # ------------------------------------------------------------------ operands
 
-    def fetch(self, here: Sequence[tuple[Operand, Expr]], slab: Expr, batch: Where) -> Stmt:
+    def fetch(self, here: Sequence[tuple[ProductOperand, Expr]], slab: Expr, batch: PointInTile) -> Stmt:
         """Some steps of the operands are read into registers; zeros where there are none."""
         return self.by_threads(
             lambda t: seq(*(self.fetch_one(t, o, k, at, slab, batch) for k, (o, at) in enumerate(here)))
         )
 
-    def fetch_one(self, t: Expr, operand: Operand, k: int, tile: Expr, slab: Expr, batch: Where) -> Stmt:
+    def fetch_one(self, t: Expr, operand: ProductOperand, k: int, tile: Expr, slab: Expr, batch: PointInTile) -> Stmt:
         """What a thread reads of an operand."""
         registers, lane = self.fetched[k], self.owner.var("u")
-        rounds = Loop(self.owner.var("q"), registers.shape[1], "unrolled")
+        rounds = LoopSpec(self.owner.var("q"), registers.shape[1], "unrolled")
         unit = t + rounds.var * self.tile.threads
         target = (t, rounds.var, lane)
 
@@ -109,9 +111,9 @@ class ProductTiles:
     def put(self) -> Stmt:
         """What was fetched is laid where all threads of the block reach it."""
 
-        def one(t: Expr, operand: Operand, k: int) -> Stmt:
-            registers, lane = self.fetched[k], Loop(self.owner.var("u"), Const(operand.width), "unrolled")
-            rounds = Loop(self.owner.var("q"), registers.shape[1], "unrolled")
+        def one(t: Expr, operand: ProductOperand, k: int) -> Stmt:
+            registers, lane = self.fetched[k], LoopSpec(self.owner.var("u"), Const(operand.width), "unrolled")
+            rounds = LoopSpec(self.owner.var("q"), registers.shape[1], "unrolled")
             unit = t + rounds.var * self.tile.threads
             value = Load(registers, (t, rounds.var, lane.var))
             stored = wrapped([lane], Store(self.shared[k], operand.place(unit, lane.var), value))
@@ -133,7 +135,7 @@ class ProductTiles:
         """The steps that lie in shared memory."""
 
         def body(t: Expr) -> Stmt:
-            (down, across), step = self.own_loops(), Loop(self.owner.var("k"), Const(self.tile.depth))
+            (down, across), step = self.own_loops(), LoopSpec(self.owner.var("k"), Const(self.tile.depth))
             row, column = self.place(t, down.var, across.var)
             dtype = self.sums.dtype
             x = cast(Load(self.shared[0], (step.var, row)), dtype)
@@ -143,14 +145,14 @@ class ProductTiles:
 
         return self.by_threads(body)
 
-    def end(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
+    def end(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """What is done to each result of the tile."""
         rows, columns = self.found.rows, self.found.columns.in_units(min(CHUNK, self.tile.across))
 
         def body(t: Expr) -> Stmt:
-            down = Loop(self.owner.var("i"), Const(self.tile.down), "unrolled")
-            unit = Loop(self.owner.var("j"), Const(self.tile.across // columns.width), "unrolled")
-            lane = Loop(self.owner.var("u"), Const(columns.width), "unrolled")
+            down = LoopSpec(self.owner.var("i"), Const(self.tile.down), "unrolled")
+            unit = LoopSpec(self.owner.var("j"), Const(self.tile.across // columns.width), "unrolled")
+            lane = LoopSpec(self.owner.var("u"), Const(columns.width), "unrolled")
             j = unit.var * columns.width
             r, c = self.place(t, down.var, j)
             at_row, at_column = row * self.tile.rows + r, units(column, c, self.tile.columns, columns)
@@ -175,7 +177,7 @@ def over_tiles(
     rows: int,
     columns: int,
     splits: int,
-    body: Callable[[Expr, Expr, Expr, Where], Stmt],
+    body: Callable[[Expr, Expr, Expr, PointInTile], Stmt],
 ) -> Stmt:
     """The body for each tile of so many rows and columns, by a block each: for its place along the rows and the
     columns, the number among those that share out its steps, and its place along the other axes."""
@@ -200,11 +202,11 @@ def slabs(found: Contraction, depth: int, splits: int, split: Expr) -> tuple[Exp
     return split * share, minimum(share, total - split * share)
 
 
-def finished_by(first: Chain, rest: Sequence[Chain]) -> Finish:
+def finished_by(first: Chain, rest: Sequence[Chain]) -> TileEpilogue:
     """What is done to each result: by the blocks that follow, or it is stored."""
     made = first.stores[0].buffer
 
-    def finish(where: Where, split: Expr, value: Load) -> Stmt:
+    def finish(where: PointInTile, split: Expr, value: Load) -> Stmt:
         parts: list[Stmt] = []
         for chain in rest:
             mine = {c.var: where[f.var] for f, c in zip(first.spatial, chain.spatial, strict=True)}

@@ -9,13 +9,13 @@ from typing import Final
 from graphopt.lowering.analysis.access_analysis import is_follower
 from graphopt.lowering.analysis.axis_transforms import following, with_axes_redrawn
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.cuda.contraction import Contraction, Group, contraction_of
-from graphopt.lowering.cuda.product_tiles import Finish, ProductTiles, Where, finished_by
+from graphopt.lowering.cuda.contraction import AxisGroup, Contraction, contraction_of
+from graphopt.lowering.cuda.product_tiles import PointInTile, ProductTiles, TileEpilogue, finished_by
 from graphopt.lowering.cuda.tensor_tiles import TensorTiles, WarpTile, warp_tile_for
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import tile_for
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, substitute, walk
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Stmt, Store, described, map_expressions, seq
 
 MOVING: Final = ("select", "cast")
@@ -42,7 +42,7 @@ def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int]
     warps = warp_tile_for(contraction, owner)
     tile = tile_for(contraction, owner) if warps is None else warps
 
-    def kernel(finish: Finish) -> Stmt:
+    def kernel(finish: TileEpilogue) -> Stmt:
         if isinstance(tile, WarpTile):
             return TensorTiles(owner, contraction, tile, finish).kernel()
         return ProductTiles(owner, contraction, tile, finish).kernel()
@@ -93,7 +93,11 @@ def followers(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[list[Cha
 
 
 def split_product(
-    owner: DeviceScheduling, found: Contraction, splits: int, kernel: Callable[[Finish], Stmt], finish: Finish
+    owner: DeviceScheduling,
+    found: Contraction,
+    splits: int,
+    kernel: Callable[[TileEpilogue], Stmt],
+    finish: TileEpilogue,
 ) -> Stmt:
     """A product of few results and many steps: blocks share out the steps of a tile, and another kernel sums up what
     they found, always in the same order."""
@@ -101,15 +105,15 @@ def split_product(
     shape = (Const(splits), *(a.extent for a in spatial))
     parts = owner.memory(found.made.name, shape, found.made.dtype)
 
-    def keep(where: Where, split: Expr, value: Load) -> Stmt:
+    def keep(where: PointInTile, split: Expr, value: Load) -> Stmt:
         return Store(parts, (split, *(where[a.var] for a in spatial)), value)
 
     total = Load(owner.local(found.made.name, (), found.made.dtype), ())
 
     def result(element: Expr) -> Stmt:
-        where, part = Group(spatial).at(element, Const(0)), Loop(owner.var("s"), shape[0])
+        where, part = AxisGroup(spatial).at(element, Const(0)), LoopSpec(owner.var("s"), shape[0])
         value = Load(parts, (part.var, *(where[a.var] for a in spatial)))
         start = Store(total.buffer, (), Const(0.0, total.dtype))
         return seq(start, wrapped([part], Store(total.buffer, (), total + value)), finish(where, Const(0), total))
 
-    return seq(kernel(keep), owner.over_threads(Group(spatial).extent, result))
+    return seq(kernel(keep), owner.over_threads(AxisGroup(spatial).extent, result))

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from graphopt.lowering.analysis.access_analysis import known_size, taken_apart, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
-from graphopt.lowering.cuda.combining import Part, combined
+from graphopt.lowering.cuda.combining import PartialResult, combined
 from graphopt.lowering.cuda.row_passing import Passing
-from graphopt.lowering.cuda.row_plans import ACCESSES, Plan, planned, with_choices
-from graphopt.lowering.cuda.rows import Member, Rows, rows_of
+from graphopt.lowering.cuda.row_plans import ACCESSES, RowPlan, planned, with_choices
+from graphopt.lowering.cuda.rows import RowBlock, RowBlocks, rows_of
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops.accumulation import accumulated, identity
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, apply, equal, substitute
@@ -56,7 +56,7 @@ def _needed(owner: DeviceScheduling, own: Sequence[Chain], rest: Sequence[Chain]
     return {s.buffer for c in own for s in c.stores if s.buffer in read or s.buffer not in owner.nest.allocs}
 
 
-def _in_two(owner: DeviceScheduling, rows: Rows, plan: Plan, found: Sequence[Chain]) -> tuple[Stmt, int]:
+def _in_two(owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, found: Sequence[Chain]) -> tuple[Stmt, int]:
     """A reduction in two kernels: the second reduces what the blocks of the first have left."""
     (member,) = rows.members
     count, block = total_size(rows.extents), Axis(owner.var("s"), Const(plan.blocks), "reduce")
@@ -88,8 +88,8 @@ class RowKernel:
     def __init__(
         self,
         owner: DeviceScheduling,
-        rows: Rows,
-        plan: Plan,
+        rows: RowBlocks,
+        plan: RowPlan,
         needed: set[Buffer],
         parts: dict[Buffer, Buffer] | None = None,
     ) -> None:
@@ -113,7 +113,7 @@ class RowKernel:
 
         return self.owner.over_blocks(groups * self.plan.blocks, body)
 
-    def of(self, member: Member) -> list[Stmt]:
+    def of(self, member: RowBlock) -> list[Stmt]:
         """What one block does."""
         made = [self.read_ahead(load, m) for load, m in self.passing.to_read(member)]
         if member.reduces:
@@ -133,7 +133,7 @@ class RowKernel:
         """The body, where there is such a row."""
         return self.owner.within(self.row(row), self.count, self.teams.rows, lambda _: body)
 
-    def values(self, member: Member, row: Expr, element: Expr | None) -> dict[Var, Expr]:
+    def values(self, member: RowBlock, row: Expr, element: Expr | None) -> dict[Var, Expr]:
         """What a block's axes are at an element of a row."""
         found: dict[Var, Expr] = {a.var: Const(0) for a in member.chain.axes}
         found.update(taken_apart(self.row(row), member.rows))
@@ -172,7 +172,7 @@ class RowKernel:
 
     # ------------------------------------------------------------------ kinds of blocks
 
-    def read_ahead(self, load: Load, member: Member) -> Stmt:
+    def read_ahead(self, load: Load, member: RowBlock) -> Stmt:
         """Reads what several blocks need of a row."""
 
         def one(row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
@@ -186,7 +186,7 @@ class RowKernel:
 
         return self.teams.phase(lambda row, lane: self.each(row, lane, one(row, lane)))
 
-    def element(self, member: Member, row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
+    def element(self, member: RowBlock, row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
         """What a block does to one element."""
 
         def at(element: Expr, slot: Expr) -> Stmt:
@@ -197,14 +197,14 @@ class RowKernel:
 
         return at
 
-    def of_row(self, member: Member, row: Expr, lane: Expr) -> Stmt:
+    def of_row(self, member: RowBlock, row: Expr, lane: Expr) -> Stmt:
         """What a block does to each row, by every thread of the row."""
         values = self.values(member, row, None)
         body = self.passing.body(member, member.chain.block.body, row, lane, None)
         block = replace(member.chain.block, body=body, values=tuple(values[a.var] for a in member.chain.axes))
         return self.guarded(row, seq(described(block), *self.written(member, row, lane)))
 
-    def written(self, member: Member, row: Expr, lane: Expr) -> list[Stmt]:
+    def written(self, member: RowBlock, row: Expr, lane: Expr) -> list[Stmt]:
         """A row's results as they have to be in memory, written by one of its threads."""
         values = self.values(member, row, None)
         made: list[Stmt] = []
@@ -216,7 +216,7 @@ class RowKernel:
             return made
         return [If(equal(lane, 0), seq(*made))]
 
-    def reduction(self, member: Member) -> list[Stmt]:
+    def reduction(self, member: RowBlock) -> list[Stmt]:
         """One result of each row, which every thread of the row has then."""
         teams, block = self.teams, member.chain.block
         is_alone = teams.lanes == 1 and self.parts is None
@@ -258,14 +258,14 @@ class RowKernel:
             return self.guarded(row, last if teams.lanes == 1 else If(equal(lane, 0), last))
 
         loops = [teams.phase(start), teams.phase(lambda row, lane: self.each(row, lane, step(row, lane)))]
-        loops += combined(teams, [Part(parts[b], fn) for b, fn in folds])
+        loops += combined(teams, [PartialResult(parts[b], fn) for b, fn in folds])
         if is_alone and not needed:
             return loops
         return [*loops, teams.phase(finish if self.parts is None else left)]
 
     def started(
         self,
-        member: Member,
+        member: RowBlock,
         into: Callable[[Stmt, dict[Buffer, Buffer], Expr, Expr], Stmt],
         results: dict[Buffer, Buffer],
         row: Expr,

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from graphopt.lowering.cuda.row_plans import Plan
-from graphopt.lowering.cuda.rows import Member, Rows
+from graphopt.lowering.cuda.row_plans import RowPlan
+from graphopt.lowering.cuda.rows import RowBlock, RowBlocks
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops.nest import (
@@ -23,7 +23,7 @@ from graphopt.lowering.loops.nest import (
     statements,
 )
 
-Key: TypeAlias = "Load | Buffer"
+CarriedKey: TypeAlias = "Load | Buffer"
 """What is held of rows: elements that are read, as they are named by the row and the element; or what is made."""
 
 
@@ -32,13 +32,13 @@ class Passing:
     memory when all is done; the others are gone, but where elements do not fit into registers and cannot be computed
     again."""
 
-    def __init__(self, owner: DeviceScheduling, rows: Rows, plan: Plan, needed: set[Buffer]) -> None:
+    def __init__(self, owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, needed: set[Buffer]) -> None:
         self.rows, self.plan, self.needed = rows, plan, needed
         self.results: dict[Buffer, Buffer] = {}
         """The one result of a row that a thread has of each buffer."""
-        self.held: dict[Key, Buffer] = {}
+        self.held: dict[CarriedKey, Buffer] = {}
         """The elements of a row that a thread has."""
-        self.inlined: dict[Buffer, tuple[Member, Store]] = {}
+        self.inlined: dict[Buffer, tuple[RowBlock, Store]] = {}
         """Elements that are computed again wherever they are needed."""
         self.made = {s.buffer for m in rows.members for s in m.chain.stores}
         for member in rows.members:
@@ -49,7 +49,7 @@ class Passing:
         for key in self.to_come:
             self.held[key] = self._registers(key.buffer)
 
-    def _place(self, owner: DeviceScheduling, member: Member) -> None:
+    def _place(self, owner: DeviceScheduling, member: RowBlock) -> None:
         stores = member.chain.stores
         for store in stores:
             buffer = store.buffer
@@ -65,27 +65,27 @@ class Passing:
         count = (self.plan.steps or 0) * self.plan.access
         return self.plan.teams.local(buffer.name, (Const(count),), buffer.dtype)
 
-    def _readers(self, buffer: Buffer, but: Member) -> bool:
+    def _readers(self, buffer: Buffer, but: RowBlock) -> bool:
         return any(a.buffer == buffer for m in self.rows.members if m is not but for a in m.chain.accesses)
 
-    def is_inlined(self, member: Member) -> bool:
+    def is_inlined(self, member: RowBlock) -> bool:
         """Whether a block is done wherever its elements are needed."""
         return any(s.buffer in self.inlined for s in member.chain.stores)
 
     # ------------------------------------------------------------------ what is read
 
-    def key(self, member: Member, load: Load) -> Load:
+    def key(self, member: RowBlock, load: Load) -> Load:
         """An element that a block reads, as all blocks name it that read the same one."""
         names: dict[Var, Expr] = {a.var: Const(0) for a in member.chain.axes}
         names.update({a.var: Var(f"@row{k}") for k, a in enumerate(member.rows)})
         names.update({a.var: Var(f"@element{k}") for k, a in enumerate(member.elements)})
         return Load(load.buffer, tuple(substitute(i, names) for i in load.indices))
 
-    def _read_often(self) -> Iterator[tuple[Load, Member]]:
+    def _read_often(self) -> Iterator[tuple[Load, RowBlock]]:
         """Elements of rows that several blocks read, with the first that does."""
         if self.plan.steps is None:
             return
-        first: dict[Load, Member] = {}
+        first: dict[Load, RowBlock] = {}
         count: Counter[Load] = Counter()
         for member in self.rows.members:
             along = {a.var for a in member.elements}
@@ -96,7 +96,7 @@ class Passing:
                     first.setdefault(key, member)
         yield from ((key, member) for key, member in first.items() if count[key] > 1)
 
-    def to_read(self, member: Member) -> list[tuple[Load, Member]]:
+    def to_read(self, member: RowBlock) -> list[tuple[Load, RowBlock]]:
         """What to read before a block that is the first to need it."""
         wanted = [k for k, m in self.to_come.items() if m is member]
         loads = dict.fromkeys(_certain(member))
@@ -105,7 +105,7 @@ class Passing:
     # ------------------------------------------------------------------ bodies
 
     def body(
-        self, member: Member, stmt: Stmt, row: Expr, lane: Expr, slot: Expr | None, own: set[Buffer] | None = None
+        self, member: RowBlock, stmt: Stmt, row: Expr, lane: Expr, slot: Expr | None, own: set[Buffer] | None = None
     ) -> Stmt:
         """A block's statements, which find what others made where it is, and leave theirs there. The buffers ``own``
         are left alone."""
@@ -134,7 +134,7 @@ class Passing:
 
         return mutate(map_expressions(stmt, load), store)
 
-    def _again(self, member: Member, load: Load, row: Expr, lane: Expr, slot: Expr | None) -> Expr:
+    def _again(self, member: RowBlock, load: Load, row: Expr, lane: Expr, slot: Expr | None) -> Expr:
         """What an element is that is computed again."""
         maker, store = self.inlined[load.buffer]
         there: dict[Var, Expr] = {a.var: Const(0) for a in maker.chain.axes}
@@ -145,7 +145,7 @@ class Passing:
         return substitute(made.value, there)
 
 
-def _certain(member: Member) -> Iterator[Load]:
+def _certain(member: RowBlock) -> Iterator[Load]:
     """What a block reads whatever it chooses."""
     for part in () if _branches(member) else inner(member.chain.block):
         for s in statements(part):
@@ -162,5 +162,5 @@ def _always(expr: Expr) -> Iterator[Load]:
             return
 
 
-def _branches(member: Member) -> bool:
+def _branches(member: RowBlock) -> bool:
     return any(not isinstance(s, Store | Seq) for s in statements(member.chain.block.body))

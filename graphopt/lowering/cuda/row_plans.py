@@ -11,7 +11,7 @@ from typing import Final
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.analysis.access_analysis import is_step, known_size
 from graphopt.lowering.analysis.canonical_nest import Access
-from graphopt.lowering.cuda.rows import Member, Rows
+from graphopt.lowering.cuda.rows import RowBlock, RowBlocks
 from graphopt.lowering.cuda.teams import Teams
 from graphopt.lowering.cuda.threads import DeviceScheduling, powers
 from graphopt.lowering.loops.expressions import Const, Expr
@@ -27,7 +27,7 @@ MANY: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RowPlan:
     """Threads for rows: each takes ``access`` neighbouring elements at once, ``steps`` times where that is known and
     they fit into its registers. Each row is shared out to ``blocks`` blocks."""
 
@@ -37,7 +37,7 @@ class Plan:
     blocks: int
 
 
-def planned(owner: DeviceScheduling, rows: Rows, is_split: bool = True) -> Plan:
+def planned(owner: DeviceScheduling, rows: RowBlocks, is_split: bool = True) -> RowPlan:
     """How rows are shared out to threads; to several blocks each only where ``is_split`` says so."""
     length, access = known_size(rows.length), _access(owner, rows)
     units = None if length is None else length // access
@@ -46,7 +46,7 @@ def planned(owner: DeviceScheduling, rows: Rows, is_split: bool = True) -> Plan:
     return _plan(rows, teams, access, blocks)
 
 
-def with_choices(rows: Rows, plan: Plan) -> Plan:
+def with_choices(rows: RowBlocks, plan: RowPlan) -> RowPlan:
     """A plan of one block for each row, but for what is chosen of it."""
     teams, owner = plan.teams, plan.teams.owner
     access = owner.choose("access", powers(1, plan.access), plan.access)
@@ -60,15 +60,15 @@ def with_choices(rows: Rows, plan: Plan) -> Plan:
     return _plan(rows, replace(teams, rows=together, lanes=lanes), access, 1)
 
 
-def _plan(rows: Rows, teams: Teams, access: int, blocks: int) -> Plan:
+def _plan(rows: RowBlocks, teams: Teams, access: int, blocks: int) -> RowPlan:
     """The plan in which a thread holds what it takes, where it can."""
     length = known_size(rows.length)
     steps = None if length is None else -(-(length // access) // teams.lanes)
     is_held = blocks == 1 and steps is not None and steps * access <= HELD
-    return Plan(teams, access, steps if is_held else None, blocks)
+    return RowPlan(teams, access, steps if is_held else None, blocks)
 
 
-def _teams(owner: DeviceScheduling, rows: Rows, length: int | None, units: int | None) -> Teams:
+def _teams(owner: DeviceScheduling, rows: RowBlocks, length: int | None, units: int | None) -> Teams:
     """As many threads for each row as it keeps busy, for as many rows as fill a block."""
     card, count = owner.card, at_least(rows.extents)
     all_busy, along, lanes = card.blocks * card.threads, _goes_along(rows), 1
@@ -96,7 +96,7 @@ def _together(most: int, count: int | None, least: int, blocks: int) -> int:
     return most
 
 
-def _blocks(teams: Teams, rows: Rows, units: int | None) -> int:
+def _blocks(teams: Teams, rows: RowBlocks, units: int | None) -> int:
     """To how many blocks each row is shared out: several, where rows are long and would keep few blocks busy. Blocks
     that pass on whole rows stay one kernel where rows might be short."""
     card, count = teams.owner.card, known_size(rows.extents)
@@ -110,7 +110,7 @@ def _blocks(teams: Teams, rows: Rows, units: int | None) -> int:
     return blocks if units is None else min(blocks, units // (ACCESSES * teams.lanes))
 
 
-def _is_shared(rows: Rows) -> bool:
+def _is_shared(rows: RowBlocks) -> bool:
     """Whether several threads may reduce a row."""
     return all(m.is_shared for m in rows.members if m.reduces)
 
@@ -120,7 +120,7 @@ def at_least(extents: Sequence[Expr]) -> int:
     return prod(int(e.value) if isinstance(e, Const) else MANY if k else 1 for k, e in enumerate(extents))
 
 
-def _goes_along(rows: Rows) -> bool:
+def _goes_along(rows: RowBlocks) -> bool:
     """Whether neighbours within a row lie side by side, rather than the same elements of neighbouring rows."""
     apart = {True: 0, False: 0}
     for member, access in _far(rows):
@@ -129,7 +129,7 @@ def _goes_along(rows: Rows) -> bool:
     return apart[True] <= apart[False]
 
 
-def _access(owner: DeviceScheduling, rows: Rows) -> int:
+def _access(owner: DeviceScheduling, rows: RowBlocks) -> int:
     """How many neighbouring elements of a row can be read or written at once."""
     side = known_size(rows.length[-1:])
     far = [(m, a) for m, a in _far(rows) if a.buffer not in owner.nest.allocs]
@@ -139,7 +139,7 @@ def _access(owner: DeviceScheduling, rows: Rows) -> int:
     return owner.card.width([a.buffer.dtype for a in found], side)
 
 
-def _far(rows: Rows) -> Iterator[tuple[Member, Access]]:
+def _far(rows: RowBlocks) -> Iterator[tuple[RowBlock, Access]]:
     """What blocks read or write of whole rows."""
     for member in rows.members:
         for access in member.chain.accesses:

@@ -19,7 +19,7 @@ from graphopt.lowering.loops.nest import Axis, Buffer, Check, Invoke, statements
 
 
 @dataclass(frozen=True)
-class Member:
+class RowBlock:
     """A block with the axes that say which row, in the order of the rows' axes, and those that say where in it."""
 
     chain: Chain
@@ -38,15 +38,15 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowBlocks:
     """Blocks on the same rows, in order: so many along each axis, and the extents of the axes within them."""
 
     extents: tuple[Expr, ...]
     length: tuple[Expr, ...]
-    members: tuple[Member, ...]
+    members: tuple[RowBlock, ...]
 
 
-def rows_of(found: Sequence[Chain]) -> Rows | None:
+def rows_of(found: Sequence[Chain]) -> RowBlocks | None:
     """The blocks as one set of rows; None where they are none."""
     found = [_with_groups(c, _passed(found)) for c in found]
     if not any(c.block.init is not None for c in found) or not all(map(is_plain, found)):
@@ -54,11 +54,11 @@ def rows_of(found: Sequence[Chain]) -> Rows | None:
     places = [_wide(found[0].spatial)] if len(found) == 1 else _in_common(found)
     members = []
     for chain, own in zip(found, places, strict=True):
-        members.append(Member(chain, own, tuple(a for a in _wide(chain.axes) if a not in own)))
+        members.append(RowBlock(chain, own, tuple(a for a in _wide(chain.axes) if a not in own)))
     lengths = {tuple(a.extent for a in m.elements) for m in members if m.elements or m.reduces}
     if len(lengths) != 1 or any(m.reduces and not set(m.elements) <= set(m.chain.reduced) for m in members):
         return None
-    rows = Rows(tuple(a.extent for a in members[0].rows), lengths.pop(), tuple(members))
+    rows = RowBlocks(tuple(a.extent for a in members[0].rows), lengths.pop(), tuple(members))
     passed = _passed(found)
     return rows if all(_keeps_to_rows(m, passed) for m in members) else None
 
@@ -130,7 +130,7 @@ def _in_common(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
     return [tuple(group[k] for group in groups) for k in range(len(found))]
 
 
-def _keeps_to_rows(member: Member, passed: Container[Buffer]) -> bool:
+def _keeps_to_rows(member: RowBlock, passed: Container[Buffer]) -> bool:
     """Whether a block reaches what blocks pass on only in its own row, and there only at its own element."""
     ways, along = {a.var for a in member.rows}, [a.var for a in member.elements]
     for access in member.chain.accesses:

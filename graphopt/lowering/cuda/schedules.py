@@ -16,7 +16,7 @@ from graphopt.lowering.analysis.canonical_nest import Chain, chain_of, chains
 from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.scheduling import NONE, Choices, refuse_unknown
 from graphopt.lowering.cuda.card import CARD, Card
-from graphopt.lowering.cuda.dispatch import Way, choice, multiplied
+from graphopt.lowering.cuda.dispatch import DispatchMode, choice, multiplied
 from graphopt.lowering.cuda.elements import element_wise, result_wise
 from graphopt.lowering.cuda.independence import uses
 from graphopt.lowering.cuda.lookups import kept_inside
@@ -29,25 +29,25 @@ from graphopt.lowering.cuda.transposes import turned_over
 from graphopt.lowering.loops.nest import Nest, Seq, Stmt, seq
 from graphopt.target import ProductPrices
 
-Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
+DeviceScheduleRule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
 """The kernels of the first of some blocks, and how many those are; None where the rule is for others."""
 
-RULES: Final[tuple[Rule, ...]] = (product, row_wise, turned_over, by_rows)
+RULES: Final[tuple[DeviceScheduleRule, ...]] = (product, row_wise, turned_over, by_rows)
 
 
-def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[Rule] = RULES) -> Nest:
+def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[DeviceScheduleRule] = RULES) -> Nest:
     """The nest in loops over blocks and threads; its statements are launched one after another. A nest with such loops
     stays as it is."""
     return chosen(nest, NONE, card, rules)[0]
 
 
-def rules_beside(prices: Mapping[str, ProductPrices], way: Way = "auto") -> tuple[Rule, ...]:
+def rules_beside(prices: Mapping[str, ProductPrices], way: DispatchMode = "auto") -> tuple[DeviceScheduleRule, ...]:
     """The rules beside a library of products at such prices."""
     return (partial(multiplied, chosen=choice(way, prices)), *RULES)
 
 
 def chosen(
-    nest: Nest, choices: Choices, card: Card = CARD, rules: Sequence[Rule] = RULES
+    nest: Nest, choices: Choices, card: Card = CARD, rules: Sequence[DeviceScheduleRule] = RULES
 ) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
     """The nest as ``scheduled`` gives it, but for what is chosen otherwise; and all that there was to choose, by name.
 
@@ -59,7 +59,7 @@ def chosen(
 
 
 def _scheduled(
-    nest: Nest, choices: Choices, card: Card, rules: Sequence[Rule]
+    nest: Nest, choices: Choices, card: Card, rules: Sequence[DeviceScheduleRule]
 ) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
     nest = kept_inside(nest) if chains(nest) is not None else opened(finished(nest))
     parts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
@@ -82,7 +82,7 @@ def _scheduled(
     return replace(nest, body=seq(*kernels), allocs=(*allocs, *owner.locals)), owner.offered
 
 
-def _first(owner: DeviceScheduling, found: Sequence[Chain], rules: Sequence[Rule]) -> tuple[Stmt, int]:
+def _first(owner: DeviceScheduling, found: Sequence[Chain], rules: Sequence[DeviceScheduleRule]) -> tuple[Stmt, int]:
     """The kernels of the first blocks, and how many those are."""
     made = (rule(owner, found) for rule in rules)
     return next((m for m in made if m is not None), None) or (_alone(owner, found[0]), 1)

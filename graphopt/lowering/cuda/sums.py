@@ -36,7 +36,7 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class SumEpilogue:
     """What is added to each sum, and what is done to it then: ``""``, ``relu`` or ``gelu_tanh``."""
 
     added: tuple[Load, ...]
@@ -82,7 +82,7 @@ def _is_wider(dtype: str, than: str) -> bool:
     return dtype == than or (dtype == "float32" and than in HALVES) or (dtype == "float64" and than in DTYPES)
 
 
-def finish_of(sums: Sums, is_approximate: bool) -> Finish | None:
+def finish_of(sums: Sums, is_approximate: bool) -> SumEpilogue | None:
     """What is done to each sum, where the result is of the type of the factors; None where libraries do not do that.
 
     They round the result once, where the nest may round it to that type several times. ``is_approximate``: gelu may be
@@ -111,7 +111,7 @@ def finish_of(sums: Sums, is_approximate: bool) -> Finish | None:
     if parts.count(own) != 1:
         return None
     added = tuple(p for p in parts if isinstance(p, Load) and p != own and p.dtype == dtype)
-    return Finish(added, epilogue) if len(added) == len(parts) - 1 else None
+    return SumEpilogue(added, epilogue) if len(added) == len(parts) - 1 else None
 
 
 def _activated(value: Expr, is_approximate: bool) -> tuple[Expr, str] | None:

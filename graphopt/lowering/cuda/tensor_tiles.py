@@ -15,15 +15,15 @@ from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.barriers import BARRIER
 from graphopt.lowering.cuda.contraction import Contraction
-from graphopt.lowering.cuda.operands import Operand, below, operand, stored, units
-from graphopt.lowering.cuda.product_tiles import Finish, Where, over_tiles, slabs
+from graphopt.lowering.cuda.operands import ProductOperand, below, operand, stored, units
+from graphopt.lowering.cuda.product_tiles import PointInTile, TileEpilogue, over_tiles, slabs
 from graphopt.lowering.cuda.threads import AHEAD, DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import OPEN, TOGETHER, chosen_shape, splits_of
 from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.intrinsics import warp as warps
 from graphopt.lowering.loops.expressions import Const, Expr, Load, conjunction
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
-from graphopt.lowering.loops.nest import TRUE, Buffer, For, If, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
+from graphopt.lowering.loops.nest import TRUE, Buffer, BufferRegion, For, If, Invoke, Range, Stmt, Store, seq
 
 HIGH, WIDE = 16, 8
 """Rows and columns of what a warp multiplies at once."""
@@ -106,7 +106,7 @@ def _bytes(tile: WarpTile, dtype: str) -> int:
 class TensorTiles:
     """The kernel of one contraction: ``finish`` is done to each of its results."""
 
-    def __init__(self, owner: DeviceScheduling, found: Contraction, tile: WarpTile, finish: Finish) -> None:
+    def __init__(self, owner: DeviceScheduling, found: Contraction, tile: WarpTile, finish: TileEpilogue) -> None:
         self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
         name = found.made.name
         self.x = operand(found.x, found.rows, found.steps, tile.rows, tile.depth, owner.card)
@@ -123,7 +123,7 @@ class TensorTiles:
         """What each thread of each warp holds."""
         return self.owner.local(name, [Const(n) for n in (self.tile.warps, WARP, *shape)], dtype)
 
-    def slots(self, name: str, operand: Operand) -> Buffer:
+    def slots(self, name: str, operand: ProductOperand) -> Buffer:
         """Two tiles of an operand, as it lies in memory."""
         high, wide = (operand.size, operand.depth) if operand.is_deep else (operand.depth, operand.size)
         apart = wide + (GAP // 2 if operand.is_deep and self.dtype == "float32" else GAP)
@@ -135,10 +135,10 @@ class TensorTiles:
         tile = self.tile
         return over_tiles(self.owner, self.found, tile.rows, tile.columns, tile.splits, self.tile_at)
 
-    def tile_at(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
+    def tile_at(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """One tile: while some steps are multiplied, the next ones are on their way."""
         first, count = slabs(self.found, self.tile.depth, self.tile.splits, split)
-        slab = Loop(self.owner.var("k"), count)
+        slab = LoopSpec(self.owner.var("k"), count)
         ahead = slab.var + 1
 
         def fetch(number: Expr, slot: Expr) -> Stmt:
@@ -174,11 +174,11 @@ class TensorTiles:
     # ------------------------------------------------------------------ operands
 
     def fetch(
-        self, t: Expr, target: Buffer, operand: Operand, tile: Expr, slab: Expr, slot: Expr, batch: Where
+        self, t: Expr, target: Buffer, operand: ProductOperand, tile: Expr, slab: Expr, slot: Expr, batch: PointInTile
     ) -> Stmt:
         """What a thread copies of an operand to a slot; zeros where there is nothing."""
         lane, threads = self.owner.var("u"), self.tile.warps * WARP
-        rounds = Loop(self.owner.var("q"), Const(-(-operand.count // threads)), "unrolled")
+        rounds = LoopSpec(self.owner.var("q"), Const(-(-operand.count // threads)), "unrolled")
         unit = t + rounds.var * threads
         step, outer = operand.place(unit, lane)
         place = (slot, outer, step) if operand.is_deep else (slot, step, outer)
@@ -198,7 +198,7 @@ class TensorTiles:
 
     def start(self) -> Stmt:
         """All sums are zero."""
-        i, j, r = (Loop(self.owner.var("i"), n, "unrolled") for n in self.sums.shape[2:])
+        i, j, r = (LoopSpec(self.owner.var("i"), n, "unrolled") for n in self.sums.shape[2:])
 
         def body(w: Expr, lane: Expr) -> Stmt:
             return wrapped([i, j, r], Store(self.sums, (w, lane, i.var, j.var, r.var), Const(0.0, "float32")))
@@ -208,14 +208,17 @@ class TensorTiles:
     def multiply(self, slot: Expr) -> Stmt:
         """The steps that lie in a slot."""
         var, across = self.owner.var, self.tile.across
-        k = Loop(var("k"), Const(self.tile.depth // self.deep), "unrolled")
+        k = LoopSpec(var("k"), Const(self.tile.depth // self.deep), "unrolled")
 
         def body(w: Expr) -> Stmt:
-            i, j = Loop(var("i"), Const(self.high), "unrolled"), Loop(var("j"), Const(self.wide // 2), "unrolled")
+            i, j = (
+                LoopSpec(var("i"), Const(self.high), "unrolled"),
+                LoopSpec(var("j"), Const(self.wide // 2), "unrolled"),
+            )
             row, column = w // across * self.tile.high + i.var * HIGH, w % across * self.tile.wide + j.var * HIGH
             first = self.load("a", self.left, (w, i.var), self.x, (slot, k.var * self.deep, row))
             second = self.load("b", self.right, (w, j.var), self.y, (slot, k.var * self.deep, column))
-            p, q, h = (Loop(var("i"), Const(n), "unrolled") for n in (self.high, self.wide // 2, 2))
+            p, q, h = (LoopSpec(var("i"), Const(n), "unrolled") for n in (self.high, self.wide // 2, 2))
             half = Range(h.var * (self.held // 2), Const(self.held // 2))
             call = Invoke(
                 warps.PRODUCT.format(self.dtype),
@@ -230,26 +233,31 @@ class TensorTiles:
         return self.by_warps(body)
 
     def load(
-        self, letter: str, target: Buffer, own: tuple[Expr, ...], operand: Operand, start: tuple[Expr, Expr, Expr]
+        self,
+        letter: str,
+        target: Buffer,
+        own: tuple[Expr, ...],
+        operand: ProductOperand,
+        start: tuple[Expr, Expr, Expr],
     ) -> Stmt:
         """The call that loads a fragment of 16 rows or columns from a slot, from a step and a row or column on."""
         slot, step, outer = start
         is_turned = operand.is_deep == (letter == "b")
         sides = [Range(outer, Const(HIGH)), Range(step, Const(self.deep))]
         ranges = (Range(slot), *(sides if operand.is_deep else sides[::-1]))
-        source = Region(self.shared[letter == "b"], ranges)
+        source = BufferRegion(self.shared[letter == "b"], ranges)
         name = f"{warps.FRAGMENT.format(letter, 't' if is_turned else 'n')}_{self.dtype}"
         return Invoke(name, (_held(target, own, Range(Const(0), Const(self.held))), source))
 
-    def end(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
+    def end(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """What is done to each result of the tile: a thread has pairs of neighbours."""
         var, tile = self.owner.var, self.tile
         rows, columns = self.found.rows, self.found.columns.in_units(2)
 
         def body(w: Expr, lane: Expr) -> Stmt:
-            i, j, low = (Loop(var("i"), Const(n), "unrolled") for n in (self.high, self.wide, 2))
-            unit = Loop(var("j"), Const(2 // columns.width), "unrolled")
-            u = Loop(var("u"), Const(columns.width), "unrolled")
+            i, j, low = (LoopSpec(var("i"), Const(n), "unrolled") for n in (self.high, self.wide, 2))
+            unit = LoopSpec(var("j"), Const(2 // columns.width), "unrolled")
+            u = LoopSpec(var("u"), Const(columns.width), "unrolled")
             own = unit.var * columns.width
             r = w // tile.across * tile.high + i.var * HIGH + lane // 4 + low.var * 8
             c = w % tile.across * tile.wide + j.var * WIDE + lane % 4 * 2 + own
@@ -263,7 +271,7 @@ class TensorTiles:
         return self.by_lanes(body)
 
 
-def _held(buffer: Buffer, own: tuple[Expr, ...], last: Range) -> Region:
+def _held(buffer: Buffer, own: tuple[Expr, ...], last: Range) -> BufferRegion:
     """A fragment among those that a warp holds."""
     warp, *others = own
-    return Region(buffer, (Range(warp), Range(Const(0), Const(WARP)), *(Range(o) for o in others), last))
+    return BufferRegion(buffer, (Range(warp), Range(Const(0), Const(WARP)), *(Range(o) for o in others), last))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.analysis.access_analysis import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.cpu.transpose_tiles import Turned, turning, with_lanes_apart
+from graphopt.lowering.cpu.transpose_tiles import TransposedLoads, turning, with_lanes_apart
 from graphopt.lowering.cuda.rows import is_plain
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction, substitute
@@ -51,7 +51,7 @@ class _Tiles:
         owner: DeviceScheduling,
         chain: Chain,
         groups: Sequence[Sequence[Axis]],
-        turned: Turned,
+        turned: TransposedLoads,
         exists: Expr,
     ) -> None:
         self.owner, self.chain, self.groups, self.turned, self.exists = owner, chain, groups, turned, exists

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering.emit.emit_context import Place
+from graphopt.lowering.emit.emit_context import EmitContext
 from graphopt.lowering.intrinsics import warp
 from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var
-from graphopt.lowering.loops.nest import Invoke, Nest, Region, statements
+from graphopt.lowering.loops.nest import BufferRegion, Invoke, Nest, statements
 
 if TYPE_CHECKING:
     from graphopt.lowering.cuda.emit import DeviceWriter
@@ -23,10 +23,10 @@ def multiplies(nest: Nest) -> bool:
     return any(isinstance(s, Invoke) and s.intrinsic.startswith((MULTIPLY, LOAD)) for s in statements(nest.body))
 
 
-def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: Place, lane: Var) -> None:
+def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: EmitContext, lane: Var) -> None:
     """The line of a call on fragments. ``lane`` is a thread's number in its warp."""
     writer.threads[lane] = "x"
-    regions = [a for a in stmt.args if isinstance(a, Region)]
+    regions = [a for a in stmt.args if isinstance(a, BufferRegion)]
     each = warp.together(regions[1].buffer.dtype)
     function = str(find_intrinsic(stmt.intrinsic).function).rpartition(".")[2]
     if stmt.intrinsic.startswith(MULTIPLY):
@@ -44,7 +44,7 @@ def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: Place, lane: Var)
 
 
 def _write_load(
-    writer: DeviceWriter, intrinsic: str, function: str, regions: Sequence[Region], place: Place, lane: Var
+    writer: DeviceWriter, intrinsic: str, function: str, regions: Sequence[BufferRegion], place: EmitContext, lane: Var
 ) -> None:
     """A fragment from shared memory: by one instruction, but for elements of 32 bits that it cannot turn over."""
     target, source = regions
@@ -71,7 +71,9 @@ def _write_load(
         writer.line(f"{', '.join(words)} = {', '.join(f'{rounded}({word})' for word in loaded)}")
 
 
-def _registers(writer: DeviceWriter, region: Region, place: Place, lane: Var, places: Sequence[int]) -> list[str]:
+def _registers(
+    writer: DeviceWriter, region: BufferRegion, place: EmitContext, lane: Var, places: Sequence[int]
+) -> list[str]:
     """A thread's own elements of a fragment, or the words that they lie in, as variables."""
     *outer, last = (place.of(side.start) for side in region.ranges)
     across = next(k for k, side in enumerate(region.ranges) if side.extent == Const(WARP))

@@ -13,7 +13,7 @@ Env: TypeAlias = Mapping[Var, Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EmitContext:
     """Where a statement stands: what its variables are, and the vectorized loop that it is in."""
 
     env: Env
@@ -23,6 +23,6 @@ class Place:
         """The expression over loop variables alone."""
         return substitute(expr, self.env) if self.env else expr
 
-    def bind(self, more: Env) -> Place:
+    def bind(self, more: Env) -> EmitContext:
         """The place where more variables are known."""
         return replace(self, env={**self.env, **more})

@@ -22,9 +22,9 @@ from typing import TypeAlias, TypeVar
 from graphopt.errors import ScheduleError
 from graphopt.kernels.kernel import SIZE, STORED, Kernel
 from graphopt.lowering.emit.common_subexpressions import eager, private
-from graphopt.lowering.emit.emit_context import Place
+from graphopt.lowering.emit.emit_context import EmitContext
 from graphopt.lowering.emit.expression_text import Speller
-from graphopt.lowering.emit.loop_invariants import IndexNames, Key
+from graphopt.lowering.emit.loop_invariants import IndexNames, InvariantKey
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
 from graphopt.lowering.emit.vector_loops import VectorLoops
 from graphopt.lowering.emit.vocabulary import TAKEN, imports
@@ -46,19 +46,19 @@ from graphopt.lowering.loops.nest import (
     TRUE,
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     If,
     Invoke,
     Nest,
-    Region,
     Seq,
     Stmt,
     Store,
 )
 from graphopt.lowering.loops.script_print import show_expr
 
-Dims: TypeAlias = tuple[int, int, int]
+LaunchDims: TypeAlias = tuple[int, int, int]
 """How many along x, y and z."""
 
 
@@ -96,7 +96,7 @@ class Launchable:
     buffers: tuple[Buffer, ...]
     sizes: tuple[Expr, ...]
     grid: tuple[Expr, Expr, Expr]
-    block: Dims
+    block: LaunchDims
     messages: tuple[str, ...]
 
 
@@ -124,40 +124,40 @@ class LibraryCall:
         return f"{self.name}({', '.join([*places, *map(show_expr, self.sizes), *told])})\n"
 
 
-Written: TypeAlias = Emitted | Launchable | LibraryCall
+EmittedKernel: TypeAlias = Emitted | Launchable | LibraryCall
 """What a part of a nest becomes."""
-Item: TypeAlias = tuple[Stmt, Place]
+StmtInContext: TypeAlias = tuple[Stmt, EmitContext]
 
 
 def emit(nest: Nest) -> Emitted:
     """The kernel that does what the nest says. EmitError where its schedule cannot be written down."""
-    return settled(lambda known: Writer(nest, known), Writer.emitted)
+    return settled(lambda known: KernelWriter(nest, known), KernelWriter.emitted)
 
 
-W = TypeVar("W", bound="Writer")
+W = TypeVar("W", bound="KernelWriter")
 M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KernelFacts:
     """What is known of a kernel before it is written: local buffers that cannot be variables, and what ``IndexNames``
     found when it was written before."""
 
     stacked: frozenset[Buffer] = frozenset()
-    plain: frozenset[tuple[int, Key]] = frozenset()
+    plain: frozenset[tuple[int, InvariantKey]] = frozenset()
     given: frozenset[Expr] = frozenset()
 
 
-def settled(writer: Callable[[Known], W], made: Callable[[W], M]) -> M:
+def settled(writer: Callable[[KernelFacts], W], made: Callable[[W], M]) -> M:
     """What is ``made`` by the writer that knows all that can be known of its kernel, which others found out that write
     it for nothing. Raises EmitError where the schedule cannot be written down."""
     stacked: frozenset[Buffer] = frozenset()
     while True:
         try:
-            first = writer(Known(stacked))
+            first = writer(KernelFacts(stacked))
             made(first)
             names = first.spell.names
-            return made(writer(Known(stacked, names.used_once(), names.replacing())))
+            return made(writer(KernelFacts(stacked, names.used_once(), names.replacing())))
         except NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
             if need.buffer in stacked:
                 raise EmitError(f"{need.buffer.name}: its elements are no variables, and it cannot be memory") from None
@@ -171,13 +171,13 @@ class NeedsMemory(Exception):  # noqa: N818  not an error
         self.buffer = buffer
 
 
-class Writer:
+class KernelWriter:
     """Writes one kernel."""
 
     def __init__(
         self,
         nest: Nest,
-        known: Known,
+        known: KernelFacts,
     ) -> None:
         self.nest, self.stacked = nest, known.stacked
         self.lines: list[str] = []
@@ -215,7 +215,7 @@ class Writer:
             if buffer in self.stacked:
                 self.stack(buffer)
         body, extent = nest.body, Const(1)
-        place = Place({})
+        place = EmitContext({})
         parallel = isinstance(body, For) and body.kind == "parallel"
         if isinstance(body, For) and parallel:
             extent = body.extent  # type: ignore[assignment]
@@ -285,7 +285,7 @@ class Writer:
         """A function of its arguments as source, for one element."""
         return self.spell.applied(expr, None)
 
-    def indented(self, stmt: Stmt, place: Place) -> None:
+    def indented(self, stmt: Stmt, place: EmitContext) -> None:
         """The statement one level in; what is known there is forgotten behind it."""
         kept, self.depth = dict(self.spell.known), self.depth + 1
         self.write(stmt, place)
@@ -294,7 +294,7 @@ class Writer:
         self.depth -= 1
         self.spell.known = kept
 
-    def loop(self, var: Var, extent: Expr, steps: str, body: Stmt, place: Place) -> None:
+    def loop(self, var: Var, extent: Expr, steps: str, body: Stmt, place: EmitContext) -> None:
         """A loop of source over ``range(steps)``."""
         self.bounds[var] = extent
         with self.iterating(var, steps):
@@ -322,7 +322,7 @@ class Writer:
 
     # ------------------------------------------------------------------ statements
 
-    def write(self, stmt: Stmt, place: Place) -> None:
+    def write(self, stmt: Stmt, place: EmitContext) -> None:
         """Source of the statement: straight stretches of stores, and what lies between them."""
         items = list(self.flat(stmt, place))
         for straight, group in groupby(items, lambda item: isinstance(item[0], Store)):
@@ -332,7 +332,7 @@ class Writer:
                 for inner, where in group:
                     self.structured(inner, where)
 
-    def flat(self, stmt: Stmt, place: Place) -> Iterator[Item]:
+    def flat(self, stmt: Stmt, place: EmitContext) -> Iterator[StmtInContext]:
         """The statements one after another, unrolled loops written out and blocks opened."""
         match stmt:
             case Seq():
@@ -375,7 +375,7 @@ class Writer:
         """The function that does what is invoked, where it is not written out."""
         return find_intrinsic(stmt.intrinsic).function
 
-    def block(self, block: Block, place: Place) -> Iterator[Item]:
+    def block(self, block: Block, place: EmitContext) -> Iterator[StmtInContext]:
         """The block's statements, its axes bound; init where a reduction starts."""
         inside = place.bind({a.var: place.of(v) for a, v in zip(block.axes, block.values, strict=True)})
         body = block.body
@@ -390,7 +390,7 @@ class Writer:
         # the predicate is over loops, the body over axes: both are known inside
         yield from self.flat(guarded, inside)
 
-    def structured(self, stmt: Stmt, place: Place) -> None:
+    def structured(self, stmt: Stmt, place: EmitContext) -> None:
         """A loop, a branch or a check."""
         match stmt:
             case For(kind="vectorized") if place.lanes is None:
@@ -407,12 +407,12 @@ class Writer:
             case _:
                 raise EmitError(f"{type(stmt).__name__} has no source")
 
-    def call(self, stmt: Invoke, place: Place) -> None:
+    def call(self, stmt: Invoke, place: EmitContext) -> None:
         """A call of a library's function."""
         intrinsic = find_intrinsic(stmt.intrinsic)
         args: list[str] = []
         for param, arg in zip(intrinsic.description.params, stmt.args, strict=True):
-            if isinstance(arg, Region):
+            if isinstance(arg, BufferRegion):
                 assert isinstance(param, Buffer)
                 if arg.buffer.scope == "local" and arg.buffer not in self.stacked:
                     raise NeedsMemory(arg.buffer)
@@ -428,7 +428,7 @@ class Writer:
         """An address as source."""
         return self.spell.names.sum(place).text
 
-    def branch(self, stmt: If, place: Place) -> None:
+    def branch(self, stmt: If, place: EmitContext) -> None:
         """A branch; where the condition differs between lanes, both sides, masked."""
         condition = self.spell.value(place.of(stmt.condition), place.lanes)
         if condition.wide and place.lanes is not None:
@@ -445,7 +445,7 @@ class Writer:
             self.line("else:")
             self.indented(stmt.otherwise, place)
 
-    def check(self, stmt: Check, place: Place) -> None:
+    def check(self, stmt: Check, place: EmitContext) -> None:
         """A condition without which the kernel ends, with a number that stands for the message."""
         if stmt.message not in self.messages:
             self.messages.append(stmt.message)
@@ -458,7 +458,7 @@ class Writer:
 
     # ------------------------------------------------------------------ straight stretches
 
-    def stretch(self, stores: Sequence[tuple[Store, Place]]) -> None:
+    def stretch(self, stores: Sequence[tuple[Store, EmitContext]]) -> None:
         """Stores one after another; what several of them need is computed once."""
         made = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value), p.lanes) for s, p in stores]
         written = {target.buffer for target, _, _ in made}

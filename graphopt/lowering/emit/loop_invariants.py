@@ -19,21 +19,21 @@ from graphopt.lowering.emit.statement_text import ATOM, PRODUCT, SUM, UNARY, Tex
 from graphopt.lowering.index.polynomials import Polynomial, Product, by_text
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, loads_in, variables
 
-Key: TypeAlias = "Expr | frozenset[tuple[Product, int]]"
+InvariantKey: TypeAlias = "Expr | frozenset[tuple[Product, int]]"
 """What has a name: an atom, or the terms of a sum."""
 Spell: TypeAlias = Callable[[Expr], Text]
 """Source of an expression."""
 
 
 @dataclass
-class Level:
+class LoopLevel:
     """A loop that is being written (at first the function): where the next line of its head goes, and what has names
     there."""
 
     number: int
     line: int
     depth: int
-    names: dict[Key, str] = field(default_factory=dict)
+    names: dict[InvariantKey, str] = field(default_factory=dict)
 
 
 class IndexNames:
@@ -52,17 +52,17 @@ class IndexNames:
         value: Spell,
         applied: Callable[[Apply], Text],
         sizes: Sequence[Var],
-        plain: frozenset[tuple[int, Key]],
+        plain: frozenset[tuple[int, InvariantKey]],
         given: frozenset[Expr] = frozenset(),
         apart: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.lines, self.fresh, self.value, self.applied, self.plain = lines, fresh, value, applied, plain
         self.apart = apart
-        self.levels = [Level(0, 0, 1)]
+        self.levels = [LoopLevel(0, 0, 1)]
         self.opened = 1
         self.of_var = dict.fromkeys(sizes, 0)
-        self.uses: Counter[tuple[int, Key]] = Counter()
-        self.outside: set[tuple[int, Key]] = set()
+        self.uses: Counter[tuple[int, InvariantKey]] = Counter()
+        self.outside: set[tuple[int, InvariantKey]] = set()
         """Divisions and the like that are used in loops within the one that they belong to."""
         self.given, self.parameters = given, dict[Expr, str]()
         """Quotients of sizes that are parameters of the kernel, and what those are called that it uses."""
@@ -73,14 +73,14 @@ class IndexNames:
     @contextmanager
     def loop(self, var: Var, depth: int) -> Iterator[None]:
         """Within it, the lines behind the last one are the body of a loop over ``var``."""
-        self.levels.append(Level(self.opened, len(self.lines), depth))
+        self.levels.append(LoopLevel(self.opened, len(self.lines), depth))
         self.of_var[var] = len(self.levels) - 1
         self.opened += 1
         yield
         self.levels.pop()
         del self.of_var[var]
 
-    def used_once(self) -> frozenset[tuple[int, Key]]:
+    def used_once(self) -> frozenset[tuple[int, InvariantKey]]:
         """What has a name for nothing: one line uses it, and it is cheap or does not leave a loop."""
         return frozenset(use for use, n in self.uses.items() if n == 1 and use not in self.outside)
 
@@ -147,7 +147,7 @@ class IndexNames:
             found, mentioned = found - taken, mentioned.union(*map(variables, taken))
         return frozenset(found)
 
-    def named(self, level: int, key: Key, make: Callable[[], Text]) -> Text:
+    def named(self, level: int, key: InvariantKey, make: Callable[[], Text]) -> Text:
         """The name of what ``make`` spells, or its source where it needs none."""
         at = self.levels[level]
         self.uses[at.number, key] += 1

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.emit.common_subexpressions import invariant
-from graphopt.lowering.emit.emit_context import Place
+from graphopt.lowering.emit.emit_context import EmitContext
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
 from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops.nest import Buffer, For, Store, statements
 
 if TYPE_CHECKING:
-    from graphopt.lowering.emit.kernel_source import Writer
+    from graphopt.lowering.emit.kernel_source import KernelWriter
 
 Accumulators: TypeAlias = Mapping[Load, tuple[str, str]]
 """For elements that a vectorized loop reduces into, the function by which, and the name of a vector."""
@@ -30,10 +30,10 @@ SEVERAL = 4
 class VectorLoops:
     """Writes the vectorized loops of one kernel."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: KernelWriter) -> None:
         self.writer, self.spell = writer, writer.spell
 
-    def width(self, loop: For, place: Place) -> int:
+    def width(self, loop: For, place: EmitContext) -> int:
         """How many iterations are done at once: the host's lanes for the widest elements that are computed with."""
         dtypes = {
             e.dtype
@@ -50,7 +50,7 @@ class VectorLoops:
             return int(extent.value)
         return native
 
-    def write(self, loop: For, place: Place) -> None:
+    def write(self, loop: For, place: EmitContext) -> None:
         """A loop over vectors, and one masked step for what is left over."""
         extent, lanes = place.of(loop.extent), self.width(loop, place)
         if lanes == 1:
@@ -63,7 +63,7 @@ class VectorLoops:
         self.writer.bounds.pop(loop.var)
         self.spell.held = before
 
-    def invariants(self, loop: For, place: Place, lanes: int) -> dict[Expr, Text]:
+    def invariants(self, loop: For, place: EmitContext, lanes: int) -> dict[Expr, Text]:
         """Names for what all steps of a loop read from memory, and compute from it, alike: where memory is written in
         between, LLVM cannot know that it stays the same."""
         items = list(self.writer.flat(loop.body, replace(place, lanes=Lanes(loop.var, loop.var, lanes))))
@@ -79,7 +79,7 @@ class VectorLoops:
             self.writer.line(f"{names[expr].text} = {text.text}")
         return names
 
-    def vectors(self, loop: For, place: Place, extent: Expr, lanes: int) -> None:
+    def vectors(self, loop: For, place: EmitContext, extent: Expr, lanes: int) -> None:
         """The steps of a vectorized loop."""
         accumulators = self.accumulators(loop, place, lanes)
         number = int(extent.value) if isinstance(extent, Const) else None
@@ -151,7 +151,7 @@ class VectorLoops:
                     self.writer.line(f"{name} = {self.combined(fn, own, more, more, Lanes(own, own, 1))}")
             several = several[:half]
 
-    def step(self, loop: For, place: Place, accumulators: Accumulators) -> None:
+    def step(self, loop: For, place: EmitContext, accumulators: Accumulators) -> None:
         """The body of a vectorized loop, its own reductions going to accumulators."""
         if not accumulators:
             self.writer.indented(loop.body, place)
@@ -191,7 +191,7 @@ class VectorLoops:
             return f"{own.name} {words[fn]} ({more.name})"
         return f"{self.spell.use({'max': 'maximum', 'min': 'minimum'}[fn])}({own.name}, {more.name})"
 
-    def accumulators(self, loop: For, place: Place, lanes: int) -> dict[Load, str]:
+    def accumulators(self, loop: For, place: EmitContext, lanes: int) -> dict[Load, str]:
         """The elements that the loop reduces into, and by which function; none where it does anything else as well but
         to store an element for each step."""
         found: dict[Load, str] = {}

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.types import Size
-from graphopt.lowering.fuse.kinds import Kind, is_repeated, kind_of, loads_of, work
-from graphopt.lowering.loops.compute import Elements, Reduced, Tensor, producers_first
-from graphopt.lowering.lower.lower import Described, Facts, Lowering
+from graphopt.lowering.fuse.kinds import FusionKind, is_repeated, kind_of, loads_of, work
+from graphopt.lowering.loops.compute import ElementwiseStage, Reduced, Tensor, producers_first
+from graphopt.lowering.lower.lower import Described, FactsByValue, LoweredNode
 
 NODES = 48
 """Nodes that a group holds at most."""
@@ -31,7 +31,7 @@ class Member:
     """A node as fusion sees it."""
 
     node: Node
-    kind: Kind
+    kind: FusionKind
     work: float
     """About how many multiplications one element takes."""
     shapes: tuple[tuple[Size, ...], ...]
@@ -53,10 +53,10 @@ class Group:
     @property
     def heavy(self) -> Member | None:
         """The member that reduces, if there is one."""
-        return next((m for m in self.members if m.kind >= Kind.REDUCTION), None)
+        return next((m for m in self.members if m.kind >= FusionKind.REDUCTION), None)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FusionKind:
         """The kind of the whole."""
         return max(m.kind for m in self.members)
 
@@ -66,7 +66,11 @@ Decision: TypeAlias = Callable[[Member, Group], bool]
 
 
 def group(
-    graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], needed: Iterable[int], decide: Decision | None = None
+    graph: Graph,
+    facts: FactsByValue,
+    lowered: Mapping[int, LoweredNode],
+    needed: Iterable[int],
+    decide: Decision | None = None,
 ) -> list[Group]:
     """The groups of the nodes that nests compute, in the order in which they can run."""
     decide = joins if decide is None else decide
@@ -91,7 +95,7 @@ def group(
     return [groups[id] for id in reversed(groups)]
 
 
-def _readers(order: Sequence[Lowering]) -> dict[Value, list[int]]:
+def _readers(order: Sequence[LoweredNode]) -> dict[Value, list[int]]:
     """For each value, the nodes that read its elements."""
     found: dict[Value, list[int]] = {}
     for lowering in order:
@@ -102,10 +106,10 @@ def _readers(order: Sequence[Lowering]) -> dict[Value, list[int]]:
     return found
 
 
-def _member(lowering: Described, facts: Facts) -> Member:
+def _member(lowering: Described, facts: FactsByValue) -> Member:
     found = 0.0
     for tensor in producers_first(lowering.tensors):
-        if isinstance(tensor.stage, Elements):
+        if isinstance(tensor.stage, ElementwiseStage):
             found += work(tensor.stage.values[tensor.port])
     shapes = tuple(facts[v].shape or () for v in lowering.node.outputs)
     return Member(lowering.node, kind_of(lowering.tensors), found, shapes, lowering)
@@ -119,9 +123,9 @@ def _fits(member: Member, group: Group) -> bool:
 
 def joins(member: Member, group: Group) -> bool:
     """Whether a node joins the group that alone reads it: the rules of greedy fusion."""
-    if Kind.OPAQUE in (member.kind, group.kind) or member.node.n_outputs > 1:
+    if FusionKind.OPAQUE in (member.kind, group.kind) or member.node.n_outputs > 1:
         return False
-    if member.kind >= Kind.REDUCTION:
+    if member.kind >= FusionKind.REDUCTION:
         return group.heavy is None and _is_epilogue(member, group)
     return all(_may_inline(member, m) for m in _readers_in(member, group))
 
@@ -133,7 +137,7 @@ def _readers_in(member: Member, group: Group) -> list[Member]:
 
 def _is_epilogue(member: Member, group: Group) -> bool:
     """Whether all of the group works element by element on what the node makes."""
-    return all(m.kind <= Kind.BROADCAST and m.shapes[0] == member.shapes[0] for m in _after(member, group))
+    return all(m.kind <= FusionKind.BROADCAST and m.shapes[0] == member.shapes[0] for m in _after(member, group))
 
 
 def _after(member: Member, group: Group) -> list[Member]:
@@ -149,11 +153,11 @@ def _after(member: Member, group: Group) -> list[Member]:
 
 def _may_inline(member: Member, reader: Member) -> bool:
     """Whether the reader may compute the node's elements where it reads them, instead of loading them."""
-    if reader.kind == Kind.ANCHOR:
+    if reader.kind == FusionKind.ANCHOR:
         return False
-    if reader.kind == Kind.REDUCTION:
+    if reader.kind == FusionKind.REDUCTION:
         return member.work <= CHEAP or _reads_once(member, reader)
-    if reader.kind == Kind.INJECTIVE and member.work > CHEAP:
+    if reader.kind == FusionKind.INJECTIVE and member.work > CHEAP:
         return _reads_once(member, reader)
     return member.work <= CHEAP or member.shapes[0] == reader.shapes[0]
 
@@ -164,7 +168,7 @@ def _reads_once(member: Member, reader: Member) -> bool:
     stages = {t.number: t for t in producers_first(reader.described.tensors) if t.stage is not None}
     found = 0
     for tensor in stages.values():
-        if isinstance(tensor.stage, (Elements, Reduced)):
+        if isinstance(tensor.stage, (ElementwiseStage, Reduced)):
             loads = dict.fromkeys(e for e in loads_of(tensor.stage) if _is_input(e.buffer, wanted))
             found += len(loads)
             if any(is_repeated(load, tensor.stage) for load in loads):

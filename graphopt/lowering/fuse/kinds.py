@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
-from graphopt.lowering.loops.compute import Elements, Procedure, Reduced, Stage, Tensor, producers_first
+from graphopt.lowering.loops.compute import ComputeStage, ElementwiseStage, Procedure, Reduced, Tensor, producers_first
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops.nest import Axis
 
 
-class Kind(IntEnum):
+class FusionKind(IntEnum):
     """Kinds, from what fuses with most to what fuses with nothing (Chen et al., TVM, OSDI 2018)."""
 
     ELEMENTWISE = 0
@@ -33,26 +33,26 @@ TRANSCENDENTAL = frozenset(["exp", "log", "log1p", "expm1", "sigmoid", "erf", "p
 DIVISIONS = frozenset(["div", "sqrt", "floordiv", "mod", "fmod"])
 
 
-def kind_of(tensors: Sequence[Tensor]) -> Kind:
+def kind_of(tensors: Sequence[Tensor]) -> FusionKind:
     """The kind of the tensors together with all that they are computed from."""
     stages = [t.stage for t in producers_first(tensors) if t.stage is not None]
-    return max((_kind(t, s) for t, s in zip(_made(tensors), stages, strict=True)), default=Kind.OPAQUE)
+    return max((_kind(t, s) for t, s in zip(_made(tensors), stages, strict=True)), default=FusionKind.OPAQUE)
 
 
 def _made(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [t for t in producers_first(tensors) if t.stage is not None]
 
 
-def _kind(tensor: Tensor, stage: Stage) -> Kind:
+def _kind(tensor: Tensor, stage: ComputeStage) -> FusionKind:
     if isinstance(stage, Procedure):
-        return Kind.ANCHOR if stage.stores_once else Kind.OPAQUE
+        return FusionKind.ANCHOR if stage.stores_once else FusionKind.OPAQUE
     if isinstance(stage, Reduced):
-        return Kind.ANCHOR if any(_is_product(v, stage) for v in stage.reduction.values) else Kind.REDUCTION
+        return FusionKind.ANCHOR if any(_is_product(v, stage) for v in stage.reduction.values) else FusionKind.REDUCTION
     own = tuple(a.var for a in stage.axes)
-    found = Kind.ELEMENTWISE
+    found = FusionKind.ELEMENTWISE
     for load in loads_of(stage):
         if load.indices != own or load.buffer.shape != tensor.shape:
-            found = max(found, Kind.BROADCAST if _is_broadcast(load, own) else Kind.INJECTIVE)
+            found = max(found, FusionKind.BROADCAST if _is_broadcast(load, own) else FusionKind.INJECTIVE)
     return found
 
 
@@ -85,9 +85,9 @@ def _used(load: Load) -> frozenset[Var]:
     return frozenset(v for i in load.indices for v in variables(i))
 
 
-def loads_of(stage: Elements | Reduced) -> Iterator[Load]:
+def loads_of(stage: ElementwiseStage | Reduced) -> Iterator[Load]:
     """Every load of a stage, each as often as it stands there."""
-    values = stage.values if isinstance(stage, Elements) else stage.reduction.values
+    values = stage.values if isinstance(stage, ElementwiseStage) else stage.reduction.values
     return (e for v in values for e in walk(v) if isinstance(e, Load))
 
 
@@ -105,16 +105,16 @@ def size(expr: Expr) -> int:
     return sum(1 for _ in walk(expr))
 
 
-def points(stage: Stage) -> tuple[Axis, ...]:
+def points(stage: ComputeStage) -> tuple[Axis, ...]:
     """The axes along which a stage computes, or reduces, several elements."""
     axes: tuple[Axis, ...] = ()
-    if isinstance(stage, Elements):
+    if isinstance(stage, ElementwiseStage):
         axes = stage.axes
     elif isinstance(stage, Reduced):
         axes = (*stage.axes, *stage.reduction.axes)
     return tuple(a for a in axes if a.extent != Const(1))
 
 
-def is_repeated(load: Load, stage: Stage) -> bool:
+def is_repeated(load: Load, stage: ComputeStage) -> bool:
     """Whether the same element is loaded at several points of a stage."""
     return not {a.var for a in points(stage)} <= _used(load)

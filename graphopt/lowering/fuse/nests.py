@@ -8,17 +8,25 @@ from dataclasses import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
-from graphopt.ir.types import Atom
+from graphopt.ir.types import SizeAtom
 from graphopt.lowering.fuse.groups import CHEAP, Group, Member
 from graphopt.lowering.fuse.kinds import is_repeated, loads_of, size, work
 from graphopt.lowering.loops import compute
-from graphopt.lowering.loops.compute import Elements, Reduced, Stage, Tensor, inline, placeholder, producers_first
+from graphopt.lowering.loops.compute import (
+    ComputeStage,
+    ElementwiseStage,
+    Reduced,
+    Tensor,
+    inline,
+    placeholder,
+    producers_first,
+)
 from graphopt.lowering.loops.conditions import without_conditions
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, const, variables, walk
 from graphopt.lowering.loops.nest import Check, Nest, expressions, statements
-from graphopt.lowering.lower.lower import Facts, inputs_read, is_written, known_tensor
+from graphopt.lowering.lower.lower import FactsByValue, inputs_read, is_written, known_tensor
 from graphopt.lowering.operators.node import operation_of
-from graphopt.lowering.operators.operation import DTYPES, Sizes, held
+from graphopt.lowering.operators.operation import DTYPES, SizeVars, held
 from graphopt.lowering.operators.table import describe
 
 PARTS = 240
@@ -28,24 +36,26 @@ TWICE = 2 * CHEAP
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FusedNest:
     """A nest, and the values that its parameters are, in order: those read, those written, and sizes."""
 
     nest: Nest
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    sizes: tuple[Atom, ...]
+    sizes: tuple[SizeAtom, ...]
     conditions: tuple[Check, ...]
     """What is required of sizes, over the variables of ``atoms``, that the nest does not check itself."""
-    atoms: Mapping[Var, Atom]
+    atoms: Mapping[Var, SizeAtom]
 
 
-def write(graph: Graph, facts: Facts, group: Group, is_checking: bool = False, is_for_host: bool = True) -> Written:
+def write(
+    graph: Graph, facts: FactsByValue, group: Group, is_checking: bool = False, is_for_host: bool = True
+) -> FusedNest:
     """The nest of a group, which checks sizes itself where it ``is_checking``.
 
     ``is_for_host`` is as in ``Operation``.
     """
-    sizes = Sizes()
+    sizes = SizeVars()
     tensors: dict[Value, Tensor] = {}
     sources: dict[Tensor, Value] = {}
     read_from_memory = {v for m in group.members for v in m.described.reads}
@@ -68,7 +78,7 @@ def write(graph: Graph, facts: Facts, group: Group, is_checking: bool = False, i
     nest = Nest(
         plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
     )
-    return Written(nest, tuple(sources[t] for t in read), tuple(made), tuple(kept.values()), conditions, atoms)
+    return FusedNest(nest, tuple(sources[t] for t in read), tuple(made), tuple(kept.values()), conditions, atoms)
 
 
 def _variables(nest: Nest) -> set[Var]:
@@ -80,7 +90,7 @@ def _variables(nest: Nest) -> set[Var]:
     return found
 
 
-def _source(fact: Fact, sizes: Sizes, is_read: bool, name: str) -> Tensor:
+def _source(fact: Fact, sizes: SizeVars, is_read: bool, name: str) -> Tensor:
     """A value from outside of the group: its one element where it is such a constant, its sizes where they are its
     elements, else what is loaded."""
     if fact.constant is not None and fact.constant.size == 1 and (element := _element(fact.constant)) is not None:
@@ -100,7 +110,12 @@ def _element(constant: Constant) -> Const | None:
 
 
 def _described(
-    graph: Graph, facts: Facts, member: Member, sizes: Sizes, tensors: Mapping[Value, Tensor], is_for_host: bool
+    graph: Graph,
+    facts: FactsByValue,
+    member: Member,
+    sizes: SizeVars,
+    tensors: Mapping[Value, Tensor],
+    is_for_host: bool,
 ) -> Sequence[Tensor]:
     if member.described.is_known:
         return [known_tensor(facts[v], sizes) for v in member.node.outputs]
@@ -113,8 +128,8 @@ def _described(
 def inlined(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The outputs, with every tensor that need not be stored written out where it is read."""
     order = producers_first(outputs)
-    readers: dict[Tensor, list[tuple[Stage, Load]]] = {}
-    stages: dict[int, Stage] = {}
+    readers: dict[Tensor, list[tuple[ComputeStage, Load]]] = {}
+    stages: dict[int, ComputeStage] = {}
     for tensor in order:
         if tensor.stage is not None and tensor.number not in stages:
             stages[tensor.number] = tensor.stage
@@ -130,7 +145,7 @@ def inlined(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     chosen: set[Tensor] = set()
     for tensor in order:
         stage = tensor.stage
-        if isinstance(stage, Elements):
+        if isinstance(stage, ElementwiseStage):
             costs[tensor] = _cost(stage.values[tensor.port], costs, chosen)
             if tensor not in kept and _is_inlined(costs[tensor], readers.get(tensor, [])):
                 chosen.add(tensor)
@@ -147,7 +162,7 @@ def _cost(value: Expr, costs: Mapping[Tensor, tuple[float, int]], chosen: set[Te
     return total, parts
 
 
-def _is_inlined(cost: tuple[float, int], reads: Sequence[tuple[Stage, Load]]) -> bool:
+def _is_inlined(cost: tuple[float, int], reads: Sequence[tuple[ComputeStage, Load]]) -> bool:
     effort, parts = cost
     if any(isinstance(stage, compute.Procedure) for stage, _ in reads):
         return False
@@ -161,5 +176,5 @@ def _is_inlined(cost: tuple[float, int], reads: Sequence[tuple[Stage, Load]]) ->
     return effort <= CHEAP or not any(is_repeated(load, stage) for stage, load in reads)
 
 
-def _is_heavily_read(stage: Stage, load: Load) -> bool:
+def _is_heavily_read(stage: ComputeStage, load: Load) -> bool:
     return isinstance(stage, Reduced) and is_repeated(load, stage)

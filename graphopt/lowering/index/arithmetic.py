@@ -19,7 +19,7 @@ from graphopt.lowering.index.interval_bounds import high, low
 from graphopt.lowering.index.polynomials import Polynomial, Product
 from graphopt.lowering.index.ranges import Ranges, ranges
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables
-from graphopt.lowering.loops.nest import Range, Region
+from graphopt.lowering.loops.nest import BufferRegion, Range
 
 Extents: TypeAlias = Mapping[Var, Expr] | Mapping[Var, int] | Mapping[Var, Expr | int]
 NOTHING: Final[Extents] = MappingProxyType({})
@@ -73,7 +73,7 @@ def affine(expr: Expr, over: Iterable[Var], extents: Extents | None = None) -> A
     return None if left & set(chosen) else Affine(coefficients, offset)
 
 
-def cover(regions: Sequence[Region], inner: Extents, around: Extents | None = None) -> Region:
+def cover(regions: Sequence[BufferRegion], inner: Extents, around: Extents | None = None) -> BufferRegion:
     """The smallest box found that holds the regions, all of one buffer, while the variables of ``inner`` run.
 
     Where the box starts may depend on the variables ``around``, how large it is does not. It may reach out of
@@ -85,7 +85,7 @@ def cover(regions: Sequence[Region], inner: Extents, around: Extents | None = No
     for k, size in enumerate(buffer.shape):
         side = _covered([r.ranges[k] for r in regions], frozenset(inner), frozenset(around or ()), facts)
         sides.append(Range(Const(0), size) if side is None else side)
-    return Region(buffer, tuple(sides))
+    return BufferRegion(buffer, tuple(sides))
 
 
 def _covered(sides: Sequence[Range], inner: frozenset[Var], around: frozenset[Var], facts: Ranges) -> Range | None:

@@ -21,10 +21,10 @@ from graphopt.lowering.loops.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
+    BufferRegion,
     For,
     Invoke,
     Nest,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -56,7 +56,7 @@ class TensorIntrin:
             raise ScheduleError(f"{self.name}: its implementation has other parameters than its description")
 
 
-Family = Callable[..., TensorIntrin]
+IntrinFamily = Callable[..., TensorIntrin]
 _registered: dict[str, TensorIntrin] = {}
 
 
@@ -243,7 +243,7 @@ def {name}(A: Buffer[(n,), "{dtype}"], n: size):
     return TensorIntrin(name, description, description, f"graphopt.kernels.cuda.functions.warp_{fn}")
 
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, IntrinFamily] = {
     "barrier": lambda: TensorIntrin("barrier", NOTHING, NOTHING, "graphopt.kernels.cuda.functions.barrier"),
     r"warp_(add|max|min)_([a-z]+\d*)": warp_combination,
     r"product_([1-9]\d*)x([1-9]\d*)_(float32|float64)": product_tile,
@@ -296,11 +296,11 @@ def buffers_written(nest: Nest) -> set[Buffer]:
     for stmt in statements(nest.body):
         if isinstance(stmt, Invoke):
             made = (stmt.args[k] for k in outputs_of(stmt))
-            found |= {arg.buffer for arg in made if isinstance(arg, Region)}
+            found |= {arg.buffer for arg in made if isinstance(arg, BufferRegion)}
     return found
 
 
-def sides(region: Region, rank: int) -> tuple[int, ...]:
+def sides(region: BufferRegion, rank: int) -> tuple[int, ...]:
     """The axes of a region's buffer that are those of a parameter of the rank.
 
     Axes along which the region is one element thick are passed over, from the left, until so many are left.
@@ -332,10 +332,10 @@ def placed(nest: Nest, call: Invoke) -> Stmt:
     body = rename_buffers(body, {b: replace(b, name=prefix + b.name) for b in nest.allocs})
     if len(call.args) != len(nest.params):
         raise ScheduleError(f"{call.intrinsic} takes {len(nest.params)} arguments, and is given {len(call.args)}")
-    regions: dict[Buffer, Region] = {}
+    regions: dict[Buffer, BufferRegion] = {}
     values: dict[Var, Expr] = {}
     for param, arg in zip(nest.params, call.args, strict=True):
-        if isinstance(param, Buffer) and isinstance(arg, Region):
+        if isinstance(param, Buffer) and isinstance(arg, BufferRegion):
             regions[param] = arg
         elif isinstance(param, Var) and isinstance(arg, Expr):
             values[param] = arg

@@ -11,16 +11,16 @@ from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.lowering.link.lowered import Control
 from graphopt.lowering.link.moves import Move, Sized
 from graphopt.lowering.loops.expressions import Var
-from graphopt.lowering.lower.lower import Bodied, Body, Facts, Viewed
+from graphopt.lowering.lower.lower import Bodied, FactsByValue, LoweredBody, Viewed
 from graphopt.lowering.lower.reference import name_of
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Branch, Buffer, Loop, Ref, Step
+from graphopt.runtime.steps import Branch, BufferRef, LoopStep, ProgramBuffer, Step
 
 if TYPE_CHECKING:
     from graphopt.lowering.link.plan_memory import ScopePlanner
 
-SCALAR_INT64 = Buffer("int64", (), "arena")
-SCALAR_BOOL = Buffer("bool", (), "arena")
+SCALAR_INT64 = ProgramBuffer("int64", (), "arena")
+SCALAR_BOOL = ProgramBuffer("bool", (), "arena")
 
 
 def control(scope: ScopePlanner, item: Control) -> Iterator[Step]:
@@ -29,20 +29,20 @@ def control(scope: ScopePlanner, item: Control) -> Iterator[Step]:
     return {"If": made.branch, "Loop": made.loop, "Scan": made.scan}[item.lowering.node.op]()
 
 
-def moves_of(facts: Facts, lowering: Bodied) -> dict[Move, Sized]:
+def moves_of(facts: FactsByValue, lowering: Bodied) -> dict[Move, Sized]:
     """The copies that a node with bodies needs: of what is not computed where it is wanted."""
     moves = {"If": _branch_moves, "Loop": _loop_moves, "Scan": _scan_moves}[lowering.node.op](facts, lowering)
     return {move: move.sized() for move in dict.fromkeys(moves)}
 
 
-def _branch_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
+def _branch_moves(facts: FactsByValue, lowering: Bodied) -> Iterator[Move]:
     for body in lowering.bodies.values():
         for value, output in zip(_results(body), lowering.node.outputs, strict=True):
             if not _is_in_place(body, value) or isinstance(body.lowered[value.node], Viewed):
                 yield Move.of("copy", facts[output])
 
 
-def _loop_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
+def _loop_moves(facts: FactsByValue, lowering: Bodied) -> Iterator[Move]:
     node, body = lowering.node, lowering.bodies["body"]
     n_states = len(node.inputs) - node.captures - 2
     outputs = [facts[v] for v in node.outputs]
@@ -54,7 +54,7 @@ def _loop_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
     yield from (Move.of("stack", fact) for fact in outputs[n_states:])
 
 
-def _scan_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
+def _scan_moves(facts: FactsByValue, lowering: Bodied) -> Iterator[Move]:
     node, scans = lowering.node, _scans(lowering)
     n_states = len(node.inputs) - node.captures - scans
     outputs = [facts[v] for v in node.outputs]
@@ -63,7 +63,7 @@ def _scan_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
     yield from (_stack(lowering, k, fact) for k, fact in enumerate(outputs[n_states:]))
 
 
-def _slice(facts: Facts, lowering: Bodied, k: int) -> Move:
+def _slice(facts: FactsByValue, lowering: Bodied, k: int) -> Move:
     """The slice of an input that a Scan goes through."""
     node = lowering.node
     fact = _given(facts, lowering, len(node.inputs) - node.captures - _scans(lowering) + k)
@@ -91,12 +91,12 @@ def _is_backward(lowering: Bodied, name: str, k: int) -> bool:
     return isinstance(directions, tuple) and directions[k] == 1
 
 
-def _is_in_place(body: Body, value: Value) -> bool:
+def _is_in_place(body: LoweredBody, value: Value) -> bool:
     """Whether what a branch gives is computed where its node's output is."""
     return value.node in body.lowered and body.graph.outputs.count(value) == 1
 
 
-def _has_condition(facts: Facts, lowering: Bodied) -> bool:
+def _has_condition(facts: FactsByValue, lowering: Bodied) -> bool:
     """Whether a Loop has a condition that is not always true."""
     body = lowering.bodies["body"]
     first = body.graph.outputs[0]
@@ -106,14 +106,14 @@ def _has_condition(facts: Facts, lowering: Bodied) -> bool:
     return not (_given(facts, lowering, 1).elements == (1,) and body.facts[first].elements == (1,))
 
 
-def _given(facts: Facts, lowering: Bodied, k: int) -> Fact:
+def _given(facts: FactsByValue, lowering: Bodied, k: int) -> Fact:
     """What is known of the node's input."""
     value = lowering.node.inputs[k]
     assert value is not None
     return facts[value]
 
 
-def _results(body: Body) -> list[Value]:
+def _results(body: LoweredBody) -> list[Value]:
     """What a body gives."""
     return [v for v in body.graph.outputs if v is not None]
 
@@ -174,22 +174,22 @@ class _Control:
             results, facts = [*results[:n_states], goes_on], [*facts, kept]
             targets = [*targets, self.shaped(condition, kept)]
         steps += self.hand_on(inner, results[: len(targets)], targets, facts)
-        yield Loop(tuple(steps), counter, self.trips(), condition)
+        yield LoopStep(tuple(steps), counter, self.trips(), condition)
 
-    def trips(self) -> Ref | Size | None:
+    def trips(self) -> BufferRef | Size | None:
         """How many rounds there are at most."""
         given = self.node.inputs[0]
         if given is None:
             return None
         constant = self.scope.facts[given].constant
-        return int(constant.array.reshape(-1)[0]) if constant is not None else Ref(self.scope.number(given))
+        return int(constant.array.reshape(-1)[0]) if constant is not None else BufferRef(self.scope.number(given))
 
     def shaped(self, number: int, fact: Fact) -> int:
         """A buffer of one element, seen in the shape of a value."""
         buffer = self.planner.buffers[number]
         if fact.shape is None or fact.shape == buffer.shape:
             return number
-        return self.planner.add(Buffer(buffer.dtype, (1,) * len(fact.shape), "view", number))
+        return self.planner.add(ProgramBuffer(buffer.dtype, (1,) * len(fact.shape), "view", number))
 
     # -- Scan
 
@@ -215,7 +215,7 @@ class _Control:
         results = _results(body)
         steps += self.stacked(inner, results[n_states:], counter)
         steps += self.hand_on(inner, results[:n_states], self.outputs[:n_states], self.facts[:n_states])
-        yield Loop(tuple(steps), counter, count)
+        yield LoopStep(tuple(steps), counter, count)
 
     # -- what all of them share
 
@@ -229,7 +229,7 @@ class _Control:
         """The planner of a body."""
         return self.scope.inner(self.item.bodies[name])
 
-    def capture(self, inner: ScopePlanner, body: Body) -> None:
+    def capture(self, inner: ScopePlanner, body: LoweredBody) -> None:
         """Let a body see the values that its node captures."""
         if self.node.captures:
             pairs = zip(body.graph.inputs[-self.node.captures :], self.node.inputs[self.outer :], strict=True)

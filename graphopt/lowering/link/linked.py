@@ -7,21 +7,34 @@ from dataclasses import dataclass, field
 
 from graphopt.ir.constants import Array
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.emit.kernel_source import LibraryCall, Written
+from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Nest
-from graphopt.lowering.lower.reference import Function
+from graphopt.lowering.lower.reference import ReferenceFunction
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Condition, Host, Launch, Library, Loop, Port, Ref, Step
+from graphopt.runtime.steps import (
+    Bind,
+    Branch,
+    BufferRef,
+    Condition,
+    HostStep,
+    KernelStep,
+    Launch,
+    LibraryStep,
+    LoopStep,
+    Port,
+    ProgramBuffer,
+    Step,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LinkedCall:
     """One call, for those who want to look at it: the nest as scheduled, and its kernel."""
 
     nodes: tuple[str, ...]
     nest: Nest
-    emitted: Written
+    emitted: EmittedKernel
 
     @property
     def source(self) -> str:
@@ -44,12 +57,12 @@ class Linked:
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ProgramBuffer, ...]
     steps: tuple[Step, ...]
     kernels: tuple[Kernel, ...]
     constants: Mapping[int, Array]
-    functions: Mapping[str, Function] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
+    functions: Mapping[str, ReferenceFunction] = field(default_factory=dict)
+    parts: tuple[LinkedCall, ...] = ()
     reference: tuple[tuple[str, str, str], ...] = ()
     """Of each node that is left to reference: its name, its op, and why."""
     nests: Mapping[str, Nest] = field(default_factory=dict)
@@ -69,12 +82,12 @@ class Linked:
         return ("inputs", self.inputs), ("outputs", self.outputs)
 
 
-def source_of(written: Written) -> str:
+def source_of(written: EmittedKernel) -> str:
     """The source of a kernel, or the call of a library as people write one."""
     return written.source if isinstance(written, LibraryCall) else written.kernel.source
 
 
-def _buffer(buffer: Buffer) -> str:
+def _buffer(buffer: ProgramBuffer) -> str:
     shape = "?" if buffer.shape is None else ", ".join(map(_size, buffer.shape))
     of = "" if buffer.of is None else f" of b{buffer.of}"
     return f"{buffer.dtype}[{shape}] {buffer.place}{of}"
@@ -96,7 +109,7 @@ def _steps(steps: tuple[Step, ...], indent: str) -> list[str]:
                 lines += _steps(step.then, indent + "    ")
                 lines.append(f"{indent}else:")
                 lines += _steps(step.otherwise, indent + "    ")
-            case Loop():
+            case LoopStep():
                 lines.append(f"{indent}for b{step.counter}:")
                 lines += _steps(step.body, indent + "    ")
             case _:
@@ -104,18 +117,18 @@ def _steps(steps: tuple[Step, ...], indent: str) -> list[str]:
     return lines
 
 
-def _call(step: Call | Launch | Library | Host | Bind) -> str:
+def _call(step: KernelStep | Launch | LibraryStep | HostStep | Bind) -> str:
     """A step that has no others in it."""
     match step:
-        case Call() | Launch():
+        case KernelStep() | Launch():
             return f"{step.label}: k{step.kernel}({_args(step.args)})"
-        case Library():
+        case LibraryStep():
             return f"{step.label}: {step.name}({_args(step.args)})"
-        case Host():
+        case HostStep():
             given, made = (", ".join("_" if b is None else f"b{b}" for b in bs) for bs in (step.inputs, step.outputs))
             return f"{step.label}: {made} = {step.function}({given})"
     return str(step)
 
 
-def _args(args: tuple[Ref | Size, ...]) -> str:
-    return ", ".join(f"b{a.buffer}" if isinstance(a, Ref) else _size(a) for a in args)
+def _args(args: tuple[BufferRef | Size, ...]) -> str:
+    return ", ".join(f"b{a.buffer}" if isinstance(a, BufferRef) else _size(a) for a in args)

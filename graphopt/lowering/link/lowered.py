@@ -8,27 +8,27 @@ from typing import TypeAlias
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
-from graphopt.lowering.cpu.constant_precompute import Prepared
+from graphopt.lowering.cpu.constant_precompute import PrecomputedNest
 from graphopt.lowering.cpu.weight_packing import Laid
-from graphopt.lowering.emit.kernel_source import Written
+from graphopt.lowering.emit.kernel_source import EmittedKernel
 from graphopt.lowering.fuse.groups import Group
-from graphopt.lowering.fuse.nests import Written as Wrote
+from graphopt.lowering.fuse.nests import FusedNest as Wrote
 from graphopt.lowering.link.linked import Linked, source_of
 from graphopt.lowering.link.moves import Move, Sized
 from graphopt.lowering.link.options import BY_RULE, Options
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
-from graphopt.lowering.lower.embedded_programs import Called, Placed
-from graphopt.lowering.lower.lower import Bodied, Described, Facts, Lowering, Referred, Viewed
+from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram
+from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Referred, Viewed
 from graphopt.lowering.lower.reference import name_of
 
-Key: TypeAlias = tuple[Nest, bool]
+NestKey: TypeAlias = tuple[Nest, bool]
 """A nest, and whether it is to be compiled as it is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fused:
+class FusedItem:
     """Nodes that one nest computes."""
 
     nodes: tuple[str, ...]
@@ -42,7 +42,7 @@ class Fused:
     """The same, with constants as they are."""
     constants: Mapping[NestBuffer, Constant]
     """The constants that the nest reads."""
-    prepared: Prepared | None = None
+    prepared: PrecomputedNest | None = None
     laid: Laid | None = None
     is_ready: bool = False
 
@@ -62,7 +62,7 @@ class Brought:
     """A node that brings the program that computes it."""
 
     nodes: tuple[str, ...]
-    lowering: Placed
+    lowering: EmbeddedProgram
     nest: Nest
 
     @property
@@ -94,25 +94,25 @@ class Control:
     """An If, Loop or Scan: its bodies, and the copies that hand values in and out of them."""
 
     lowering: Bodied
-    bodies: Mapping[str, Scope]
+    bodies: Mapping[str, LoweredScope]
     moves: Mapping[Move, Sized] = field(default_factory=dict)
 
 
-Item: TypeAlias = Group | Fused | Brought | View | Control | Called | Referred
+ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Control | Called | Referred
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scope:
+class LoweredScope:
     """One graph of a program, or body, and its items in the order in which they run."""
 
     graph: Graph
-    facts: Facts
-    lowered: Mapping[int, Lowering]
-    items: tuple[Item, ...]
+    facts: FactsByValue
+    lowered: Mapping[int, LoweredNode]
+    items: tuple[ScopeItem, ...]
     is_branch: bool = False
     """Whether it may not be run at all."""
 
-    def walk(self) -> Iterator[Item]:
+    def walk(self) -> Iterator[ScopeItem]:
         """All items, each before those of its bodies."""
         for item in self.items:
             yield item
@@ -120,7 +120,7 @@ class Scope:
                 for body in item.bodies.values():
                     yield from body.walk()
 
-    def changed(self, change: Callable[[Scope, Item], Item]) -> Scope:
+    def changed(self, change: Callable[[LoweredScope, ScopeItem], ScopeItem]) -> LoweredScope:
         """The scope with each item changed, those of bodies first."""
         items = []
         for item in self.items:
@@ -144,23 +144,23 @@ class Lowered:
     """A graph with what became of it so far; each step of lowering adds what its name says."""
 
     graph: Graph
-    facts: Facts
-    lowered: Mapping[int, Lowering]
+    facts: FactsByValue
+    lowered: Mapping[int, LoweredNode]
     """What becomes of each node: ``LegalizeOps``."""
     options: Options = BY_RULE
-    main: Scope | None = None
+    main: LoweredScope | None = None
     """The items of the program: groups of nodes (``FuseOps``), then nests (``LowerToPrograms``)."""
     by_hand: Mapping[tuple[tuple[str, ...], Nest], Nest] = field(default_factory=dict)
     """The nests of nodes that somebody scheduled by hand: ``Schedule``."""
-    scheduled: Mapping[Key, tuple[Scheduled, ...]] = field(default_factory=dict)
+    scheduled: Mapping[NestKey, tuple[Scheduled, ...]] = field(default_factory=dict)
     """Each nest as the nests that run in its place: ``Schedule``."""
-    kernels: Mapping[Key, tuple[tuple[Scheduled, Written], ...]] = field(default_factory=dict)
+    kernels: Mapping[NestKey, tuple[tuple[Scheduled, EmittedKernel], ...]] = field(default_factory=dict)
     """The kernels of each nest: ``Emit``."""
     linked: Linked | None = None
     """Buffers, and the steps that call kernels: ``PlanMemory``."""
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> LoweredScope:
         """The items of the program, once there are some."""
         assert self.main is not None, "no nodes are fused yet"
         return self.main
@@ -171,10 +171,10 @@ class Lowered:
         assert self.linked is not None, "no memory is planned yet"
         return self.linked
 
-    def nests(self) -> Iterator[Key]:
+    def nests(self) -> Iterator[NestKey]:
         """The nests to be scheduled, in the order in which they first run, some of them more than once."""
         for item in self.scope.walk():
-            if isinstance(item, Fused | Brought):
+            if isinstance(item, FusedItem | Brought):
                 own = self.by_hand.get((item.nodes, item.nest))
                 yield (item.nest, item.is_ready) if own is None else (own, True)
             elif isinstance(item, View) and item.check is not None:
@@ -202,7 +202,7 @@ class Lowered:
         items = list(self.main.walk())
         if any(isinstance(item, Group) for item in items):
             return "\n".join(_group(self.graph, item) for item in items if isinstance(item, Group))
-        nests = ((item.nodes, item.nest) for item in items if isinstance(item, Fused | Brought))
+        nests = ((item.nodes, item.nest) for item in items if isinstance(item, FusedItem | Brought))
         return "\n".join(f"# {', '.join(nodes)}\n{show(nest)}" for nodes, nest in nests)
 
 
@@ -210,7 +210,7 @@ def _group(graph: Graph, group: Group) -> str:
     return " + ".join(f"{m.node.op} ({m.kind.name.lower()})" for m in group.members)
 
 
-def _fate(lowering: Lowering) -> str:
+def _fate(lowering: LoweredNode) -> str:
     """What becomes of a node, in words."""
     op = lowering.node.op
     match lowering:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphopt.ir.facts import Fact
-from graphopt.ir.types import Atom, Size
+from graphopt.ir.types import Size, SizeAtom
 from graphopt.lowering.loops import compute
 from graphopt.lowering.loops.compute import Tensor, placeholder
 from graphopt.lowering.loops.expressions import Expr, Var, const
 from graphopt.lowering.loops.nest import Nest, Stmt, Store
 from graphopt.lowering.operators.indices import equally_many
-from graphopt.lowering.operators.operation import Sizes
+from graphopt.lowering.operators.operation import SizeVars
 
-Sized: TypeAlias = tuple[Nest, Mapping[Var, Atom]]
+Sized: TypeAlias = tuple[Nest, Mapping[Var, SizeAtom]]
 """A nest, and what its sizes are."""
 
 
@@ -39,7 +39,7 @@ class Move:
 
     def sized(self) -> Sized:
         """The nest, which takes what it reads, the number of the round for all but copies, and what it writes."""
-        size = Sizes()
+        size = SizeVars()
         shape, axis = tuple(map(size, self.shape)), self.axis
         rest = (*shape[:axis], *shape[axis + 1 :])
         x = placeholder(rest if self.kind == "stack" else shape, self.dtype, "x0")
@@ -65,7 +65,7 @@ class SizeCheck:
 
     def sized(self) -> Sized | None:
         """The nest; None where there is nothing to check."""
-        size = Sizes()
+        size = SizeVars()
         before, after = tuple(map(size, self.before)), tuple(map(size, self.after))
         fits = equally_many(before, after, f"{self.op}: its input has another number of elements than its output")
         if not fits:
@@ -74,7 +74,7 @@ class SizeCheck:
         return _sized([], seen, size)
 
 
-def _sized(inputs: list[Tensor], made: Tensor, size: Sizes) -> Sized:
+def _sized(inputs: list[Tensor], made: Tensor, size: SizeVars) -> Sized:
     nest = compute.nest("kernel", inputs, [made], tuple(size.variables.values()))
     return nest, {var: atom for atom, var in size.variables.items()}
 

@@ -9,11 +9,11 @@ from typing import TypeAlias
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Node
 from graphopt.lowering.cpu.compact_buffers import compacted
-from graphopt.lowering.cpu.constant_precompute import Prepared, prepared
+from graphopt.lowering.cpu.constant_precompute import PrecomputedNest, prepared
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cpu.loop_fission import divided, separated
 from graphopt.lowering.cpu.weight_packing import Laid, laid_out
-from graphopt.lowering.emit.kernel_source import Emitted, Written, emit
+from graphopt.lowering.emit.kernel_source import Emitted, EmittedKernel, emit
 from graphopt.lowering.fuse.groups import Decision, Group, Member, joins
 from graphopt.lowering.loops.nest import Buffer, Nest
 from graphopt.lowering.loops.wellformed import check
@@ -62,11 +62,11 @@ class Options:
     """A nest as nests that follow each other,"""
     schedule: Callable[[Nest], Nest] = scheduled
     """each of which is scheduled by itself."""
-    emit: Callable[[Nest], Sequence[tuple[Nest, Written]]] = for_the_host
+    emit: Callable[[Nest], Sequence[tuple[Nest, EmittedKernel]]] = for_the_host
     """The kernels of a nest that is scheduled, in order, each with the part of it that it does."""
     lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
     """Which constants are laid out anew for a nest that is scheduled by rule."""
-    prepare: Callable[[Nest, Collection[Buffer]], Prepared | None] = prepared
+    prepare: Callable[[Nest, Collection[Buffer]], PrecomputedNest | None] = prepared
     """What is computed from constants ahead of time for such a nest."""
     is_for_host: bool = True
     """Whether ops may be computed in tiles by functions that the host has."""

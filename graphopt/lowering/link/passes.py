@@ -13,18 +13,28 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.emit.kernel_source import LibraryCall, Written
+from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
 from graphopt.lowering.fuse.groups import Group, group
 from graphopt.lowering.fuse.nests import write
 from graphopt.lowering.link.control_flow import moves_of
 from graphopt.lowering.link.linked import Linked
-from graphopt.lowering.link.lowered import Brought, Control, Fused, Item, Key, Lowered, Scheduled, Scope, View
+from graphopt.lowering.link.lowered import (
+    Brought,
+    Control,
+    FusedItem,
+    Lowered,
+    LoweredScope,
+    NestKey,
+    Scheduled,
+    ScopeItem,
+    View,
+)
 from graphopt.lowering.link.moves import SizeCheck
 from graphopt.lowering.link.options import BY_RULE, Options
 from graphopt.lowering.link.plan_memory import Planner, plan_memory
 from graphopt.lowering.loops.nest import Nest
-from graphopt.lowering.lower.embedded_programs import Placed
-from graphopt.lowering.lower.lower import Bodied, Described, Facts, Lowering, Viewed, lower
+from graphopt.lowering.lower.embedded_programs import EmbeddedProgram
+from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Viewed, lower
 from graphopt.lowering.lower.reference import name_of
 
 
@@ -42,10 +52,12 @@ def fuse_ops(program: Lowered) -> Lowered:
     return replace(program, main=_grouped(program.graph, program.facts, program.lowered, program.options, False))
 
 
-def _grouped(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], options: Options, is_branch: bool) -> Scope:
+def _grouped(
+    graph: Graph, facts: FactsByValue, lowered: Mapping[int, LoweredNode], options: Options, is_branch: bool
+) -> LoweredScope:
     order = needed(graph, lowered)
     groups = {g.sink.node.id: g for g in group(graph, facts, lowered, order, options.fuse)}
-    items: list[Item] = []
+    items: list[ScopeItem] = []
     for id in order:
         lowering = lowered[id]
         match lowering:
@@ -60,17 +72,17 @@ def _grouped(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], option
                     for name, body in lowering.bodies.items()
                 }
                 items.append(Control(lowering, bodies))
-            case Placed():
+            case EmbeddedProgram():
                 items.append(Brought((name_of(graph, lowering.node),), lowering, lowering.plain))
             case _:
                 items.append(lowering)
-    return Scope(graph, facts, lowered, tuple(items), is_branch)
+    return LoweredScope(graph, facts, lowered, tuple(items), is_branch)
 
 
 def lower_to_programs(program: Lowered) -> Lowered:
     """Each group as a nest, with the constants that are laid out for it, and copies where control flow needs some."""
 
-    def written(scope: Scope, item: Item) -> Item:
+    def written(scope: LoweredScope, item: ScopeItem) -> ScopeItem:
         match item:
             case Group():
                 return _fused(scope, item, program.options)
@@ -86,12 +98,12 @@ def lower_to_programs(program: Lowered) -> Lowered:
     return replace(program, main=program.scope.changed(written))
 
 
-def _fused(scope: Scope, group: Group, options: Options) -> Fused:
+def _fused(scope: LoweredScope, group: Group, options: Options) -> FusedItem:
     wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host)  # a branch may not be taken
     nodes = tuple(name_of(scope.graph, m.node) for m in group.members)
     reads = zip(wrote.nest.buffers, wrote.inputs, strict=False)
     constants = {b: c for b, v in reads if (c := _constant_of(scope, v)) is not None}
-    item = Fused(nodes, "+".join(m.node.op for m in group.members), wrote, wrote.nest, wrote.nest, constants)
+    item = FusedItem(nodes, "+".join(m.node.op for m in group.members), wrote, wrote.nest, wrote.nest, constants)
     if options.is_by_hand(nodes):
         return item
     prepared = options.prepare(item.nest, item.plain)
@@ -100,7 +112,7 @@ def _fused(scope: Scope, group: Group, options: Options) -> Fused:
     return replace(item, nest=unlaid if laid is None else laid.nest, unlaid=unlaid, prepared=prepared, laid=laid)
 
 
-def _constant_of(scope: Scope, value: Value) -> Constant | None:
+def _constant_of(scope: LoweredScope, value: Value) -> Constant | None:
     return scope.graph.constant_of(value) or scope.facts[value].constant
 
 
@@ -109,7 +121,7 @@ def schedule(program: Lowered) -> Lowered:
 
     Raises UsageError where a node is scheduled by hand that has no nest.
     """
-    options, items = program.options, [i for i in program.scope.walk() if isinstance(i, Fused | Brought)]
+    options, items = program.options, [i for i in program.scope.walk() if isinstance(i, FusedItem | Brought)]
     there = {name for item in items for name in item.nodes}
     for name in options.schedules:
         if name not in there:
@@ -132,7 +144,7 @@ def scheduled(nest: Nest, is_ready: bool, options: Options) -> tuple[Scheduled, 
 
 def emit(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
     """The kernels of each nest; ``begun`` is called with each as soon as it is written."""
-    kernels: dict[Key, tuple[tuple[Scheduled, Written], ...]] = {}
+    kernels: dict[NestKey, tuple[tuple[Scheduled, EmittedKernel], ...]] = {}
     told: set[Kernel] = set()
     for key, parts in program.scheduled.items():
         kernels[key] = emitted(parts, program.options)
@@ -143,9 +155,9 @@ def emit(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> L
     return replace(program, kernels=kernels)
 
 
-def emitted(parts: Iterable[Scheduled], options: Options) -> tuple[tuple[Scheduled, Written], ...]:
+def emitted(parts: Iterable[Scheduled], options: Options) -> tuple[tuple[Scheduled, EmittedKernel], ...]:
     """The kernels of nests that follow each other, each with the nest that says how much it does."""
-    found: list[tuple[Scheduled, Written]] = []
+    found: list[tuple[Scheduled, EmittedKernel]] = []
     for part in parts:
         made = options.emit(part.nest)
         found += [(Scheduled(part.before if len(made) == 1 else n, n), kernel) for n, kernel in made]
@@ -164,7 +176,7 @@ def link(graph: Graph, options: Options = BY_RULE, begun: Callable[[Kernel], obj
     return plan_memory(emit(schedule(program), begun), begun).plan
 
 
-def needed(graph: Graph, lowered: Mapping[int, Lowering]) -> list[int]:
+def needed(graph: Graph, lowered: Mapping[int, LoweredNode]) -> list[int]:
     """The nodes on which the graph's outputs rest, in order: those whose elements somebody reads."""
     wanted = {v for v in graph.outputs if v is not None}
     found: list[int] = []
@@ -176,7 +188,7 @@ def needed(graph: Graph, lowered: Mapping[int, Lowering]) -> list[int]:
     return found[::-1]
 
 
-def reads(lowering: Lowering) -> Iterable[Value]:
+def reads(lowering: LoweredNode) -> Iterable[Value]:
     """The values of which a node's lowering reads the elements."""
     match lowering:
         case Described():

@@ -17,23 +17,34 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.analysis.flops import flops
-from graphopt.lowering.cpu.constant_precompute import Prepared
+from graphopt.lowering.cpu.constant_precompute import PrecomputedNest
 from graphopt.lowering.cpu.weight_packing import Laid
-from graphopt.lowering.emit.kernel_source import Emitted, Launchable, LibraryCall, Written
+from graphopt.lowering.emit.kernel_source import Emitted, EmittedKernel, Launchable, LibraryCall
 from graphopt.lowering.intrinsics.tensor_intrin import buffers_written
 from graphopt.lowering.link.control_flow import control
-from graphopt.lowering.link.linked import Linked, Part, Work
-from graphopt.lowering.link.lowered import Brought, Control, Fused, Key, Lowered, Scheduled, Scope, View
+from graphopt.lowering.link.linked import Linked, LinkedCall, Work
+from graphopt.lowering.link.lowered import Brought, Control, FusedItem, Lowered, LoweredScope, NestKey, Scheduled, View
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
 from graphopt.lowering.lower.embedded_programs import Called, inputs_of
 from graphopt.lowering.lower.lower import Referred, Viewed
-from graphopt.lowering.lower.reference import Function, name_of, reference
+from graphopt.lowering.lower.reference import ReferenceFunction, name_of, reference
 from graphopt.lowering.operators.operation import DTYPES, NARROW
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Buffer, Call, Condition, Host, Launch, Library, Place, Port, Ref, Step
+from graphopt.runtime.steps import (
+    BufferRef,
+    Condition,
+    HostStep,
+    KernelStep,
+    Launch,
+    LibraryStep,
+    Place,
+    Port,
+    ProgramBuffer,
+    Step,
+)
 
 
 def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
@@ -68,8 +79,8 @@ class Planner:
 
     def __init__(
         self,
-        scheduled: Mapping[Key, tuple[Scheduled, ...]],
-        written: Mapping[Key, tuple[tuple[Scheduled, Written], ...]],
+        scheduled: Mapping[NestKey, tuple[Scheduled, ...]],
+        written: Mapping[NestKey, tuple[tuple[Scheduled, EmittedKernel], ...]],
         by_hand: Mapping[tuple[tuple[str, ...], Nest], Nest] | None = None,
         begun: Callable[[Kernel], object] | None = None,
     ) -> None:
@@ -77,20 +88,20 @@ class Planner:
         self.known = {w.kernel for parts in written.values() for _, w in parts if not isinstance(w, LibraryCall)}
         """The kernels that were begun when they were written: all but those whose operands turn out to share memory."""
         self.fused: dict[str, Nest] = {}
-        self.buffers: list[Buffer] = []
+        self.buffers: list[ProgramBuffer] = []
         self.constants: dict[int, Array] = {}
         self.held: dict[Constant, int] = {}
         self.arranged: dict[tuple[Constant, bool], int] = {}
         self.ahead: dict[tuple[Hashable, ...], dict[NestBuffer, int]] = {}
         self.kernels: dict[Kernel, int] = {}
-        self.functions: dict[str, Function] = {}
+        self.functions: dict[str, ReferenceFunction] = {}
         self.symbols = Symbols()
-        self.parts: list[Part] = []
+        self.parts: list[LinkedCall] = []
         self.work: list[Work] = []
         self.reference: list[tuple[str, str, str]] = []
         self.conditions: dict[Condition, None] = {}
 
-    def add(self, buffer: Buffer) -> int:
+    def add(self, buffer: ProgramBuffer) -> int:
         """The number of a new buffer."""
         self.buffers.append(buffer)
         return len(self.buffers) - 1
@@ -103,7 +114,7 @@ class Planner:
     def buffer(self, fact: Fact, place: Place, of: int | None = None) -> int:
         """The number of a new buffer for a value."""
         shape = None if fact.shape is None else tuple(map(self.symbols.size, fact.shape))
-        return self.add(Buffer(fact.dtype or "object", shape, place, of))
+        return self.add(ProgramBuffer(fact.dtype or "object", shape, place, of))
 
     def constant(self, constant: Constant, fact: Fact) -> int:
         """The number of the buffer that holds a constant."""
@@ -121,16 +132,16 @@ class Planner:
         key = constant, laid.is_transposed
         if key not in self.arranged:
             array = laid.array(constant.array)
-            self.arranged[key] = self.add(Buffer(constant.dtype, array.shape, "constant"))
+            self.arranged[key] = self.add(ProgramBuffer(constant.dtype, array.shape, "constant"))
             self.constants[self.arranged[key]] = array
         return self.arranged[key]
 
-    def prepared(self, ready: Prepared, constants: Mapping[NestBuffer, Constant]) -> dict[NestBuffer, int]:
+    def prepared(self, ready: PrecomputedNest, constants: Mapping[NestBuffer, Constant]) -> dict[NestBuffer, int]:
         """The numbers of the buffers that hold what a nest's constants are made into."""
         key = ready.made, tuple(constants.items()), ready.nest.params
         if key not in self.ahead:
             made = ready.arrays({b: c.array for b, c in constants.items()})
-            self.ahead[key] = {b: self.add(Buffer(b.dtype, a.shape, "constant")) for b, a in made.items()}
+            self.ahead[key] = {b: self.add(ProgramBuffer(b.dtype, a.shape, "constant")) for b, a in made.items()}
             self.constants.update((self.ahead[key][b], a) for b, a in made.items())
         return self.ahead[key]
 
@@ -152,7 +163,7 @@ class Planner:
 
     def call(
         self,
-        emitted: Written,
+        emitted: EmittedKernel,
         buffers: dict[NestBuffer, int],
         sizes: Mapping[Var, Size],
         label: str,
@@ -165,25 +176,25 @@ class Planner:
         for b in emitted.buffers:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
-                buffers[b] = self.add(Buffer(b.dtype, shape, "arena"))
+                buffers[b] = self.add(ProgramBuffer(b.dtype, shape, "arena"))
         if isinstance(emitted, Emitted) and not self.are_apart(made, buffers):
             emitted = replace(emitted, kernel=replace(emitted.kernel, noalias=False))
-        self.parts.append(Part(nodes, made, emitted))
+        self.parts.append(LinkedCall(nodes, made, emitted))
         moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
         if isinstance(emitted, LibraryCall):
-            places = (Ref(buffers[b], product(size_of(e, sizes), BITS[b.dtype] // 8)) for b, e in emitted.places)
+            places = (BufferRef(buffers[b], product(size_of(e, sizes), BITS[b.dtype] // 8)) for b, e in emitted.places)
             numbers = (size_of(e, sizes) for e in emitted.sizes)
             work = flops(counted, sizes), total(*moved)
-            return Library(emitted.name, (*places, *numbers), emitted.attributes, label, nodes, *work)
+            return LibraryStep(emitted.name, (*places, *numbers), emitted.attributes, label, nodes, *work)
         if emitted.kernel not in self.known and self.begun is not None:
             self.begun(emitted.kernel)
         kernel = self.kernels.setdefault(emitted.kernel, len(self.kernels))
-        args = (*(Ref(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes))
+        args = (*(BufferRef(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes))
         told = label, nodes, flops(counted, sizes), total(*moved), emitted.messages
         if isinstance(emitted, Launchable):
             x, y, z = (size_of(e, sizes) for e in emitted.grid)
             return Launch(kernel, args, (x, y, z), emitted.block, *told)
-        return Call(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *told)
+        return KernelStep(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *told)
 
     def are_apart(self, nest: Nest, buffers: Mapping[NestBuffer, int]) -> bool:
         """Whether no operand that a nest writes is in the memory of another one. Scratch memory is always apart, and so
@@ -200,7 +211,7 @@ class Planner:
 class ScopePlanner:
     """One graph of a program, or body, with the numbers of the buffers that hold its values."""
 
-    def __init__(self, planner: Planner, scope: Scope) -> None:
+    def __init__(self, planner: Planner, scope: LoweredScope) -> None:
         self.planner, self.scope = planner, scope
         self.graph, self.facts, self.lowered = scope.graph, scope.facts, scope.lowered
         self.is_branch = scope.is_branch
@@ -243,7 +254,7 @@ class ScopePlanner:
         """The steps of the graph."""
         for item in self.scope.items:
             match item:
-                case Fused():
+                case FusedItem():
                     yield from self.fused(item)
                 case View():
                     yield from self.view(item)
@@ -256,7 +267,7 @@ class ScopePlanner:
                 case Referred():
                     yield self.host(item)
 
-    def inner(self, scope: Scope) -> ScopePlanner:
+    def inner(self, scope: LoweredScope) -> ScopePlanner:
         """The planner of a body."""
         return ScopePlanner(self.planner, scope)
 
@@ -284,11 +295,11 @@ class ScopePlanner:
             return
         nest, atoms = item.check
         self.planner.buffers[made] = replace(self.planner.buffers[made], tentative=True)
-        buffers = {nest.outputs[0]: self.planner.add(Buffer("bool", (), "arena"))}
+        buffers = {nest.outputs[0]: self.planner.add(ProgramBuffer("bool", (), "arena"))}
         sizes: dict[Var, Size] = {var: self.planner.symbols(atom) for var, atom in atoms.items()}
         yield from self.planner.calls(nest, buffers, sizes, node.op, (name_of(self.graph, node),))
 
-    def fused(self, item: Fused) -> Iterator[Step]:
+    def fused(self, item: FusedItem) -> Iterator[Step]:
         """The calls that compute a group of nodes."""
         wrote, laid = item.wrote, item.laid
         names = zip(wrote.nest.sizes, wrote.sizes, strict=True)
@@ -323,14 +334,16 @@ class ScopePlanner:
         }
         yield from self.calls(item, buffers, sizes)
 
-    def calls(self, item: Fused | Brought, buffers: dict[NestBuffer, int], sizes: Mapping[Var, Size]) -> Iterator[Step]:
+    def calls(
+        self, item: FusedItem | Brought, buffers: dict[NestBuffer, int], sizes: Mapping[Var, Size]
+    ) -> Iterator[Step]:
         """The calls of a nest, scheduled as the user does it where that is said of one of its nodes."""
         self.planner.fused.update(dict.fromkeys(item.nodes, item.written))
         by_hand = self.planner.by_hand.get((item.nodes, item.nest))
         nest, is_ready = (item.nest, item.is_ready) if by_hand is None else (by_hand, True)
         yield from self.planner.calls(nest, buffers, sizes, item.label, item.nodes, is_ready)
 
-    def called(self, lowering: Called) -> Host:
+    def called(self, lowering: Called) -> HostStep:
         """A step that calls a function of the user's, which fills the outputs."""
         node = lowering.node
         name = f"{node.op}_{len(self.planner.functions)}"
@@ -339,9 +352,9 @@ class ScopePlanner:
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
         outputs = tuple(self.made(v, "arena") for v in node.outputs)
         label = node.op.replace("::", ".")
-        return Host(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
+        return HostStep(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
 
-    def host(self, lowering: Referred) -> Host:
+    def host(self, lowering: Referred) -> HostStep:
         """A step that computes a node by reference."""
         node, label = lowering.node, name_of(self.graph, lowering.node)
         function = f"{node.op}_{len(self.planner.functions)}"
@@ -350,7 +363,7 @@ class ScopePlanner:
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
         outputs = tuple(self.made(v, "host") for v in node.outputs)
         binds = tuple((self.planner.symbols.name(s), port, axis) for s, port, axis in lowering.binds)
-        return Host(function, inputs, outputs, False, binds, node.op, (label,))
+        return HostStep(function, inputs, outputs, False, binds, node.op, (label,))
 
 
 def is_planned(fact: Fact) -> bool:

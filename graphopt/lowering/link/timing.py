@@ -23,11 +23,11 @@ from graphopt.lowering.loops.sizes import size_of
 from graphopt.lowering.lower.embedded_programs import inputs_of
 from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import Size, evaluate
-from graphopt.runtime.steps import Buffer, Code, Port
+from graphopt.runtime.steps import Code, Port, ProgramBuffer
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class NestTiming:
     """Seconds that one run took, averaged over each of several series; ``flops`` are a run's floating-point operations,
     as far as they can be counted."""
 
@@ -49,7 +49,7 @@ class Timing:
         return f"{self.median * 1e6:.2f} us (best {self.best * 1e6:.2f} us{rate})"
 
 
-def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1, **sizes: int) -> Timing:
+def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1, **sizes: int) -> NestTiming:
     """Timing of a nest: ``repeat`` series of ``number`` runs, after one that is not counted.
 
     It is compiled as it is scheduled. ``sizes`` are what its sizes are, by name. Floats that it reads are random
@@ -79,7 +79,7 @@ def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1
             start = perf_counter()
             program(arrays, out=out)
             spent.append((perf_counter() - start) / number)
-    return Timing(tuple(spent), evaluate(flops(nest, known), {}))
+    return NestTiming(tuple(spent), evaluate(flops(nest, known), {}))
 
 
 def _program(nest: Nest, sizes: Mapping[Var, Size], number: int, threads: int) -> Program:
@@ -90,7 +90,7 @@ def _program(nest: Nest, sizes: Mapping[Var, Size], number: int, threads: int) -
     read = set(inputs_of(nest))
     for buffer in nest.buffers:
         shape = tuple(size_of(e, sizes) for e in buffer.shape)
-        buffers[buffer] = planner.add(Buffer(buffer.dtype, shape, "input" if buffer in read else "output"))
+        buffers[buffer] = planner.add(ProgramBuffer(buffer.dtype, shape, "input" if buffer in read else "output"))
         ports[buffer in read].append(Port(buffer.name, buffers[buffer]))
     calls = tuple(planner.calls(nest, buffers, sizes, nest.name, (), is_ready=True))
     driver, *kernels = compile_kernels((native_driver(), *planner.kernels))

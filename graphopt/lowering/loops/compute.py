@@ -20,8 +20,8 @@ from graphopt.lowering.loops.expressions import (
     Apply,
     Const,
     Expr,
+    ExprLike,
     Load,
-    Operand,
     Var,
     as_expr,
     const,
@@ -30,18 +30,18 @@ from graphopt.lowering.loops.expressions import (
     substitute,
     walk,
 )
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     STORES_ONCE,
     TRUE,
     Axis,
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     Invoke,
     Nest,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -59,7 +59,7 @@ _fresh = count()
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReduceStage:
     """What remains of ``values`` over all steps of the axes.
 
     ``combined`` says what an accumulator becomes at a step: expressions over the variables ``accumulators`` and
@@ -84,7 +84,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class ElementwiseStage:
     """Each element by itself: ``values[k]`` is that of the k-th output, over the axes' variables."""
 
     axes: tuple[Axis, ...]
@@ -97,7 +97,7 @@ class Reduced:
     """Each element is what remains of many."""
 
     axes: tuple[Axis, ...]
-    reduction: Reduction
+    reduction: ReduceStage
     requirements: tuple[Requirement, ...] = ()
 
 
@@ -116,14 +116,14 @@ class Procedure:
     stores_once: bool = False
 
 
-Stage: TypeAlias = Elements | Reduced | Procedure
+ComputeStage: TypeAlias = ElementwiseStage | Reduced | Procedure
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor(Buffer):
     """A buffer that knows how it is computed: as the ``port``-th output of a stage, or as an input if that is None."""
 
-    stage: Stage | None = field(default=None, compare=False)
+    stage: ComputeStage | None = field(default=None, compare=False)
     port: int = 0
     number: int = -1
 
@@ -133,7 +133,9 @@ class Tensor(Buffer):
         return len(self.shape)
 
 
-def _tensor(name: str, shape: Sequence[Extent], dtype: str, stage: Stage | None, port: int, number: int) -> Tensor:
+def _tensor(
+    name: str, shape: Sequence[Extent], dtype: str, stage: ComputeStage | None, port: int, number: int
+) -> Tensor:
     return Tensor(name, tuple(as_expr(s) for s in shape), dtype, stage=stage, port=port, number=number)
 
 
@@ -154,7 +156,7 @@ def reduce_axis(extent: Extent) -> Axis:
 
 def compute(
     shape: Sequence[Extent],
-    fn: Callable[..., Operand | Reduction],
+    fn: Callable[..., ExprLike | ReduceStage],
     dtype: str | None = None,
     name: str = "t",
     requirements: Sequence[Requirement] = (),
@@ -162,40 +164,40 @@ def compute(
     """The tensor whose element at ``i, j, ...`` is ``fn(i, j, ...)``: an expression or one reduction."""
     axes = _axes(shape)
     made = fn(*(a.var for a in axes))
-    if isinstance(made, Reduction):
+    if isinstance(made, ReduceStage):
         (tensor,) = _reduced(shape, axes, made, (name,), requirements)
         return tensor
     value = as_expr(made, dtype or _plain_dtype(made))
     if dtype is not None and value.dtype != dtype:
         raise TypeError(f"{name}: its elements are {value.dtype}, not {dtype}")
-    stage = Elements(axes, (value,), tuple(requirements))
+    stage = ElementwiseStage(axes, (value,), tuple(requirements))
     return _tensor(name, shape, value.dtype, stage, 0, next(_fresh))
 
 
-def _plain_dtype(value: Operand) -> str:
+def _plain_dtype(value: ExprLike) -> str:
     """The dtype that a number of Python's has where nobody says."""
     return "bool" if isinstance(value, bool) else "float32" if isinstance(value, float) else INDEX
 
 
 def compute_several(
     shape: Sequence[Extent],
-    fn: Callable[..., Reduction | Sequence[Expr]],
+    fn: Callable[..., ReduceStage | Sequence[Expr]],
     names: Sequence[str],
     requirements: Sequence[Requirement] = (),
 ) -> tuple[Tensor, ...]:
     """Several tensors of one shape that are computed together."""
     axes = _axes(shape)
     made = fn(*(a.var for a in axes))
-    if isinstance(made, Reduction):
+    if isinstance(made, ReduceStage):
         return _reduced(shape, axes, made, names, requirements)
-    stage, number = Elements(axes, tuple(made), tuple(requirements)), next(_fresh)
+    stage, number = ElementwiseStage(axes, tuple(made), tuple(requirements)), next(_fresh)
     return tuple(_tensor(n, shape, v.dtype, stage, k, number) for k, (n, v) in enumerate(zip(names, made, strict=True)))
 
 
 def _reduced(
     shape: Sequence[Extent],
     axes: tuple[Axis, ...],
-    reduction: Reduction,
+    reduction: ReduceStage,
     names: Sequence[str],
     requirements: Sequence[Requirement],
 ) -> tuple[Tensor, ...]:
@@ -255,37 +257,37 @@ def _limits(dtype: str) -> tuple[int, int]:
     return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def _reduction(fn: str, value: Expr, axes: Sequence[Axis], identity: Expr) -> Reduction:
+def _reduction(fn: str, value: Expr, axes: Sequence[Axis], identity: Expr) -> ReduceStage:
     a, b = Var("_acc", value.dtype), Var("_step", value.dtype)
-    return Reduction(tuple(axes), (value,), (identity,), (a,), (b,), (Apply(fn, (a, b), value.dtype),))
+    return ReduceStage(tuple(axes), (value,), (identity,), (a,), (b,), (Apply(fn, (a, b), value.dtype),))
 
 
-def sum(value: Expr, *axes: Axis) -> Reduction:
+def sum(value: Expr, *axes: Axis) -> ReduceStage:
     """The sum over the axes."""
     return _reduction("add", value, axes, const(0, value.dtype))
 
 
-def prod(value: Expr, *axes: Axis) -> Reduction:
+def prod(value: Expr, *axes: Axis) -> ReduceStage:
     """The product over the axes."""
     return _reduction("mul", value, axes, const(1, value.dtype))
 
 
-def max(value: Expr, *axes: Axis) -> Reduction:
+def max(value: Expr, *axes: Axis) -> ReduceStage:
     """The largest over the axes; NaN where one is NaN."""
     return _reduction("max", value, axes, lowest(value.dtype))
 
 
-def min(value: Expr, *axes: Axis) -> Reduction:
+def min(value: Expr, *axes: Axis) -> ReduceStage:
     """The smallest over the axes; NaN where one is NaN."""
     return _reduction("min", value, axes, highest(value.dtype))
 
 
-def any(value: Expr, *axes: Axis) -> Reduction:
+def any(value: Expr, *axes: Axis) -> ReduceStage:
     """Whether it holds anywhere."""
     return _reduction("or", value, axes, Const(False, "bool"))
 
 
-def all(value: Expr, *axes: Axis) -> Reduction:
+def all(value: Expr, *axes: Axis) -> ReduceStage:
     """Whether it holds everywhere."""
     return _reduction("and", value, axes, TRUE)
 
@@ -295,12 +297,12 @@ def reduction(
     values: Sequence[Expr],
     identities: Sequence[Expr],
     combine: Callable[[tuple[Var, ...], tuple[Var, ...]], Sequence[Expr]],
-) -> Reduction:
+) -> ReduceStage:
     """A reduction of several values at once: ``combine(accumulators, steps)`` says what the accumulators become."""
     accumulators = tuple(Var(f"_acc{k}", v.dtype) for k, v in enumerate(values))
     steps = tuple(Var(f"_step{k}", v.dtype) for k, v in enumerate(values))
     combined = tuple(combine(accumulators, steps))
-    return Reduction(tuple(axes), tuple(values), tuple(identities), accumulators, steps, combined)
+    return ReduceStage(tuple(axes), tuple(values), tuple(identities), accumulators, steps, combined)
 
 
 # ------------------------------------------------------------------ from tensors to nests
@@ -313,7 +315,7 @@ def reads(tensor: Tensor) -> tuple[Tensor, ...]:
         return ()
     if isinstance(stage, Procedure):
         return stage.inputs
-    exprs = list(stage.values if isinstance(stage, Elements) else stage.reduction.values)
+    exprs = list(stage.values if isinstance(stage, ElementwiseStage) else stage.reduction.values)
     exprs += [r.condition for r in stage.requirements]
     found = (e.buffer for expr in exprs for e in walk(expr) if isinstance(e, Load))
     return tuple(dict.fromkeys(b for b in found if isinstance(b, Tensor)))
@@ -341,14 +343,14 @@ def inline(outputs: Sequence[Tensor], chosen: Callable[[Tensor], bool]) -> tuple
     Only tensors of which each element stands by itself can be chosen; requirements move to the readers.
     """
     made: dict[Tensor, Tensor] = {}
-    stages: dict[int, Stage] = {}
+    stages: dict[int, ComputeStage] = {}
     for tensor in producers_first(outputs):
         made[tensor] = _inlined(tensor, made, stages, chosen)
     return tuple(made[t] for t in outputs)
 
 
 def _inlined(
-    tensor: Tensor, made: Mapping[Tensor, Tensor], stages: dict[int, Stage], chosen: Callable[[Tensor], bool]
+    tensor: Tensor, made: Mapping[Tensor, Tensor], stages: dict[int, ComputeStage], chosen: Callable[[Tensor], bool]
 ) -> Tensor:
     stage = tensor.stage
     if stage is None:
@@ -363,24 +365,24 @@ def _inlined(
 
 
 def _inlined_stage(
-    stage: Elements | Reduced, tensor: Tensor, made: Mapping[Tensor, Tensor], chosen: Callable[[Tensor], bool]
-) -> Stage:
+    stage: ElementwiseStage | Reduced, tensor: Tensor, made: Mapping[Tensor, Tensor], chosen: Callable[[Tensor], bool]
+) -> ComputeStage:
     moved: dict[Requirement, None] = {}
 
     def part(e: Expr) -> Expr | None:
         if not (isinstance(e, Load) and isinstance(e.buffer, Tensor)):
             return None
         source = made[e.buffer]
-        if isinstance(source.stage, Elements) and chosen(e.buffer):
+        if isinstance(source.stage, ElementwiseStage) and chosen(e.buffer):
             moved.update(dict.fromkeys(source.stage.requirements))
             points = {a.var: i for a, i in zip(source.stage.axes, e.indices, strict=True)}
             return substitute(source.stage.values[source.port], points)
         return Load(source, e.indices)
 
     own = tuple(replace(r, condition=rewrite(r.condition, part)) for r in stage.requirements)
-    if isinstance(stage, Elements):
+    if isinstance(stage, ElementwiseStage):
         values = tuple(rewrite(v, part) for v in stage.values)
-        return Elements(stage.axes, values, tuple(dict.fromkeys((*moved, *own))))
+        return ElementwiseStage(stage.axes, values, tuple(dict.fromkeys((*moved, *own))))
     values = tuple(rewrite(v, part) for v in stage.reduction.values)
     return Reduced(stage.axes, replace(stage.reduction, values=values), tuple(dict.fromkeys((*moved, *own))))
 
@@ -390,10 +392,10 @@ def nest(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: 
 
     Buffers, loops and axes get names of their own, in order, so that equal programs are equal nests.
     """
-    return _Writer(inputs, outputs, sizes).nest(name)
+    return _NestWriter(inputs, outputs, sizes).nest(name)
 
 
-class _Writer:
+class _NestWriter:
     """Gives names, and writes one stage after another."""
 
     def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Sequence[Var]) -> None:
@@ -435,7 +437,7 @@ class _Writer:
         allocs = [b for t in order if (b := self.buffer(t)) not in kept]
         return Nest(name, (*inputs, *outputs, *self.sizes), seq(*body), (*allocs, *scratch))
 
-    def stage(self, stage: Stage, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> list[Stmt]:
+    def stage(self, stage: ComputeStage, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> list[Stmt]:
         if isinstance(stage, Procedure):
             return [self.procedure(stage, outputs, scratch)]
         first = outputs[builtins.min(outputs)]
@@ -444,7 +446,7 @@ class _Writer:
             for r in stage.requirements
         ]
         where = tuple(a.var for a in stage.axes)
-        if isinstance(stage, Elements):
+        if isinstance(stage, ElementwiseStage):
             stores = [Store(t, where, stage.values[port]) for port, t in sorted(outputs.items())]
             return [*found, self.block(self.buffer(first).name, stage.axes, seq(*stores))]
         return [*found, self.reduced(stage, outputs, where, scratch)]
@@ -478,14 +480,14 @@ class _Writer:
         renamed = {a.var: Var(f"v{n}") for a, n in zip(axes, numbers, strict=True)}
         renamed_axes = tuple(Axis(renamed[a.var], a.extent, a.kind) for a in axes)
         made = Block(name, renamed_axes, tuple(loops), self.plain(body, renamed), init and self.plain(init, renamed))
-        return wrapped([Loop(var, a.extent) for var, a in zip(loops, axes, strict=True)], described(made))
+        return wrapped([LoopSpec(var, a.extent) for var, a in zip(loops, axes, strict=True)], described(made))
 
     def plain(self, stmt: Stmt, variables: Mapping[Var, Expr]) -> Stmt:
         """The statement over plain buffers and the axes' own variables."""
         stmt = map_expressions(stmt, lambda e: variables.get(e) if isinstance(e, Var) else None)
         used = {e.buffer for e in loads(stmt)} | {s.buffer for s in statements(stmt) if isinstance(s, Store)}
         called = (a for s in statements(stmt) if isinstance(s, Invoke) for a in s.args)
-        used |= {a.buffer for a in called if isinstance(a, Region)}
+        used |= {a.buffer for a in called if isinstance(a, BufferRegion)}
         return rename_buffers(stmt, {b: self.buffer(b) for b in sorted(used, key=lambda b: b.name)})
 
     def procedure(self, stage: Procedure, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> Stmt:
@@ -514,7 +516,7 @@ def _together(targets: Sequence[Buffer], where: tuple[Var, ...], values: Sequenc
     return seq(*reversed(stores))
 
 
-def _started(targets: Sequence[Buffer], where: tuple[Var, ...], r: Reduction) -> Stmt:
+def _started(targets: Sequence[Buffer], where: tuple[Var, ...], r: ReduceStage) -> Stmt:
     return seq(*(Store(t, where, i) for t, i in zip(targets, r.identities, strict=True)))
 
 

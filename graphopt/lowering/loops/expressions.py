@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 
-Number: TypeAlias = bool | int | float
+ScalarNumber: TypeAlias = bool | int | float
 INDEX = "int64"
 """The dtype of loop variables, sizes and indices."""
 
@@ -58,70 +58,70 @@ class Expr:
         """The element type."""
         raise NotImplementedError
 
-    def __add__(self, other: Operand) -> Expr:
+    def __add__(self, other: ExprLike) -> Expr:
         return apply("add", self, other)
 
-    def __radd__(self, other: Operand) -> Expr:
+    def __radd__(self, other: ExprLike) -> Expr:
         return apply("add", other, self)
 
-    def __sub__(self, other: Operand) -> Expr:
+    def __sub__(self, other: ExprLike) -> Expr:
         return apply("sub", self, other)
 
-    def __rsub__(self, other: Operand) -> Expr:
+    def __rsub__(self, other: ExprLike) -> Expr:
         return apply("sub", other, self)
 
-    def __mul__(self, other: Operand) -> Expr:
+    def __mul__(self, other: ExprLike) -> Expr:
         return apply("mul", self, other)
 
-    def __rmul__(self, other: Operand) -> Expr:
+    def __rmul__(self, other: ExprLike) -> Expr:
         return apply("mul", other, self)
 
-    def __truediv__(self, other: Operand) -> Expr:
+    def __truediv__(self, other: ExprLike) -> Expr:
         return apply("div", self, other)
 
-    def __rtruediv__(self, other: Operand) -> Expr:
+    def __rtruediv__(self, other: ExprLike) -> Expr:
         return apply("div", other, self)
 
-    def __floordiv__(self, other: Operand) -> Expr:
+    def __floordiv__(self, other: ExprLike) -> Expr:
         return apply("floordiv", self, other)
 
-    def __rfloordiv__(self, other: Operand) -> Expr:
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
         return apply("floordiv", other, self)
 
-    def __mod__(self, other: Operand) -> Expr:
+    def __mod__(self, other: ExprLike) -> Expr:
         return apply("mod", self, other)
 
-    def __rmod__(self, other: Operand) -> Expr:
+    def __rmod__(self, other: ExprLike) -> Expr:
         return apply("mod", other, self)
 
-    def __pow__(self, other: Operand) -> Expr:
+    def __pow__(self, other: ExprLike) -> Expr:
         return apply("pow", self, other)
 
     def __neg__(self) -> Expr:
         return apply("neg", self)
 
-    def __and__(self, other: Operand) -> Expr:
+    def __and__(self, other: ExprLike) -> Expr:
         return apply("and" if self.dtype == "bool" else "bitand", self, other)
 
-    def __or__(self, other: Operand) -> Expr:
+    def __or__(self, other: ExprLike) -> Expr:
         return apply("or" if self.dtype == "bool" else "bitor", self, other)
 
-    def __xor__(self, other: Operand) -> Expr:
+    def __xor__(self, other: ExprLike) -> Expr:
         return apply("bitxor", self, other)
 
     def __invert__(self) -> Expr:
         return apply("not" if self.dtype == "bool" else "invert", self)
 
-    def __lt__(self, other: Operand) -> Expr:
+    def __lt__(self, other: ExprLike) -> Expr:
         return apply("lt", self, other)
 
-    def __le__(self, other: Operand) -> Expr:
+    def __le__(self, other: ExprLike) -> Expr:
         return apply("le", self, other)
 
-    def __gt__(self, other: Operand) -> Expr:
+    def __gt__(self, other: ExprLike) -> Expr:
         return apply("gt", self, other)
 
-    def __ge__(self, other: Operand) -> Expr:
+    def __ge__(self, other: ExprLike) -> Expr:
         return apply("ge", self, other)
 
     def __bool__(self) -> bool:
@@ -132,7 +132,7 @@ class Expr:
 class Const(Expr):
     """A number. Equal means the same bits: ``-0.0`` is not ``0.0``, and NaN equals NaN."""
 
-    value: Number
+    value: ScalarNumber
     type: str = INDEX
 
     @property
@@ -202,22 +202,22 @@ class Apply(Expr):
             return self._hash
 
 
-Operand: TypeAlias = Expr | Number
+ExprLike: TypeAlias = Expr | ScalarNumber
 
 
-def const(value: Number, dtype: str) -> Const:
+def const(value: ScalarNumber, dtype: str) -> Const:
     """The number as a constant of the dtype."""
     if dtype == "bool":
         return Const(bool(value), dtype)
     return Const(float(value) if dtype in FLOATS else int(value), dtype)
 
 
-def as_expr(value: Operand, dtype: str = INDEX) -> Expr:
+def as_expr(value: ExprLike, dtype: str = INDEX) -> Expr:
     """The value itself, or the number as a constant of the dtype."""
     return value if isinstance(value, Expr) else const(value, dtype)
 
 
-def apply(fn: str, *args: Operand, dtype: str | None = None) -> Expr:
+def apply(fn: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     """The function of the arguments, simplified where that is plain; some want a ``dtype``.
 
     Raises TypeError where dtypes do not agree or the function is not known.
@@ -260,7 +260,7 @@ def _logic(fn: str, args: list[Expr]) -> Expr:
     return args[0] if args[0] == args[1] else Apply(fn, tuple(args), "bool")
 
 
-_FOLD: Mapping[str, Callable[[int, int], Number]] = {
+_FOLD: Mapping[str, Callable[[int, int], ScalarNumber]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
@@ -311,13 +311,13 @@ def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
     return made
 
 
-def select(condition: Operand, then: Operand, otherwise: Operand) -> Expr:
+def select(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
     """``then`` where the condition holds, ``otherwise`` elsewhere; at an element where it does not hold, loads in
     ``then`` are not carried out, so that they may lie outside of their buffer."""
     return apply("select", condition, then, otherwise)
 
 
-def cast(value: Operand, dtype: str) -> Expr:
+def cast(value: ExprLike, dtype: str) -> Expr:
     """The value in another dtype."""
     if not isinstance(value, Expr):
         return const(value, dtype)
@@ -326,17 +326,17 @@ def cast(value: Operand, dtype: str) -> Expr:
     return apply("cast", value, dtype=dtype)
 
 
-def equal(a: Operand, b: Operand) -> Expr:
+def equal(a: ExprLike, b: ExprLike) -> Expr:
     """Whether two values are equal, as an expression."""
     return apply("eq", a, b)
 
 
-def minimum(a: Operand, b: Operand) -> Expr:
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
     """The smaller; NaN where either is NaN."""
     return apply("min", a, b)
 
 
-def maximum(a: Operand, b: Operand) -> Expr:
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
     """The larger; NaN where either is NaN."""
     return apply("max", a, b)
 

@@ -21,12 +21,12 @@ from graphopt.lowering.loops.nest import (
     TRUE,
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     If,
     Invoke,
     Nest,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -83,7 +83,7 @@ def bound_sizes(nest: Nest, arrays: Sequence[Array], sizes: Mapping[str, int]) -
 
 def value(expr: Expr, sizes: Mapping[str, int]) -> int:
     """The number that an expression of sizes is."""
-    writer = _Writer({})
+    writer = _PythonWriter({})
     for name in sizes:
         writer.bind(Var(name))
     text = writer.expr(expr)
@@ -93,13 +93,13 @@ def value(expr: Expr, sizes: Mapping[str, int]) -> int:
 
 def _compiled(nest: Nest, intrinsics: Intrinsics) -> Callable[..., None]:
     """The program as a Python function of its buffers, then its sizes."""
-    writer = _Writer(intrinsics)
+    writer = _PythonWriter(intrinsics)
     exec(compile(writer.nest(nest), f"<{nest.name}>", "exec"), writer.globals)
     run: Callable[..., None] = writer.globals["run"]
     return run
 
 
-class _Writer:
+class _PythonWriter:
     """Writes Python source; what it refers to by name is in ``globals``."""
 
     def __init__(self, intrinsics: Intrinsics) -> None:
@@ -239,18 +239,18 @@ class _Writer:
         if description is None:
             raise ValueError(f"no description of the intrinsic {stmt.intrinsic} is given")
         kinds = [isinstance(p, Buffer) for p in description.params]
-        if kinds != [isinstance(a, Region) for a in stmt.args]:
+        if kinds != [isinstance(a, BufferRegion) for a in stmt.args]:
             raise ValueError(f"{stmt.intrinsic} takes regions and scalars as {description.name} does")
         given = list(zip(description.params, stmt.args, strict=True))
         args = [
-            *(self.region(a, len(p.shape)) for p, a in given if isinstance(p, Buffer) and isinstance(a, Region)),
+            *(self.region(a, len(p.shape)) for p, a in given if isinstance(p, Buffer) and isinstance(a, BufferRegion)),
             *(self.expr(a) for p, a in given if isinstance(p, Var) and isinstance(a, Expr)),
         ]
         key = ("intrinsic", stmt.intrinsic)
         run = self.known.get(key) or self.provide("f", key, _compiled(description, self.intrinsics))
         self.line(f"{run}({', '.join(args)})")
 
-    def region(self, arg: Region, rank: int) -> str:
+    def region(self, arg: BufferRegion, rank: int) -> str:
         """A view of a box of a buffer."""
         label = self.provide("t", ("text", arg.buffer.name), arg.buffer.name)
         starts = "".join(f"{self.expr(r.start)}, " for r in arg.ranges)

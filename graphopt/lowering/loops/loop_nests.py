@@ -10,7 +10,7 @@ from graphopt.lowering.loops.nest import Axis, For, LoopKind, Stmt
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopSpec:
     """A loop to be written: its variable, how often it runs, and how."""
 
     var: Var
@@ -18,12 +18,12 @@ class Loop:
     kind: LoopKind = "serial"
 
 
-def loops_of(axes: Iterable[Axis]) -> list[Loop]:
+def loops_of(axes: Iterable[Axis]) -> list[LoopSpec]:
     """A loop for each of a block's axes, of another name: a script that gave both one would not read back."""
-    return [Loop(Var(f"i_{a.var.name}"), a.extent) for a in axes]
+    return [LoopSpec(Var(f"i_{a.var.name}"), a.extent) for a in axes]
 
 
-def wrapped(loops: Sequence[Loop | For], body: Stmt) -> Stmt:
+def wrapped(loops: Sequence[LoopSpec | For], body: Stmt) -> Stmt:
     """The statement in loops, outermost first; of such as stand around another statement it takes the place."""
     for loop in reversed(loops):
         body = replace(loop, body=body) if isinstance(loop, For) else For(loop.var, loop.extent, body, loop.kind)

@@ -26,13 +26,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from graphopt.display import Displayed
-from graphopt.lowering.loops.expressions import Const, Expr, Load, Number, Var, rewrite, walk
+from graphopt.lowering.loops.expressions import Const, Expr, Load, ScalarNumber, Var, rewrite, walk
 
-Scope: TypeAlias = Literal["global", "shared", "local"]
+MemoryScope: TypeAlias = Literal["global", "shared", "local"]
 """Where a buffer lives: memory, what one block of CUDA threads shares, or registers."""
 LoopKind: TypeAlias = Literal["serial", "parallel", "vectorized", "unrolled", "bound"]
 AxisKind: TypeAlias = Literal["spatial", "reduce", "ordered"]
-Note: TypeAlias = "Number | str | tuple[Number | str, ...]"
+Note: TypeAlias = "ScalarNumber | str | tuple[ScalarNumber | str, ...]"
 Notes: TypeAlias = tuple[tuple[str, Note], ...]
 
 TRUE: Final = Const(True, "bool")
@@ -51,7 +51,7 @@ class Buffer:
     name: str
     shape: tuple[Expr, ...]
     dtype: str = "float32"
-    scope: Scope = "global"
+    scope: MemoryScope = "global"
     strides: tuple[Expr, ...] | None = None
 
     def __getitem__(self, indices: Expr | int | tuple[Expr | int, ...]) -> Load:
@@ -80,7 +80,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class BufferRegion:
     """A box within a buffer."""
 
     buffer: Buffer
@@ -118,7 +118,7 @@ class Invoke:
     """A call of a tensor intrinsic on regions and scalars, in the order that its implementation names them."""
 
     intrinsic: str
-    args: tuple[Region | Expr, ...]
+    args: tuple[BufferRegion | Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,8 @@ class Block:
     body: Stmt
     init: Stmt | None = None
     predicate: Expr = TRUE
-    reads: tuple[Region, ...] = ()
-    writes: tuple[Region, ...] = ()
+    reads: tuple[BufferRegion, ...] = ()
+    writes: tuple[BufferRegion, ...] = ()
     notes: Notes = ()
 
     def of_kind(self, kind: AxisKind) -> tuple[Axis, ...]:
@@ -251,7 +251,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             flat = [
                 e
                 for a in stmt.args
-                for e in ([x for r in a.ranges for x in (r.start, r.extent)] if isinstance(a, Region) else [a])
+                for e in ([x for r in a.ranges for x in (r.start, r.extent)] if isinstance(a, BufferRegion) else [a])
             ]
             return tuple(flat)
     return ()
@@ -290,8 +290,8 @@ def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
     def part(expr: Expr) -> Expr:
         return rewrite(expr, change)
 
-    def region(r: Region) -> Region:
-        return Region(r.buffer, tuple(Range(part(s.start), part(s.extent)) for s in r.ranges))
+    def region(r: BufferRegion) -> BufferRegion:
+        return BufferRegion(r.buffer, tuple(Range(part(s.start), part(s.extent)) for s in r.ranges))
 
     def step(s: Stmt) -> Stmt | None:
         match s:
@@ -313,7 +313,7 @@ def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
             case Check():
                 made = replace(s, condition=part(s.condition))
             case Invoke():
-                made = Invoke(s.intrinsic, tuple(region(a) if isinstance(a, Region) else part(a) for a in s.args))
+                made = Invoke(s.intrinsic, tuple(region(a) if isinstance(a, BufferRegion) else part(a) for a in s.args))
             case _:
                 return None
         return None if made == s else made
@@ -340,7 +340,8 @@ def rename_buffers(stmt: Stmt, buffers: Mapping[Buffer, Buffer]) -> Stmt:
             return replace(
                 s,
                 args=tuple(
-                    replace(a, buffer=buffers.get(a.buffer, a.buffer)) if isinstance(a, Region) else a for a in s.args
+                    replace(a, buffer=buffers.get(a.buffer, a.buffer)) if isinstance(a, BufferRegion) else a
+                    for a in s.args
                 ),
             )
         return None
@@ -362,19 +363,19 @@ def loads(stmt: Stmt) -> Iterator[Load]:
                 yield from (x for x in walk(e) if isinstance(x, Load))
 
 
-def accesses(block: Block) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+def accesses(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """What the block reads and what it writes, element by element, from its body and init: each region once.
 
     A block whose own output is combined into (a reduction) does not list that as read.
     """
     bodies = inner(block)
     written = dict.fromkeys(
-        Region(s.buffer, tuple(Range(i) for i in s.indices))
+        BufferRegion(s.buffer, tuple(Range(i) for i in s.indices))
         for b in bodies
         for s in statements(b)
         if isinstance(s, Store)
     )
-    read = dict.fromkeys(Region(e.buffer, tuple(Range(i) for i in e.indices)) for b in bodies for e in loads(b))
+    read = dict.fromkeys(BufferRegion(e.buffer, tuple(Range(i) for i in e.indices)) for b in bodies for e in loads(b))
     return tuple(r for r in read if r not in written), tuple(written)
 
 

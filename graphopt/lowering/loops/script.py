@@ -19,20 +19,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from graphopt.errors import ScriptError
-from graphopt.lowering.loops.expressions import Number
+from graphopt.lowering.loops.expressions import ScalarNumber
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script_expressions import DTYPES, NAMED
 from graphopt.lowering.loops.script_parse import parse
 from graphopt.lowering.loops.script_print import show, show_expr
 
 
-class Word:
+class ScriptWord:
     """A word of scripts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __getitem__(self, key: object) -> Word:
+    def __getitem__(self, key: object) -> ScriptWord:
         return self
 
     def __call__(self, *args: object, **options: object) -> Any:
@@ -49,10 +49,10 @@ WORDS: Final = (
 """The words of scripts beside the functions of expressions and the dtypes."""
 
 
-def __getattr__(name: str) -> Word:
+def __getattr__(name: str) -> ScriptWord:
     """The words of scripts, the functions of expressions and the dtypes of numbers."""
     if name in WORDS or name in NAMED or name in DTYPES:
-        return Word(name)
+        return ScriptWord(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -77,7 +77,7 @@ def program(function: Callable[..., Any]) -> Nest:
     return parse(textwrap.dedent("".join(lines)), path, _numbers(function), first)
 
 
-def _numbers(function: Callable[..., Any]) -> Mapping[str, Number]:
+def _numbers(function: Callable[..., Any]) -> Mapping[str, ScalarNumber]:
     """The names that stand for numbers where a function is defined."""
     code = function.__code__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
@@ -85,4 +85,4 @@ def _numbers(function: Callable[..., Any]) -> Mapping[str, Number]:
     return {name: value for name, value in known.items() if isinstance(value, bool | int | float)}
 
 
-__all__ = ["Word", "program", "read", "show", "show_expr", *WORDS]
+__all__ = ["ScriptWord", "program", "read", "show", "show_expr", *WORDS]

@@ -24,7 +24,7 @@ from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     Load,
-    Number,
+    ScalarNumber,
     Var,
     apply,
     conjunction,
@@ -32,8 +32,8 @@ from graphopt.lowering.loops.expressions import (
 )
 from graphopt.lowering.loops.nest import (
     Buffer,
+    BufferRegion,
     Range,
-    Region,
 )
 from graphopt.lowering.loops.script_print import CONVERSIONS, SPELLED, literal_dtype, operand_dtype
 
@@ -71,13 +71,13 @@ Found: TypeAlias = Expr | int | float
 """An expression, or a bare number whose dtype is still open."""
 
 
-class Names:
+class ScriptNames:
     """What the names mean where the text is being read."""
 
-    def __init__(self, name: str, constants: Mapping[str, Number], lines_before: int) -> None:
+    def __init__(self, name: str, constants: Mapping[str, ScalarNumber], lines_before: int) -> None:
         self.name = name
         self.lines_before = lines_before
-        self.constants: dict[str, Number] = {"inf": math.inf, "nan": math.nan, **constants}
+        self.constants: dict[str, ScalarNumber] = {"inf": math.inf, "nan": math.nan, **constants}
         self.bound: dict[str, Var] = {}
         self.buffers: dict[str, Buffer] = {}
         self.extents: dict[Var, Expr] = {}
@@ -135,12 +135,12 @@ class Names:
         buffer, indices = self.base(node)
         return Load(buffer, tuple(self.index(i) for i in indices))
 
-    def region(self, node: ast.expr) -> Region:
+    def region(self, node: ast.expr) -> BufferRegion:
         """The box of a buffer that the subscript says."""
         if not isinstance(node, ast.Subscript):
             raise self.error(node, "a region is expected, such as A[i:i + 4, 0]")
         buffer, indices = self.base(node)
-        return Region(buffer, tuple(self.range(i, n) for i, n in zip(indices, buffer.shape, strict=True)))
+        return BufferRegion(buffer, tuple(self.range(i, n) for i, n in zip(indices, buffer.shape, strict=True)))
 
     def range(self, node: ast.expr, size: Expr) -> Range:
         """An index or a slice of an axis of the size; ``start:start + extent`` has that extent, as it is written."""
@@ -155,7 +155,7 @@ class Names:
                 return Range(start, self.index(extent))
         return Range(start, apply("sub", self.index(end) if end is not None else size, start))
 
-    def argument(self, node: ast.expr) -> Region | Expr:
+    def argument(self, node: ast.expr) -> BufferRegion | Expr:
         """An argument of an intrinsic: a region, or a scalar (``value(A[i])`` is the element)."""
         if isinstance(node, ast.Subscript):
             return self.region(node)

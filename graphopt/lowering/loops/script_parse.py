@@ -13,7 +13,7 @@ from graphopt.errors import ScriptError
 from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
-    Number,
+    ScalarNumber,
     Var,
 )
 from graphopt.lowering.loops.nest import (
@@ -28,17 +28,17 @@ from graphopt.lowering.loops.nest import (
     If,
     Invoke,
     LoopKind,
+    MemoryScope,
     Nest,
     Note,
     Notes,
-    Scope,
     Seq,
     Stmt,
     Store,
     accesses,
     seq,
 )
-from graphopt.lowering.loops.script_expressions import Names, string
+from graphopt.lowering.loops.script_expressions import ScriptNames, string
 from graphopt.lowering.loops.script_print import KINDS
 
 AXES: Final[Mapping[str, AxisKind]] = {letter: cast(AxisKind, kind) for kind, letter in KINDS.items()}
@@ -48,9 +48,9 @@ LOOPS: Final[Mapping[str, LoopKind]] = {
 }
 
 
-def parse(text: str, name: str, constants: Mapping[str, Number], first_line: int) -> Nest:
+def parse(text: str, name: str, constants: Mapping[str, ScalarNumber], first_line: int) -> Nest:
     """The program in the text, where ``constants`` are known names; raises ScriptError."""
-    reader = _Reader(name, constants, first_line - 1)
+    reader = _ScriptReader(name, constants, first_line - 1)
     try:
         return reader.module(ast.parse(text))
     except SyntaxError as e:
@@ -61,7 +61,7 @@ def parse(text: str, name: str, constants: Mapping[str, Number], first_line: int
         raise ScriptError("this is nested too deeply to be read", name, first_line) from None
 
 
-class _Reader(Names):
+class _ScriptReader(ScriptNames):
     """Reads statements."""
 
     # -- the function
@@ -124,14 +124,14 @@ class _Reader(Names):
         shape, dtype = self.sizes(args[0]), self.dtype(args[1])
         scope, strides = "global", None
         for keyword in keywords:
-            if keyword.arg == "scope" and (scope := string(keyword.value) or "") in get_args(Scope):
+            if keyword.arg == "scope" and (scope := string(keyword.value) or "") in get_args(MemoryScope):
                 continue
             if keyword.arg != "strides":
-                raise self.error(keyword, f"a buffer has scope= ({', '.join(get_args(Scope))}) and strides=")
+                raise self.error(keyword, f"a buffer has scope= ({', '.join(get_args(MemoryScope))}) and strides=")
             strides = self.sizes(keyword.value)
             if len(strides) != len(shape):
                 raise self.error(keyword, f"{name} has {len(shape)} axes and {len(strides)} strides")
-        self.buffers[name] = Buffer(self.unique(name, node), shape, dtype, cast(Scope, scope), strides)
+        self.buffers[name] = Buffer(self.unique(name, node), shape, dtype, cast(MemoryScope, scope), strides)
         return self.buffers[name]
 
     def sizes(self, node: ast.expr) -> tuple[Expr, ...]:
@@ -323,7 +323,7 @@ class _Reader(Names):
         if (text := string(node)) is not None:
             return text
         if isinstance(node, ast.Tuple):
-            return tuple(cast("Number | str", self.note(e)) for e in node.elts if not isinstance(e, ast.Tuple))
+            return tuple(cast("ScalarNumber | str", self.note(e)) for e in node.elts if not isinstance(e, ast.Tuple))
         found = self.found(node, None)
         if isinstance(found, Const) and found.dtype == "bool":
             return found.value

@@ -15,7 +15,7 @@ from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     Load,
-    Number,
+    ScalarNumber,
     Var,
     apply,
     variables,
@@ -25,6 +25,7 @@ from graphopt.lowering.loops.nest import (
     Axis,
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     If,
@@ -32,7 +33,6 @@ from graphopt.lowering.loops.nest import (
     Nest,
     Note,
     Notes,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -74,7 +74,7 @@ def operand_dtype(fn: str, dtype: str | None) -> str | None:
     return None if fn in COMPARISONS or fn in LOGIC or fn in CONVERSIONS else dtype
 
 
-def literal_dtype(value: Number) -> str:
+def literal_dtype(value: ScalarNumber) -> str:
     """The dtype of a bare number that meets nothing which has one."""
     return "bool" if isinstance(value, bool) else INDEX if isinstance(value, int) else "float32"
 
@@ -261,7 +261,7 @@ class _Statements:
             case Check(condition, message):
                 yield f"check({show_expr(condition, 'bool')}, {_quoted(message)})"
             case Invoke(intrinsic, args):
-                shown = [_region(a) if isinstance(a, Region) else _argument(a) for a in args]
+                shown = [_region(a) if isinstance(a, BufferRegion) else _argument(a) for a in args]
                 yield f"invoke({', '.join([_quoted(intrinsic), *shown])})"
 
     def branches(self, stmt: If, word: str) -> Iterator[str]:
@@ -332,7 +332,7 @@ def _declared(block: Block) -> Iterator[str]:
         yield f"notes({_notes(block.notes)})"
 
 
-def _region(region: Region) -> str:
+def _region(region: BufferRegion) -> str:
     parts = []
     for r, size in zip(region.ranges, region.buffer.shape, strict=True):
         if r.extent == Const(1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphopt.ir.types import Atom, Broadcast, FloorDiv, Minimum, Symbol
+from graphopt.ir.types import Broadcast, FloorDiv, Minimum, SizeAtom, Symbol
 from graphopt.ir.types import Size as Dimension
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
 from graphopt.runtime import sizes as runtime
@@ -39,7 +39,7 @@ class Symbols:
             terms.append(("*", *factors) if len(factors) > 1 else factors[0])
         return ("+", *terms) if len(terms) > 1 else terms[0]
 
-    def __call__(self, atom: Atom) -> runtime.Size:
+    def __call__(self, atom: SizeAtom) -> runtime.Size:
         """The size that an atom is."""
         match atom:
             case Symbol():
@@ -58,7 +58,7 @@ def symbols_in(size: Dimension) -> set[Symbol]:
     return {symbol for atom in atoms for symbol in symbols_of(atom)}
 
 
-def symbols_of(atom: Atom) -> set[Symbol]:
+def symbols_of(atom: SizeAtom) -> set[Symbol]:
     """The symbols that an atom depends on."""
     match atom:
         case Symbol():

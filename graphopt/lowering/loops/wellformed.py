@@ -23,12 +23,12 @@ from graphopt.lowering.loops.nest import (
     TRUE,
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     If,
     Invoke,
     Nest,
-    Region,
     Seq,
     Stmt,
     Store,
@@ -39,7 +39,7 @@ from graphopt.lowering.loops.scalars import is_defined
 from graphopt.lowering.loops.script_expressions import DTYPES, INTEGERS
 from graphopt.lowering.loops.script_print import CONVERSIONS, show_expr
 
-Bounds = tuple[int, int]
+IndexBounds = tuple[int, int]
 
 
 def check(nest: Nest) -> None:
@@ -120,7 +120,7 @@ class _Checker:
                 self.expr(condition, "bool")
             case Invoke(_, args):
                 for a in args:
-                    if isinstance(a, Region):
+                    if isinstance(a, BufferRegion):
                         self.region(a)
                     else:
                         self.expr(a, None)
@@ -178,7 +178,7 @@ class _Checker:
                 f"the axis {axis} = {show_expr(value)} runs from {low} to {high}, and its extent is {extent.value}",
             )
 
-    def bounds(self, expr: Expr, seen: set[Var]) -> Bounds | None:
+    def bounds(self, expr: Expr, seen: set[Var]) -> IndexBounds | None:
         """The least and largest value, both of them reached; None where that is not plain, as for a loop used twice."""
         if isinstance(expr, Const):
             return int(expr.value), int(expr.value)
@@ -203,7 +203,7 @@ class _Checker:
                 return min(ends), max(ends)
         return (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else None
 
-    def region(self, region: Region) -> None:
+    def region(self, region: BufferRegion) -> None:
         self.declared(region.buffer)
         n, rank = len(region.ranges), len(region.buffer.shape)
         self.need(n == rank, f"{region.buffer.name} has {rank} axes, and a region of it {n}")

@@ -31,7 +31,7 @@ from graphopt.lowering.operators.operation import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class EmbeddedProgram:
     """The node's own program computes it; ``sizes`` are what the program's sizes are."""
 
     node: Node
@@ -57,7 +57,7 @@ class Called:
     function: Filling
 
 
-def given(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Placed | Called | None:
+def given(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> EmbeddedProgram | Called | None:
     """What the node brings; None for a node that is lowered by its op.
 
     Raises InvalidModelError for a program that does not fit, and CompilationError where nobody says how large the
@@ -78,11 +78,11 @@ def given(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Placed | Cal
     return Called(node, user.function)
 
 
-def _placed(node: Node, facts: Mapping[Value, Fact], label: str) -> Placed:
+def _placed(node: Node, facts: Mapping[Value, Fact], label: str) -> EmbeddedProgram:
     nest = program_of(node)
     try:
         sizes = bound_sizes(node.attrs, [None if v is None else facts[v].shape for v in node.inputs])
-        return Placed(node, nest, tuple(sizes[v.name] for v in nest.sizes))
+        return EmbeddedProgram(node, nest, tuple(sizes[v.name] for v in nest.sizes))
     except ValueError as error:
         raise InvalidModelError(f"node {label!r}, the program {nest.name}: {error}") from None
     except KeyError as error:

@@ -24,16 +24,16 @@ from graphopt.ir.types import Dim, Size, Symbol, TensorType
 from graphopt.lowering.loops.compute import Tensor, compute, producers_first
 from graphopt.lowering.loops.expressions import INDEX, Expr, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
-from graphopt.lowering.lower.embedded_programs import Called, Placed, given, in_order
+from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, given, in_order
 from graphopt.lowering.lower.reference import name_of
 from graphopt.lowering.operators.node import operation_of
-from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Sizes
+from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, SizeVars
 from graphopt.lowering.operators.table import describe
 
 if TYPE_CHECKING:
     pass
 
-Facts: TypeAlias = Mapping[Value, Fact]
+FactsByValue: TypeAlias = Mapping[Value, Fact]
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 """Ops whose output is their first input's elements in the same order."""
@@ -64,12 +64,12 @@ class Viewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LoweredBody:
     """A body of a node, lowered: what is known of its values, and what becomes of its nodes."""
 
     graph: Graph
-    facts: Facts
-    lowered: Mapping[int, Lowering]
+    facts: FactsByValue
+    lowered: Mapping[int, LoweredNode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Bodied:
     """An If, Loop or Scan that runs as part of the program, with its bodies by attribute."""
 
     node: Node
-    bodies: Mapping[str, Body]
+    bodies: Mapping[str, LoweredBody]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Referred:
     """Symbols that are known once it ran, as the sizes of an output's axis: (symbol, output, axis)."""
 
 
-Lowering: TypeAlias = Described | Viewed | Bodied | Placed | Called | Referred
+LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Referred
 
 
 class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
@@ -103,13 +103,13 @@ class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
 
 def lower(
     graph: Graph,
-    facts: Facts,
+    facts: FactsByValue,
     bound: Iterable[Symbol] = (),
     *,
     is_body: bool = False,
     takes: Callable[[Node], bool] = lambda node: True,
     is_for_host: bool = True,
-) -> dict[int, Lowering]:
+) -> dict[int, LoweredNode]:
     """What becomes of each node, in order, by the node's id. ``bound`` are the symbols known to begin with.
 
     A node that ``takes`` does not take is left to reference. ``is_for_host`` is as in ``Operation``.
@@ -123,7 +123,7 @@ class _Lowerer:
     def __init__(
         self,
         graph: Graph,
-        facts: Facts,
+        facts: FactsByValue,
         bound: Iterable[Symbol],
         is_body: bool,
         takes: Callable[[Node], bool],
@@ -136,8 +136,8 @@ class _Lowerer:
             self.bound.update(s for v in graph.inputs for s in _bare(facts[v]))
         self.missing: dict[Value, None] = {}
 
-    def run(self) -> dict[int, Lowering]:
-        found: dict[int, Lowering] = {}
+    def run(self) -> dict[int, LoweredNode]:
+        found: dict[int, LoweredNode] = {}
         for node in in_order(self.graph):
             if node.op not in (INPUT, CONSTANT):
                 found[node.id] = self.node(node)
@@ -145,7 +145,7 @@ class _Lowerer:
             raise NeedsValues(self.missing)
         return found
 
-    def node(self, node: Node) -> Lowering:
+    def node(self, node: Node) -> LoweredNode:
         brought = given(self.graph, node, self.facts)
         if brought is not None:
             return self.by_user(brought)
@@ -160,15 +160,15 @@ class _Lowerer:
         except NotLowered as why:
             return self.by_reference(node, str(why))
 
-    def by_user(self, brought: Placed | Called) -> Lowering:
+    def by_user(self, brought: EmbeddedProgram | Called) -> LoweredNode:
         """What the node brings. CompilationError where it needs sizes that nobody knows by then."""
         try:
-            self.check_bound(brought.node, [self.facts[v] for v in brought.node.outputs], Sizes())
+            self.check_bound(brought.node, [self.facts[v] for v in brought.node.outputs], SizeVars())
         except NotLowered as why:
             raise CompilationError(f"node {name_of(self.graph, brought.node)!r} ({brought.node.op}): {why}") from None
         return brought
 
-    def by_nest(self, node: Node) -> Lowering:
+    def by_nest(self, node: Node) -> LoweredNode:
         if not self.takes(node):
             raise NotLowered("it was left out")
         if node.bodies:
@@ -176,9 +176,9 @@ class _Lowerer:
         outputs = [self.facts[v] for v in node.outputs]
         if self.is_view(node):
             assert node.inputs[0] is not None
-            self.check_bound(node, outputs, Sizes())
+            self.check_bound(node, outputs, SizeVars())
             return Viewed(node, node.inputs[0])
-        sizes = Sizes()
+        sizes = SizeVars()
         known = [self.known(f, sizes) for f in outputs]
         if outputs and all(k is not None for k in known):
             return Described(node, tuple(k for k in known if k is not None), is_known=True)
@@ -190,7 +190,7 @@ class _Lowerer:
         reads = [v for v, t in pairs if v is not None and t in read and self.known(self.facts[v], sizes) is None]
         return Described(node, tensors, tuple(dict.fromkeys(reads)))
 
-    def bodied(self, node: Node) -> Lowering:
+    def bodied(self, node: Node) -> LoweredNode:
         """If, Loop and Scan, where all that they hand on has a size that is known beforehand."""
         if node.op not in ("If", "Loop", "Scan"):
             raise NotLowered(f"the bodies of {node.op} are run by reference")
@@ -198,10 +198,10 @@ class _Lowerer:
         for value in (*node.inputs, *node.outputs):
             if value is not None and self.facts[value].dtype not in DTYPES:
                 raise NotLowered(f"{node.op} takes or gives what is no tensor that kernels compute with")
-        self.check_bound(node, outputs, Sizes())
+        self.check_bound(node, outputs, SizeVars())
         return Bodied(node, {name: self.body(node, body) for name, body in sorted(node.bodies.items())})
 
-    def body(self, node: Node, body: Graph) -> Body:
+    def body(self, node: Node, body: Graph) -> LoweredBody:
         facts = infer(body, self.body_inputs(node, body))
         results = [facts[v] for v in body.outputs if v is not None]
         wanted = [self.facts[v] for v in node.outputs]
@@ -216,9 +216,9 @@ class _Lowerer:
                 shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
             ):
                 raise NotLowered(f"what the body of {node.op} gives changes its size")
-        return Body(body, facts, self.lowered(body, facts))
+        return LoweredBody(body, facts, self.lowered(body, facts))
 
-    def lowered(self, body: Graph, facts: Facts) -> Mapping[int, Lowering]:
+    def lowered(self, body: Graph, facts: FactsByValue) -> Mapping[int, LoweredNode]:
         """What becomes of the nodes of a body."""
         return lower(body, facts, self.bound, is_body=True, takes=self.takes, is_for_host=self.is_for_host)
 
@@ -257,13 +257,13 @@ class _Lowerer:
             return bool(order) and moved == sorted(moved)
         return node.op in VIEWS or (node.op in ("Cast", "Expand") and source.type == made.type)
 
-    def known(self, fact: Fact, sizes: Sizes) -> Tensor | None:
+    def known(self, fact: Fact, sizes: SizeVars) -> Tensor | None:
         """A small integer tensor of which each element is a size that is known when the program runs."""
         if not is_written(fact) or not {s for e in fact.elements or () for s in symbols_in(e)} <= self.bound:
             return None
         return known_tensor(fact, sizes)
 
-    def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: Sizes) -> None:
+    def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: SizeVars) -> None:
         """Raise NotLowered where a size would be needed that nobody knows by then."""
         needed = {s for atom in sizes.variables for s in symbols_of(atom)}
         for fact in outputs:
@@ -341,7 +341,7 @@ def is_written(fact: Fact) -> bool:
     return fact.elements is not None and fact.dtype in ("int64", "int32") and len(fact.elements) <= WRITTEN
 
 
-def known_tensor(fact: Fact, sizes: Sizes) -> Tensor:
+def known_tensor(fact: Fact, sizes: SizeVars) -> Tensor:
     """The tensor of a small integer value each element of which is an expression over sizes."""
     assert fact.elements is not None
     assert fact.shape is not None

@@ -16,13 +16,13 @@ from graphopt.ir.infer_bodies import scan_axis
 from graphopt.ir.types import Size, TensorType, substitute, symbol, symbols
 
 if TYPE_CHECKING:
-    from graphopt.lowering.lower.lower import Facts
+    from graphopt.lowering.lower.lower import FactsByValue
 
-Function: TypeAlias = Callable[..., Any]
+ReferenceFunction: TypeAlias = Callable[..., Any]
 """From arrays (None for an input that is left out, lists for sequences) to a tuple of the outputs."""
 
 
-def reference(graph: Graph, node: Node, facts: Facts) -> Function:
+def reference(graph: Graph, node: Node, facts: FactsByValue) -> ReferenceFunction:
     """A function that computes a node; it raises ExecutionError, naming the node, where it cannot."""
     known = [None if v is None else facts[v] for v in node.inputs]
     compute = _by_graph(graph, node, known, facts) if _is_composed(graph, node) else _by_op(node)
@@ -54,7 +54,7 @@ def _by_op(node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def _by_graph(
-    graph: Graph, node: Node, known: Sequence[Fact | None], facts: Facts
+    graph: Graph, node: Node, known: Sequence[Fact | None], facts: FactsByValue
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """The node as a graph of its own."""
     alone = Graph("node", graph.header, dict(graph.functions))

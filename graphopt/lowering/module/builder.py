@@ -30,17 +30,17 @@ from graphopt.lowering.loops.script_expressions import NAMED
 from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.module.module import DOMAIN, MAIN, External, Module
 from graphopt.lowering.operators.node import tensor_of
-from graphopt.lowering.operators.operation import DTYPES, NotLowered, Sizes
+from graphopt.lowering.operators.operation import DTYPES, NotLowered, SizeVars
 
-Operand: TypeAlias = "Value | Array | float | int | bool | None"
+ValueLike: TypeAlias = "Value | Array | float | int | bool | None"
 """What a call may take: a value of the graph, an array or a number that becomes a constant, or nothing."""
-Shape: TypeAlias = "Sequence[Size | str]"
+ShapeLike: TypeAlias = "Sequence[Size | str]"
 OPSET = 21
 """The opset that graphs are made for where nobody asks for another."""
 
 
 @dataclass(eq=False)
-class Region:
+class DataflowRegion:
     """The nodes that were made in a dataflow region; it can be asked whether a node is one of them."""
 
     nodes: set[int] = field(default_factory=set)
@@ -64,11 +64,11 @@ class GraphBuilder:
         self.module = Module(None if module is None else module.functions)
         self._facts: dict[Value, Fact] = {}
         self._labels: set[str] = set()
-        self._region: Region | None = None
+        self._region: DataflowRegion | None = None
 
     # -- inputs and outputs
 
-    def input(self, name: str, dtype: str = "float32", shape: Shape = ()) -> Value:
+    def input(self, name: str, dtype: str = "float32", shape: ShapeLike = ()) -> Value:
         """An input of the graph. A size is a number, or a name for one that is open."""
         if name in self.graph.names.values():
             raise UsageError(f"there is an input {name!r} already")
@@ -118,7 +118,7 @@ class GraphBuilder:
     def emit(
         self,
         op: str,
-        inputs: Sequence[Operand] = (),
+        inputs: Sequence[ValueLike] = (),
         attrs: Mapping[str, Any] | None = None,
         *,
         n_outputs: int = 1,
@@ -142,7 +142,7 @@ class GraphBuilder:
         return self._made(op, values, given, n_outputs, None, name)
 
     def emit_compute(
-        self, function: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Operand], *, name: str = ""
+        self, function: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[ValueLike], *, name: str = ""
     ) -> Any:
         """The output of a tensor function: ``function`` makes tensors (``lowering.loops.compute``) of placeholders.
 
@@ -170,9 +170,9 @@ class GraphBuilder:
     def call(
         self,
         name: str,
-        inputs: Sequence[Operand] = (),
+        inputs: Sequence[ValueLike] = (),
         *,
-        out_shape: Shape | list[Shape] | None = None,
+        out_shape: ShapeLike | list[ShapeLike] | None = None,
         out_dtype: str | Sequence[str] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -203,11 +203,11 @@ class GraphBuilder:
         return self._made(external.op, values, given, n if types is None else len(types), types, "")
 
     @contextmanager
-    def dataflow(self) -> Iterator[Region]:
+    def dataflow(self) -> Iterator[DataflowRegion]:
         """A region in which nothing has effects: UsageError for a call that has. It gives the nodes made in it."""
         if self._region is not None:
             raise UsageError("a dataflow region cannot be opened within another")
-        region = self._region = Region()
+        region = self._region = DataflowRegion()
         try:
             yield region
         finally:
@@ -238,7 +238,7 @@ class GraphBuilder:
 
     # -- how
 
-    def _values(self, inputs: Sequence[Operand]) -> list[Value | None]:
+    def _values(self, inputs: Sequence[ValueLike]) -> list[Value | None]:
         first = next((v for v in inputs if isinstance(v, Value)), None)
         dtype = None if first is None else self.fact(first).dtype
         found: list[Value | None] = []
@@ -318,7 +318,7 @@ class GraphBuilder:
         return nest.name
 
     def _declared(
-        self, values: Sequence[Value | None], shape: Shape | list[Shape], dtype: str | Sequence[str] | None
+        self, values: Sequence[Value | None], shape: ShapeLike | list[ShapeLike], dtype: str | Sequence[str] | None
     ) -> list[TensorType]:
         shapes = shape if isinstance(shape, list) else [shape]
         first = next((v for v in values if v is not None), None)
@@ -335,7 +335,7 @@ class GraphBuilder:
         return types
 
 
-class _NamedSizes(Sizes):
+class _NamedSizes(SizeVars):
     """Variables for symbols that have the symbols' own names where they can."""
 
     spells_out = True
@@ -358,7 +358,7 @@ def _number_of_outputs(name: str, outputs: Callable[..., Any], types: Sequence[T
         raise UsageError(f"{name}: {error}") from None
 
 
-def _type(dtype: str, shape: Shape) -> TensorType:
+def _type(dtype: str, shape: ShapeLike) -> TensorType:
     """A type that a user gives; UsageError where it is none."""
     if dtype not in CODES:
         raise UsageError(f"no dtype is called {dtype!r}: there are {', '.join(sorted(CODES))}")

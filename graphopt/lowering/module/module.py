@@ -43,23 +43,23 @@ class External:
         return f"{domain}::{name}"
 
 
-Function: TypeAlias = Graph | Nest | External
+ModuleFunction: TypeAlias = Graph | Nest | External
 
 
-class Module(MutableMapping[str, Function]):
+class Module(MutableMapping[str, ModuleFunction]):
     """Functions by name, in the order in which the names came in; a function put in place of another keeps that place.
 
     A graph or nest takes the name that it is put under.
     """
 
-    def __init__(self, functions: Mapping[str, Function] | None = None) -> None:
-        self._functions: dict[str, Function] = {}
+    def __init__(self, functions: Mapping[str, ModuleFunction] | None = None) -> None:
+        self._functions: dict[str, ModuleFunction] = {}
         self.update(functions or {})
 
-    def __getitem__(self, name: str) -> Function:
+    def __getitem__(self, name: str) -> ModuleFunction:
         return self._functions[name]
 
-    def __setitem__(self, name: str, function: Function) -> None:
+    def __setitem__(self, name: str, function: ModuleFunction) -> None:
         self._functions[name] = _named(function, name)
 
     def __delitem__(self, name: str) -> None:
@@ -72,7 +72,7 @@ class Module(MutableMapping[str, Function]):
         return len(self._functions)
 
     @property
-    def functions(self) -> Mapping[str, Function]:
+    def functions(self) -> Mapping[str, ModuleFunction]:
         """All functions by name, to look at."""
         return MappingProxyType(self._functions)
 
@@ -128,7 +128,7 @@ class Module(MutableMapping[str, Function]):
             yield callee
             yield from self._reached(callee)
 
-    def _joined(self, function: Function) -> Graph:
+    def _joined(self, function: ModuleFunction) -> Graph:
         """A graph function with programs and external functions in place of calls of them."""
         assert isinstance(function, Graph)
         graph = function.copy()
@@ -178,11 +178,11 @@ class Module(MutableMapping[str, Function]):
         return list(self) == list(other) and all(_is_same(a, b) for a, b in pairs)
 
 
-def _is_same(a: Function, b: Function) -> bool:
+def _is_same(a: ModuleFunction, b: ModuleFunction) -> bool:
     return same(a, b) is None if isinstance(a, Graph) and isinstance(b, Graph) else a == b
 
 
-def _named(function: Function, name: str) -> Function:
+def _named(function: ModuleFunction, name: str) -> ModuleFunction:
     if isinstance(function, External) or function.name == name:
         return function
     if isinstance(function, Nest):

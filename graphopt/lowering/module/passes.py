@@ -25,7 +25,7 @@ from graphopt.lowering.link.options import Options, alone, as_they_are, as_writt
 from graphopt.lowering.lower.reference import name_of
 from graphopt.lowering.module.subgraph import change_part
 
-Where: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"
+NodeSelector: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"
 """Nodes of a graph: one name, several names, or what is asked of each node."""
 
 
@@ -50,7 +50,7 @@ class Pass:
 
     name: str
     change: Callable[[Graph], Graph] | Mutator | Visitor[Any]
-    where: Where | None = None
+    where: NodeSelector | None = None
 
     def __call__(self, graph: Graph) -> Graph:
         """The changed graph. UsageError where the pass gives no graph, or edits the one that it was given."""
@@ -65,7 +65,7 @@ class Pass:
             raise UsageError(f"the pass {self.name} edits the outputs of the graph that it is given: copy it first")
         return found
 
-    def on(self, where: Where) -> Pass:
+    def on(self, where: NodeSelector) -> Pass:
         """The pass on a part of graphs: nodes with a name, with one of several names, or of which something holds.
 
         A Mutator or Visitor is shown these nodes only. A function is given them as a graph of their own, which must
@@ -91,13 +91,13 @@ class LoweringStep:
     ask: Callable[[Options], Options]
 
 
-Part: TypeAlias = (
+PassLike: TypeAlias = (
     "Pass | LoweringStep | type[Mutator] | type[Visitor[Any]] | Mutator | Visitor[Any] | Callable[[Graph], Graph]"
 )
 """What a pipeline can be made of."""
 
 
-def as_pass(part: Part, name: str = "") -> Pass | LoweringStep:
+def as_pass(part: PassLike, name: str = "") -> Pass | LoweringStep:
     """A pass from what users write: its name, where none is given, is that of the function or class."""
     if isinstance(part, Pass | LoweringStep):
         return replace(part, name=name) if name else part
@@ -155,7 +155,7 @@ class Pipeline:
 
     # -- composing
 
-    def __add__(self, more: Pipeline | Part | Iterable[Part]) -> Pipeline:
+    def __add__(self, more: Pipeline | PassLike | Iterable[PassLike]) -> Pipeline:
         parts = more.parts if isinstance(more, Pipeline) else tuple(map(as_pass, _several(more)))
         cut = next((k for k, p in enumerate(self.parts) if isinstance(p, LoweringStep)), len(self.parts))
         passes = tuple(p for p in parts if isinstance(p, Pass))
@@ -168,17 +168,17 @@ class Pipeline:
             self._place(name)
         return replace(self, parts=tuple(p for p in self.parts if p.name not in names))
 
-    def before(self, name: str, *parts: Part) -> Pipeline:
+    def before(self, name: str, *parts: PassLike) -> Pipeline:
         """The pipeline with parts put in before the one of the name. UsageError where it is not there."""
         k = self._place(name)
         return replace(self, parts=(*self.parts[:k], *map(as_pass, parts), *self.parts[k:]))
 
-    def after(self, name: str, *parts: Part) -> Pipeline:
+    def after(self, name: str, *parts: PassLike) -> Pipeline:
         """The pipeline with parts put in after the one of the name. UsageError where it is not there."""
         k = self._place(name) + 1
         return replace(self, parts=(*self.parts[:k], *map(as_pass, parts), *self.parts[k:]))
 
-    def on(self, where: Where) -> Pipeline:
+    def on(self, where: NodeSelector) -> Pipeline:
         """The pipeline with all its passes on a part of graphs (``Pass.on``)."""
         return replace(self, parts=tuple(p.on(where) if isinstance(p, Pass) else p for p in self.parts))
 
@@ -206,13 +206,13 @@ def count(graph: Graph) -> int:
     return sum(1 for _ in calls(graph))
 
 
-def _several(more: Part | Iterable[Part]) -> Iterator[Part]:
+def _several(more: PassLike | Iterable[PassLike]) -> Iterator[PassLike]:
     if callable(more) or isinstance(more, Pass | LoweringStep | Mutator | Visitor):
         return iter((more,))
     return iter(more)
 
 
-def _chosen(graph: Graph, where: Where) -> Callable[[Node], bool]:
+def _chosen(graph: Graph, where: NodeSelector) -> Callable[[Node], bool]:
     """The test that a node of the graph is meant. UsageError for a name that no node has."""
     if callable(where):
         return where

@@ -32,7 +32,7 @@ from graphopt.ir.text.show import show_name
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script_parse import parse as parse_nest
 from graphopt.lowering.loops.script_print import show as show_nest
-from graphopt.lowering.module.module import External, Function
+from graphopt.lowering.module.module import External, ModuleFunction
 
 _NAME = r"`[^`\n]*`|[^\s`=()#]+"
 _HEAD = re.compile(r"(?P<graph>graph\b)|(?P<program>@(?:\w+\.)*program\b)|(?P<external>external[ \t]+(?![=:,]))")
@@ -54,7 +54,7 @@ class _Piece:
     line: int
 
 
-def show_function(name: str, function: Function, beside: list[Constant]) -> str:
+def show_function(name: str, function: ModuleFunction, beside: list[Constant]) -> str:
     """A function of a module, by its name there, as its part of the script."""
     match function:
         case External(registered, effects):
@@ -66,12 +66,12 @@ def show_function(name: str, function: Function, beside: list[Constant]) -> str:
             return show_graph(function, beside)
 
 
-def read_functions(text: str, constants: Sequence[Constant], filename: str) -> dict[str, Function]:
+def read_functions(text: str, constants: Sequence[Constant], filename: str) -> dict[str, ModuleFunction]:
     """The functions of a module's script by name, in order; ``constants`` are those that stand as ``{#n}`` in it.
 
     Raises ReadError with line and column (a ScriptError but for what is wrong within a graph).
     """
-    found: dict[str, Function] = {}
+    found: dict[str, ModuleFunction] = {}
     for piece in _pieces(text, filename):
         name, function = _read(piece, constants, filename)
         if name in found:
@@ -93,7 +93,7 @@ def _pieces(text: str, filename: str) -> Iterator[_Piece]:
         yield _Piece(str(head.lastgroup), "\n".join(lines[begin:end]), begin + 1)
 
 
-def _read(piece: _Piece, constants: Sequence[Constant], filename: str) -> tuple[str, Function]:
+def _read(piece: _Piece, constants: Sequence[Constant], filename: str) -> tuple[str, ModuleFunction]:
     if piece.kind == "external":
         return _read_external(piece, filename)
     if piece.kind == "program":

@@ -10,7 +10,7 @@ from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Expr, apply, cast, maximum, minimum, select
 from graphopt.lowering.operators.elements import Formula, elementwise, is_float, number, text, widened
 from graphopt.lowering.operators.elementwise import FORMULAS as FUNCTIONS
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 
 def softplus(x: Expr) -> Expr:
@@ -122,7 +122,7 @@ def _slopes_of_channels(op: Operation) -> Tensor:
     return compute(x.shape, element, op.dtype(), "prelu")
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     **{op: elementwise(formula) for op, formula in FORMULAS.items() if op not in FUNCTIONS},
     "PRelu@6": _slopes_of_channels,
 }

@@ -36,7 +36,7 @@ from graphopt.lowering.operators.elements import (
     widened,
 )
 from graphopt.lowering.operators.indices import matching
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import product
 from graphopt.lowering.operators.reductions import over
 
@@ -176,7 +176,7 @@ def attend(
     def head(h: Expr) -> Expr:
         return h if k.heads == heads else h // (heads // k.heads)
 
-    def products(b: Expr, h: Expr, i: Expr, j: Expr) -> t.Reduction:
+    def products(b: Expr, h: Expr, i: Expr, j: Expr) -> t.ReduceStage:
         d = t.reduce_axis(size)
         return t.sum(widened(q(b, h, i, d.var)) * widened(k(b, head(h), j, d.var)), d)
 
@@ -188,7 +188,7 @@ def attend(
     hidden = compute(shape, lambda *at: _biased(capped[at], bias, at), inner, "masked")
     shares = _shares(hidden, precision or inner, inner)
 
-    def weighed(b: Expr, i: Expr, h: Expr, d: Expr) -> t.Reduction:
+    def weighed(b: Expr, i: Expr, h: Expr, d: Expr) -> t.ReduceStage:
         j = t.reduce_axis(keys)
         return t.sum(shares[b, h, i, j.var] * widened(v(b, head(h), j.var, d)), j)
 
@@ -485,7 +485,7 @@ def _whole(op: Operation, width: Expr, half: Expr) -> int:
     return int(width.value) // (2 * int(half.value))
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "Attention": _attention,
     "RotaryEmbedding": lambda op: _rotated(op, 1, 2, 3),
     DOMAIN + "Attention": _packed,

@@ -32,7 +32,7 @@ from graphopt.lowering.loops.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops.nest import Buffer, Check, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, Invoke, LoopKind, Range, Stmt, Store, seq
 
 if TYPE_CHECKING:
     from graphopt.lowering.operators.attention import Heads
@@ -48,7 +48,7 @@ LARGEST: Final = 256
 
 Score = Callable[[Expr, tuple[Expr, Expr, Expr, Expr]], Expr]
 """Of a product of a query and a key, and (batch, head, query, key): the score, minus infinity for what is not seen."""
-Place = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, ...]]
+ElementIndex = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, ...]]
 """Of a batch, head, query and element of a value: where that lies in the result."""
 Reach = Callable[[Expr, Expr], Expr]
 """Of a batch and a query: how many keys, from the first on, the query may see at most."""
@@ -76,14 +76,14 @@ class Tiled:
         known = all(isinstance(n, Const) and 0 < int(n.value) <= LARGEST for n in sizes)
         return known and len(kinds) == 1 and kinds <= {"float32", "float64"}
 
-    def written(self, name: str, shape: Sequence[Expr], at: Place) -> Tensor:
+    def written(self, name: str, shape: Sequence[Expr], at: ElementIndex) -> Tensor:
         """The weighed values as a tensor, in which ``at`` says where (batch, head, query, place) lies."""
         point = [fresh() for _ in range(4)]
         score = self.score(Const(0.0, self.q.tensor.dtype), (point[0], point[1], point[2], point[3]))
         read = [score, *([] if self.reach is None else [self.reach(point[0], point[2])])]
         read += [r.condition for r in self.requirements]
         inputs = dict.fromkeys([self.q.tensor, self.k.tensor, self.v.tensor, *_tensors(read)])
-        tile = _Tile(self, self.vectors)
+        tile = _QueryTile(self, self.vectors)
 
         def build(y: Buffer) -> Stmt:
             item = fresh()
@@ -110,7 +110,7 @@ def _along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectori
     return For(var, extent, body(var), kind)
 
 
-class _Tile:
+class _QueryTile:
     """The statements of a tile of queries, of so many vectors, and what it keeps."""
 
     def __init__(self, what: Tiled, vectors: int) -> None:
@@ -137,7 +137,7 @@ class _Tile:
         self.own = {n: Buffer(f"{n}{vectors}", s, dtype, "local") for n, s in shapes.items()}
         self.buffers = tuple(self.own.values())
 
-    def all(self, y: Buffer, at: Place) -> tuple[Expr, Callable[[Expr], Stmt]]:
+    def all(self, y: Buffer, at: ElementIndex) -> tuple[Expr, Callable[[Expr], Stmt]]:
         """How many tiles of queries there are, and what is done for each."""
         pieces = (self.queries + (self.many - 1)) // self.many
 
@@ -206,7 +206,7 @@ class _Tile:
 
         def square(i: Expr, j: Expr) -> Stmt:
             sides = [
-                Region(self.own[b], (Range(r * side, Const(side)), Range(c * side, Const(side))))
+                BufferRegion(self.own[b], (Range(r * side, Const(side)), Range(c * side, Const(side))))
                 for b, r, c in ((target, i, j), (source, j, i))
             ]
             return Invoke(name, (*sides, Const(side), Const(side)))

@@ -8,7 +8,7 @@ from graphopt.ir.bfloat import LARGEST
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Expr, apply, cast, maximum, minimum, select
 from graphopt.lowering.operators.elements import integer, label
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.products import TABLE as PRODUCTS
 
 
@@ -23,4 +23,4 @@ def _weights(op: Operation) -> Tensor:
     return compute(op.shape(), element, op.dtype(), label(op))
 
 
-TABLE: Table = {"graphopt::BfloatWeights": _weights, "graphopt::BfloatMatMul": PRODUCTS["MatMul"]}
+TABLE: LoweringTable = {"graphopt::BfloatWeights": _weights, "graphopt::BfloatMatMul": PRODUCTS["MatMul"]}

@@ -8,7 +8,7 @@ from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute, lowest
 from graphopt.lowering.loops.expressions import Const, Expr, conjunction, const, select
 from graphopt.lowering.operators.elements import integer, text
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.pooling import steps_inside
 from graphopt.lowering.operators.windows import Windows, image, integers, windows
 
@@ -71,7 +71,7 @@ def _conv(op: Operation) -> Tensor:
     found = windows(op, x.shape[2 : 2 + rank], kernel, shape[2:-1])
     x, where = image(x, found, shape[2:-1], const(0, x.dtype))
 
-    def element(n: Expr, block: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, block: Expr, *at: Expr) -> t.ReduceStage:
         lane, steps = at[-1], [t.reduce_axis(k) for k in kernel]
         offset = [s.var for s in steps]
         place = where.at(at[:-1], offset)
@@ -98,7 +98,7 @@ def _conv_transpose(op: Operation) -> Tensor:
     kernel = w.shape[2:-2]
     parts = [n for pair in zip(x.shape[2:-1], kernel, strict=True) for n in pair]
 
-    def element(n: Expr, block: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, block: Expr, *at: Expr) -> t.ReduceStage:
         depth, inner = t.reduce_axis(w.shape[1]), t.reduce_axis(w.shape[-2])
         value = x[(n, depth.var, *at[:-1:2], inner.var)]
         return t.sum(value * w[(block, depth.var, *at[1:-1:2], inner.var, at[-1])], depth, inner)
@@ -124,7 +124,7 @@ def _max_pool(op: Operation) -> Tensor:
     x = op.input(0)
     x, where = image(x, _windows(op, x), op.shape()[2:-1], lowest(x.dtype))
 
-    def element(n: Expr, block: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, block: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in where.kernel]
         return t.max(x[(n, block, *where.at(at[:-1], [s.var for s in steps]), at[-1])], *steps)
 
@@ -136,7 +136,7 @@ def _average_pool(op: Operation) -> Tensor:
     where, sizes, counts_pads = _windows(op, x), x.shape[2:-1], bool(integer(op, "count_include_pad"))
     source, plain = image(x, where, shape[2:-1], const(0, x.dtype))
 
-    def total(n: Expr, block: Expr, *at: Expr) -> t.Reduction:
+    def total(n: Expr, block: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in plain.kernel]
         return t.sum(source[(n, block, *plain.at(at[:-1], [s.var for s in steps]), at[-1])], *steps)
 
@@ -146,7 +146,7 @@ def _average_pool(op: Operation) -> Tensor:
     )
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "graphopt::Block": _block,
     "graphopt::Unblock": _unblock,
     "graphopt::BlockWeights": _block_weights,

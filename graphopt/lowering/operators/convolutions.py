@@ -10,7 +10,7 @@ from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
 from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.indices import matching
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import rounded
 from graphopt.lowering.operators.windows import Windows, image, integers, padded, windows
 
@@ -27,7 +27,7 @@ def convolution(op: Operation, x: Tensor, w: Tensor) -> Tensor:
     x, where = image(x, windows(op, x.shape[2:], w.shape[2:], shape[2:]), shape[2:], const(0, x.dtype))
     share = w.shape[0] // group
 
-    def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
         depth = t.reduce_axis(w.shape[1])
         steps = [t.reduce_axis(k) for k in where.kernel]
         offset = [s.var for s in steps]
@@ -81,7 +81,7 @@ def _by_phases(op: Operation, where: Windows) -> Tensor:
     after = [maximum(simplify(n - size, {}), 0) for n, size in zip(counts, x.shape[2:], strict=True)]
     whole = padded(x, const(0, x.dtype), before, after)
 
-    def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
         phases, places = at[:rank], at[rank:]
         channel, turns = t.reduce_axis(depth), [t.reduce_axis(k) for k in taps]
         c = channel.var if group == 1 else o // share * depth + channel.var
@@ -110,7 +110,7 @@ def _scattered(op: Operation, where: Windows) -> Tensor:
     rank, inner = x.rank - 2, wide(op.dtype())
     depth, share = x.shape[1] // group, w.shape[1]
 
-    def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
         channel = t.reduce_axis(depth)
         steps = [t.reduce_axis(k) for k in where.kernel]
         inside, places = [], []
@@ -147,4 +147,4 @@ def _transposed(op: Operation, size: Sequence[Expr], kernel: Sequence[Expr], out
     return Windows(tuple(kernel), strides, dilations, tuple(before), none)
 
 
-TABLE: Table = {"Conv": _conv, "ConvTranspose": _conv_transpose}
+TABLE: LoweringTable = {"Conv": _conv, "ConvTranspose": _conv_transpose}

@@ -15,17 +15,17 @@ from graphopt.lowering.operators.indices import clamped
 from graphopt.lowering.operators.operation import NotLowered
 
 DOUBLE = "float64"
-Number: TypeAlias = "float | Expr"
+Coordinate: TypeAlias = "float | Expr"
 """What is known ahead of time, or an expression of double precision."""
 
 
-def double(size: Expr) -> Number:
+def double(size: Expr) -> Coordinate:
     """A size as a number."""
     return float(size.value) if isinstance(size, Const) else cast(size, DOUBLE)
 
 
 @dataclass(frozen=True)
-class Line:
+class ResizedAxis:
     """An axis that is resized from ``size`` to ``count`` elements by ``scale``; ``roi`` is the part that is shown.
 
     The scale as a fraction is ``ratio``: how many elements come from how many.
@@ -33,9 +33,9 @@ class Line:
 
     size: Expr
     count: Expr
-    scale: Number
+    scale: Coordinate
     transformation: str
-    roi: tuple[Number, Number] | None = None
+    roi: tuple[Coordinate, Coordinate] | None = None
     ratio: tuple[Expr, Expr] | None = None
 
     @property
@@ -164,7 +164,7 @@ def _affine(expr: Expr, index: Expr) -> tuple[int, int] | None:
     return None
 
 
-def _unless_one(width: Number, one: Number, otherwise: Expr) -> Expr:
+def _unless_one(width: Coordinate, one: Coordinate, otherwise: Expr) -> Expr:
     if isinstance(width, Expr):
         return select(equal(width, 1.0), as_expr(one, DOUBLE), otherwise)
     return as_expr(one, DOUBLE) if width == 1 else otherwise

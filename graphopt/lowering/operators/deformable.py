@@ -10,7 +10,7 @@ from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, conjunction, const, select
 from graphopt.lowering.operators.convolutions import with_bias
 from graphopt.lowering.operators.elements import integer, label, required, wide, widened
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.windows import integers
 
 
@@ -24,7 +24,7 @@ def deform_conv(op: Operation) -> Tensor:
     group, depth = integer(op, "group"), w.shape[1]
     share = w.shape[0] // group
 
-    def element(n: Expr, o: Expr, i: Expr, j: Expr) -> t.Reduction:
+    def element(n: Expr, o: Expr, i: Expr, j: Expr) -> t.ReduceStage:
         c, *steps = (t.reduce_axis(s) for s in (depth, *kernel))
         channel = c.var if group == 1 else o // share * depth + c.var
         p, q = (s.var for s in steps)
@@ -78,4 +78,4 @@ def _pixel(x: Tensor, image: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Expr:
     return select(inside, widened(x[(*image, *at)]), const(0, wide(x.dtype)))
 
 
-TABLE: Table = {"DeformConv": deform_conv}
+TABLE: LoweringTable = {"DeformConv": deform_conv}

@@ -9,7 +9,7 @@ from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast,
 from graphopt.lowering.loops.nest import Buffer, Check, For, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label, wide
 from graphopt.lowering.operators.indices import matching
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.scatter import over
 
 
@@ -63,4 +63,4 @@ def determinant(op: Operation) -> Sequence[Tensor]:
     return procedure([(label(op), op.shape(), dtype)], (x,), build, (rows, pivot, total, spare))
 
 
-TABLE: Table = {"Det": determinant}
+TABLE: LoweringTable = {"Det": determinant}

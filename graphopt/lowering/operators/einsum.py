@@ -10,14 +10,14 @@ from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, cast, const, equal, select
 from graphopt.lowering.operators.elements import label, required, text, wide
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import rounded
 
 ELLIPSIS = "..."
 
 
 @dataclass(frozen=True)
-class Operand:
+class LabelledTensor:
     """A tensor and the label of each of its axes; equal labels in one operand are its diagonal."""
 
     tensor: Tensor
@@ -43,7 +43,7 @@ def einsum(op: Operation) -> Tensor:
     """Sums of products over the labels that the result lacks."""
     tensors, dtype = [op.input(k) for k in range(len(op.inputs))], op.dtype()
     terms, result = labels_of(text(op, "equation"), [x.rank for x in tensors])
-    operands = [Operand(x, term) for x, term in zip(tensors, terms, strict=True)]
+    operands = [LabelledTensor(x, term) for x, term in zip(tensors, terms, strict=True)]
     extents, fits = _extents(op, operands)
     inner = wide(dtype)
     current, *rest = operands
@@ -55,12 +55,12 @@ def einsum(op: Operation) -> Tensor:
         kept = [name for name in dict.fromkeys((*current.labels, *other.labels)) if name in needed]
         labels = result if last else tuple(kept)
         made = _contracted([current, other], labels, extents, inner, label(op), fits if k == 0 else [])
-        current = Operand(made, labels)
+        current = LabelledTensor(made, labels)
     return rounded(current.tensor, dtype)
 
 
 def _contracted(
-    operands: Sequence[Operand],
+    operands: Sequence[LabelledTensor],
     result: tuple[str, ...],
     extents: Mapping[str, Expr],
     dtype: str,
@@ -72,7 +72,7 @@ def _contracted(
     if Const(0) in (extents[n] for n in summed):
         return compute([extents[n] for n in result], lambda *at: const(0, dtype), dtype, name, fits)
 
-    def element(*at: Expr) -> Expr | t.Reduction:
+    def element(*at: Expr) -> Expr | t.ReduceStage:
         steps = {n: t.reduce_axis(extents[n]) for n in summed}
         where = dict(zip(result, at, strict=True)) | {n: s.var for n, s in steps.items()}
         value = cast(operands[0].at(where, extents), dtype)
@@ -83,7 +83,7 @@ def _contracted(
     return compute([extents[n] for n in result], element, None if summed else dtype, name, fits)
 
 
-def _extents(op: Operation, operands: Sequence[Operand]) -> tuple[dict[str, Expr], list[t.Requirement]]:
+def _extents(op: Operation, operands: Sequence[LabelledTensor]) -> tuple[dict[str, Expr], list[t.Requirement]]:
     """How long the axis of each label is, and that all axes of a label are that long, or 1."""
     extents: dict[str, Expr] = {}
     fits: list[t.Requirement] = []
@@ -135,4 +135,4 @@ def _labels(term: str, rank: int) -> tuple[str, ...]:
     return (*before, *(f"{ELLIPSIS}{k}" for k in range(many, 0, -1)), *after)
 
 
-TABLE: Table = {"Einsum": einsum}
+TABLE: LoweringTable = {"Einsum": einsum}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require
 from graphopt.lowering.loops.expressions import FLOATS, Const, Expr, cast, conjunction, const, equal, select
-from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation
+from graphopt.lowering.operators.operation import NotLowered, Operation, OperatorLowering
 
 # -- attributes
 
@@ -123,7 +123,7 @@ Formula = Callable[..., Expr]
 """From an operation and an element of each input that is given to an element of its output."""
 
 
-def elementwise(formula: Formula, exact: bool = False) -> Lowering:
+def elementwise(formula: Formula, exact: bool = False) -> OperatorLowering:
     """An op whose element is ``formula(op, *elements)`` of the elements of the broadcast inputs (None: an absent one).
 
     What is narrower than float32 is widened first; with ``exact`` elements come as they are stored.

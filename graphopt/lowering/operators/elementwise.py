@@ -20,7 +20,7 @@ from graphopt.lowering.operators.elements import (
     operand,
     text,
 )
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 
 def _function(name: str) -> Formula:
@@ -190,7 +190,7 @@ EXACT: dict[str, Formula] = {
 }
 """Ops that take elements as they are stored."""
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     **{op: elementwise(formula) for op, formula in FORMULAS.items()},
     **{op: elementwise(formula, exact=True) for op, formula in EXACT.items()},
     "Cast": _cast,

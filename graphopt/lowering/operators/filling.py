@@ -9,7 +9,7 @@ from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, const, equal, select
 from graphopt.lowering.operators.elements import integer, label, scalar, wide, widened
 from graphopt.lowering.operators.indices import axis_of, counted
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 
 
 def constant_of_shape(op: Operation) -> Tensor:
@@ -81,7 +81,7 @@ def one_hot(op: Operation) -> Tensor:
     return compute(op.shape(), element, op.dtype(), label(op))
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "ConstantOfShape": constant_of_shape,
     "EyeLike": eye_like,
     "OneHot": one_hot,

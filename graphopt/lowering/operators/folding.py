@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graphopt.lowering.loops import compute as tensors
-from graphopt.lowering.loops.compute import Reduction, Tensor, compute, reduce_axis
+from graphopt.lowering.loops.compute import ReduceStage, Tensor, compute, reduce_axis
 from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, select
 from graphopt.lowering.operators.elements import label, required, wide
 from graphopt.lowering.operators.indices import linear
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 
 
 def _numbers(op: Operation, name: str, otherwise: list[int]) -> list[int]:
@@ -29,7 +29,7 @@ def col2im(op: Operation) -> Tensor:
         for k, size in enumerate(shape[2:])
     ]
 
-    def summed(n: Expr, c: Expr, *at: Expr) -> Reduction:
+    def summed(n: Expr, c: Expr, *at: Expr) -> ReduceStage:
         inside, places = [], []
         for k, (i, axis) in enumerate(zip(at, axes, strict=True)):
             moved = i + pads[k] - axis.var * dilations[k]
@@ -45,4 +45,4 @@ def col2im(op: Operation) -> Tensor:
     return found if inner == x.dtype else compute(shape, lambda *at: cast(found[at], x.dtype), x.dtype, label(op))
 
 
-TABLE: Table = {"Col2Im": col2im}
+TABLE: LoweringTable = {"Col2Im": col2im}

@@ -11,7 +11,7 @@ from graphopt.lowering.loops.expressions import Expr, cast, maximum, minimum
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.convolutions import TABLE as CONVOLUTIONS
 from graphopt.lowering.operators.elements import broadcast, inputs_fitting, text, widened
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import TABLE as PRODUCTS
 
 DOMAIN = "com.microsoft::"
@@ -67,4 +67,4 @@ def _conv(op: Operation) -> Tensor:
     return compute(total.shape, element, op.dtype(), "fused", inputs_fitting(op, (3,), total.shape))
 
 
-TABLE: Table = {DOMAIN + "FusedConv": _conv, DOMAIN + "FusedGemm": _gemm}
+TABLE: LoweringTable = {DOMAIN + "FusedConv": _conv, DOMAIN + "FusedGemm": _gemm}

@@ -6,7 +6,7 @@ from graphopt.lowering.loops.compute import Requirement, Tensor, compute, requir
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction
 from graphopt.lowering.operators.elements import integer, label, required
 from graphopt.lowering.operators.indices import axis_of, clamped, counted, digits, linear, matching, positions, within
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 
 def gather(op: Operation) -> Tensor:
@@ -80,7 +80,7 @@ def rows_within(op: Operation, indices: Tensor, sizes: tuple[Expr, ...]) -> Requ
     return require(indices.shape[:-1], holds, f"{op.op}: an index is out of range")
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,

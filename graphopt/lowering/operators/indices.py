@@ -24,8 +24,8 @@ from graphopt.lowering.loops.expressions import (
 from graphopt.lowering.operators.elements import integer, required, scalar
 from graphopt.lowering.operators.operation import NotLowered, Operation
 
-Product: TypeAlias = tuple[Expr, ...]
-Sum: TypeAlias = dict[Product, int]
+Factors: TypeAlias = tuple[Expr, ...]
+Sum: TypeAlias = dict[Factors, int]
 """A size as a sum of products of atoms, each so many times."""
 
 # -- from one shape to another with the same elements in the same order
@@ -100,7 +100,7 @@ def _groups(
     return found
 
 
-def _key(total: Sum) -> frozenset[tuple[Product, int]]:
+def _key(total: Sum) -> frozenset[tuple[Factors, int]]:
     return frozenset(total.items())
 
 
@@ -159,7 +159,7 @@ def _pieces(source: list[Expr], target: list[Expr]) -> tuple[list[list[Expr]], l
     return None if any(stacks) else (cut[0][1:], cut[1][1:])
 
 
-def _quotient(whole: tuple[Product, int], part: tuple[Product, int]) -> tuple[Product, int] | None:
+def _quotient(whole: tuple[Factors, int], part: tuple[Factors, int]) -> tuple[Factors, int] | None:
     left = list(whole[0])
     for atom in part[0]:
         if atom not in left:
@@ -168,7 +168,7 @@ def _quotient(whole: tuple[Product, int], part: tuple[Product, int]) -> tuple[Pr
     return (tuple(left), whole[1] // part[1]) if whole[1] % part[1] == 0 else None
 
 
-def _size(product: tuple[Product, int]) -> Expr:
+def _size(product: tuple[Factors, int]) -> Expr:
     total: Expr = Const(1)
     for atom in product[0]:
         total = atom if total == Const(1) else total * atom

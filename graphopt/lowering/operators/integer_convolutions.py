@@ -13,7 +13,7 @@ from graphopt.lowering.cpu.integer_products import columns_of
 from graphopt.lowering.intrinsics.integer import PIXELS, WINDOWS
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh, loop, procedure
 from graphopt.lowering.loops.expressions import Const, Expr, Load, apply, cast, conjunction, maximum, minimum, select
-from graphopt.lowering.loops.nest import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, For, Invoke, Range, Stmt, Store, seq
 from graphopt.lowering.operators.elements import broadcast, fitting, integer
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import Operation
@@ -32,7 +32,7 @@ ENOUGH: Final = 4
 
 
 @dataclass(frozen=True)
-class Operand:
+class QuantizedOperand:
     """An operand and the zero point that it is counted from: an expression over the channel of the result, of these
     tensors."""
 
@@ -53,15 +53,15 @@ def fits(op: Operation, x: Tensor, w: Tensor) -> bool:
     return op.is_for_host and x.rank == 4 and {x.dtype, w.dtype} <= set(BYTES) and not is_narrow and known
 
 
-def convolved(op: Operation, x: Operand, w: Operand) -> Tensor:
+def convolved(op: Operation, x: QuantizedOperand, w: QuantizedOperand) -> Tensor:
     """The sums over windows of a plane image, in int32."""
-    return _Convolution(op, x, w).total
+    return _ConvolutionWriter(op, x, w).total
 
 
-class _Convolution:
+class _ConvolutionWriter:
     """Writes the loops of one convolution: pieces of channels by pixels."""
 
-    def __init__(self, op: Operation, x: Operand, w: Operand) -> None:
+    def __init__(self, op: Operation, x: QuantizedOperand, w: QuantizedOperand) -> None:
         self.x, self.zeros, self.shape = x.tensor, (w, x), op.shape()
         self.group, kernel = integer(op, "group"), w.tensor.shape[2:]
         self.depth, self.kernel = w.tensor.shape[1], kernel
@@ -93,7 +93,7 @@ class _Convolution:
             stores_once=True,
         )[0]
 
-    def in_quads(self, x: Operand) -> Tensor:
+    def in_quads(self, x: QuantizedOperand) -> Tensor:
         """The image with its padding, four channels as the bytes of a number: ``[N, groups, H, channels / 4, W]``."""
         where, shape, depth = self.where, self.shape[2:], self.depth
         reach = zip(shape, where.strides, self.kernel, where.dilations, strict=True)
@@ -172,10 +172,10 @@ class _Convolution:
         image, deep = self.image, Range(group * self.depth, self.depth)
         sides = [Range(Const(0), side) for side in image.shape[2:]]
         regions = [
-            Region(self.near, (Range(Const(0), rows), Range(Const(0), columns))),
-            Region(self.w, (Range(first, rows), Range(Const(0), self.w.shape[1]))),
-            Region(image, (Range(n), deep if self.is_pointwise else Range(group), *sides)),
-            *(Region(b, (Range(Const(0), c),)) for b, c in zip(self.local, counts, strict=True)),
+            BufferRegion(self.near, (Range(Const(0), rows), Range(Const(0), columns))),
+            BufferRegion(self.w, (Range(first, rows), Range(Const(0), self.w.shape[1]))),
+            BufferRegion(image, (Range(n), deep if self.is_pointwise else Range(group), *sides)),
+            *(BufferRegion(b, (Range(Const(0), c),)) for b, c in zip(self.local, counts, strict=True)),
         ]
         sizes = (rows, columns, self.depth, *counts, pixel)
         if self.is_pointwise:
@@ -199,16 +199,18 @@ def _vectorized(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
     return For(var, extent, body(var), "vectorized")
 
 
-def operand(op: Operation, tensor: Tensor, zero: Tensor | None, known: Expr | None, channels: Expr = ONE) -> Operand:
+def operand(
+    op: Operation, tensor: Tensor, zero: Tensor | None, known: Expr | None, channels: Expr = ONE
+) -> QuantizedOperand:
     """An operand with the zero point that is known, or stands in a tensor: of one element, or of one for each of so
     many channels, which may turn out only when the program runs."""
     if known is not None or zero is None:
         number = Const(0, SUMS) if known is None else known
-        return Operand(tensor, lambda o: number, (), False, ())
+        return QuantizedOperand(tensor, lambda o: number, (), False, ())
     several = zero.rank == 1 and ONE not in (zero.shape[0], channels)
     fits = fitting(op.op, zero.shape, (channels,) if several else (ONE,) * zero.rank)
 
     def element(o: Expr) -> Expr:
         return cast(broadcast(zero, (channels,), (o,)) if several else zero[(Const(0),) * zero.rank], SUMS)
 
-    return Operand(tensor, element, (zero,), several, tuple(fits))
+    return QuantizedOperand(tensor, element, (zero,), several, tuple(fits))

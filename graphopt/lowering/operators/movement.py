@@ -18,7 +18,7 @@ from graphopt.lowering.operators.indices import (
     matching,
     relocated,
 )
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 
 def _moved(
@@ -213,7 +213,7 @@ def trilu(op: Operation) -> Tensor:
     return compute(op.shape(), kept, x.dtype, "trilu")
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "Concat": concat,
     "DepthToSpace": depth_to_space,
     "Expand": expand,

@@ -18,7 +18,7 @@ from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.elements import label, text
 from graphopt.lowering.operators.elementwise import converted
-from graphopt.lowering.operators.operation import CODE, NARROW, Lowering, NotLowered, Operation
+from graphopt.lowering.operators.operation import CODE, NARROW, NotLowered, Operation, OperatorLowering
 from graphopt.lowering.operators.quantized import TABLE as QUANTIZED
 from graphopt.lowering.operators.quantized import axis_and_block, parameter
 
@@ -199,7 +199,7 @@ def _held(fact: Fact, dtype: str) -> Fact:
     return fact if fact.shape is None else Fact(TensorType(dtype, fact.shape))
 
 
-def moved(lowering: Lowering) -> Lowering:
+def moved(lowering: OperatorLowering) -> OperatorLowering:
     """An op that moves elements, whatever they are: it moves codes."""
 
     def describe(op: Operation) -> Tensor | Sequence[Tensor]:
@@ -216,7 +216,7 @@ MOVES = frozenset({"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape
     "Unsqueeze",
 }
 """Ops that do not look at what they move."""
-TABLE: Mapping[str, Lowering] = {
+TABLE: Mapping[str, OperatorLowering] = {
     "Cast": _cast,
     "CastLike": _cast,
     "DequantizeLinear": _dequantize,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.lowering.loops.compute import Tensor, placeholder
-from graphopt.lowering.operators.operation import NotLowered, Operation, Sizes, held
+from graphopt.lowering.operators.operation import NotLowered, Operation, SizeVars, held
 
 
-def tensor_of(fact: Fact, size: Sizes, name: str = "x") -> Tensor:
+def tensor_of(fact: Fact, size: SizeVars, name: str = "x") -> Tensor:
     """An input of the fact's type. NotLowered where its rank or dtype is not known."""
     if fact.shape is None or fact.dtype is None:
         raise NotLowered(f"the type {fact.type} is not that of a tensor of known rank")
@@ -21,7 +21,7 @@ def operation_of(
     graph: Graph,
     node: Node,
     facts: Mapping[Value, Fact],
-    size: Sizes,
+    size: SizeVars,
     tensors: Mapping[Value, Tensor] | None = None,
     is_for_host: bool = True,
 ) -> Operation:

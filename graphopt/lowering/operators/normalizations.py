@@ -10,7 +10,7 @@ from graphopt.lowering.loops.expressions import Const, Expr, apply, as_expr, cas
 from graphopt.lowering.operators.elements import integer, label, number, wide, widened
 from graphopt.lowering.operators.elementwise import power
 from graphopt.lowering.operators.indices import matching
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.reductions import At, count, normalized, over, without
 
 # -- statistics
@@ -179,7 +179,7 @@ def _response(op: Operation) -> Tensor:
     return compute(x.shape, normal, dtype, label(op))
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "BatchNormalization": _batch,
     "GroupNormalization": _group,
     "InstanceNormalization": _instance,

@@ -11,7 +11,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
-from graphopt.ir.types import Atom, Broadcast, Dim, FloorDiv, Minimum, Size, Symbol
+from graphopt.ir.types import Broadcast, Dim, FloorDiv, Minimum, Size, SizeAtom, Symbol
 from graphopt.lowering.loops.compute import Tensor
 from graphopt.lowering.loops.expressions import Const, Expr, Var, equal, minimum, select
 
@@ -28,7 +28,7 @@ class NotKnown(NotLowered):
         self.input = input
 
 
-class Sizes:
+class SizeVars:
     """The variables that stand for symbolic dimensions in nests, named in order of first use.
 
     What a nest learns nothing from when it is spelled out, such as a size that broadcasting gives, is one variable.
@@ -38,7 +38,7 @@ class Sizes:
     """Whether even that is spelled out, so that all variables stand for symbols."""
 
     def __init__(self) -> None:
-        self.variables: dict[Atom, Var] = {}
+        self.variables: dict[SizeAtom, Var] = {}
 
     def __call__(self, size: Size) -> Expr:
         """A size as an expression."""
@@ -53,7 +53,7 @@ class Sizes:
             )
         return total
 
-    def _atom(self, atom: Atom) -> Expr:
+    def _atom(self, atom: SizeAtom) -> Expr:
         if isinstance(atom, Symbol) or not (self.spells_out or _is_plain(atom)):
             return self.variables.setdefault(atom, Var(f"n{len(self.variables)}"))
         match atom:
@@ -65,7 +65,7 @@ class Sizes:
                 return reduce(minimum, map(self, atom.sizes))
 
 
-def _is_plain(atom: Atom) -> bool:
+def _is_plain(atom: SizeAtom) -> bool:
     """Whether an atom is a quotient of sums of products of symbols."""
     if not isinstance(atom, FloorDiv):
         return False
@@ -84,7 +84,7 @@ class Operation:
     """Of the inputs; None for those left out."""
     outputs: tuple[Fact, ...]
     opset: int
-    size: Sizes = field(default_factory=Sizes, compare=False)
+    size: SizeVars = field(default_factory=SizeVars, compare=False)
     is_for_host: bool = True
     """Whether it may be computed in tiles by functions that the host has."""
 
@@ -141,8 +141,8 @@ class Operation:
         return found
 
 
-Lowering: TypeAlias = Callable[[Operation], "Tensor | Sequence[Tensor]"]
-Table: TypeAlias = Mapping[str, Lowering]
+OperatorLowering: TypeAlias = Callable[[Operation], "Tensor | Sequence[Tensor]"]
+LoweringTable: TypeAlias = Mapping[str, OperatorLowering]
 """From ops to functions that describe what they compute; an entry ``Op@13`` is for what opset 13 means by it."""
 DTYPES = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) | {
     "bool",

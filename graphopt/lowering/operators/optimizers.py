@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from graphopt.lowering.loops.compute import Tensor, compute_several
 from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, select
 from graphopt.lowering.operators.elements import label, number, text
-from graphopt.lowering.operators.operation import Lowering, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation, OperatorLowering
 
-Step = Callable[..., Sequence[Expr]]
+UpdateStep = Callable[..., Sequence[Expr]]
 """From an operation, the rate, the number of steps before, a parameter, its gradient and its states (all but the
 operation as elements) to the new parameter and the new states."""
 
 
-def _each(step: Step, states: int) -> Lowering:
+def _each(step: UpdateStep, states: int) -> OperatorLowering:
     """A step for each of several tensors: all parameters, all gradients, then all of each state."""
 
     def describe(op: Operation) -> Sequence[Tensor]:
@@ -64,7 +64,7 @@ def _adam(op: Operation, rate: Expr, count: Expr, x: Expr, gradient: Expr, mean:
 
 
 DOMAIN = "ai.onnx.preview.training::"
-TABLE: Table = {
+TABLE: LoweringTable = {
     DOMAIN + "Adagrad": _each(_adagrad, 1),
     DOMAIN + "Adam": _each(_adam, 2),
     DOMAIN + "Momentum": _each(_momentum, 1),

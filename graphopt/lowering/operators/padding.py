@@ -6,7 +6,7 @@ from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, apply, conjunction, const, maximum, minimum, select
 from graphopt.lowering.operators.elements import label, scalar, text
 from graphopt.lowering.operators.indices import axes_of, clamped, element, length
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 
 def pad(op: Operation) -> Tensor:
@@ -85,4 +85,4 @@ def center_crop_pad(op: Operation) -> Tensor:
     return compute(shape, element, x.dtype, label(op))
 
 
-TABLE: Table = {"CenterCropPad": center_crop_pad, "Pad": pad}
+TABLE: LoweringTable = {"CenterCropPad": center_crop_pad, "Pad": pad}

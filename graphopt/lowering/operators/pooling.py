@@ -19,7 +19,7 @@ from graphopt.lowering.loops.expressions import (
     select,
 )
 from graphopt.lowering.operators.elements import integer, label, number, wide, widened
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import rounded
 from graphopt.lowering.operators.windows import Windows, image, integers, windows
 
@@ -38,7 +38,7 @@ def _max_pool(op: Operation) -> Tensor | Sequence[Tensor]:
         return _max_pool_with_places(op, x, found)
     x, where = image(x, found, op.shape()[2:], lowest(x.dtype))
 
-    def element(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in where.kernel]
         return t.max(x[(n, c, *where.at(at, [s.var for s in steps]))], *steps)
 
@@ -50,7 +50,7 @@ def _max_pool_with_places(op: Operation, x: Tensor, where: Windows) -> tuple[Ten
     sizes = x.shape[2:]
     columns = bool(integer(op, "storage_order"))
 
-    def element(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+    def element(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in where.kernel]
         place = where.at(at, [s.var for s in steps])
         inside = conjunction(*(e for p, s in zip(place, sizes, strict=True) for e in (p >= 0, p < s)))
@@ -83,7 +83,7 @@ def _average_pool(op: Operation) -> Tensor:
     counts_pads, sizes = bool(integer(op, "count_include_pad")), x.shape[2:]
     source, plain = image(x, where, shape[2:], const(0, x.dtype))
 
-    def total(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+    def total(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in plain.kernel]
         return t.sum(cast(widened(source[(n, c, *plain.at(at, [s.var for s in steps]))]), inner), *steps)
 
@@ -112,7 +112,7 @@ def _lp_pool(op: Operation) -> Tensor:
     inner = wide(dtype)
     source, where = image(x, _windows(op, x), shape[2:], const(0, x.dtype))
 
-    def total(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+    def total(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in where.kernel]
         value = apply("abs", cast(widened(source[(n, c, *where.at(at, [s.var for s in steps]))]), inner))
         return t.sum(_power(value, p), *steps)
@@ -140,7 +140,7 @@ def _over_image(op: Operation, combine: str) -> Tensor:
     if Const(0) in x.shape[2:]:
         raise NotLowered(f"{op.op} of an empty image")
 
-    def element(n: Expr, c: Expr, *_: Expr) -> t.Reduction:
+    def element(n: Expr, c: Expr, *_: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(s) for s in x.shape[2:]]
         value: Expr = x[(n, c, *(s.var for s in steps))]
         if combine == "max":
@@ -159,7 +159,7 @@ def _over_image(op: Operation, combine: str) -> Tensor:
     return compute(op.shape(), lambda *at: cast(total[at] / cast(size, inner), dtype), name="mean")
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "LpPool": _lp_pool,

@@ -19,7 +19,7 @@ from graphopt.lowering.operators.elements import (
     wide,
     widened,
 )
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 
 def product(
@@ -32,7 +32,7 @@ def product(
     depth = a.shape[-2 if transpose[0] and rows else -1]
     inner, stack = wide(dtype), shape[: len(shape) - rows - columns]
 
-    def element(*at: Expr) -> Expr | t.Reduction:
+    def element(*at: Expr) -> Expr | t.ReduceStage:
         if depth == Const(0):
             return const(0, inner)
         k = t.reduce_axis(depth)
@@ -105,4 +105,4 @@ def _fused_matmul(op: Operation) -> Tensor:
     return compute(total.shape, lambda *at: cast(total[at] * scale, dtype), name="scaled")
 
 
-TABLE: Table = {"MatMul": _matmul, "Gemm": _gemm, "com.microsoft::FusedMatMul": _fused_matmul}
+TABLE: LoweringTable = {"MatMul": _matmul, "Gemm": _gemm, "com.microsoft::FusedMatMul": _fused_matmul}

@@ -15,7 +15,7 @@ from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import Formula, broadcast, inputs_fitting, integer, label
-from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation, OperatorLowering
 from graphopt.lowering.operators.pooling import TABLE as POOLS
 from graphopt.lowering.operators.reductions import normalized, over
 from graphopt.lowering.operators.softmax import softmax
@@ -131,7 +131,7 @@ def _result(op: Operation, k: int, value: Expr) -> Expr:
     return code(value, scale, _single(op, k + 1), op.dtype())
 
 
-def between(formula: Formula, n: int) -> Lowering:
+def between(formula: Formula, n: int) -> OperatorLowering:
     """An elementwise op on n operands, each followed by its scale and zero point; those of the result stand last."""
 
     def describe(op: Operation) -> Tensor:
@@ -181,7 +181,7 @@ def _concat(op: Operation) -> Tensor:
     return compute(shape, element, op.dtype(), label(op))
 
 
-def _pool(plain: str) -> Lowering:
+def _pool(plain: str) -> OperatorLowering:
     """A pool of the numbers, which are averages and so no codes."""
 
     def describe(op: Operation) -> Tensor:
@@ -201,7 +201,7 @@ def _pool(plain: str) -> Lowering:
     return describe
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": lambda op: dynamic(op.input(0)),
     "QuantizeLinear": _quantize,

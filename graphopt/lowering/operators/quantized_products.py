@@ -18,8 +18,8 @@ from graphopt.lowering.operators.elements import (
     wide,
     widened,
 )
-from graphopt.lowering.operators.integer_convolutions import ONE, Operand, convolved, fits, operand
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.integer_convolutions import ONE, QuantizedOperand, convolved, fits, operand
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import product, rounded
 from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
 
@@ -89,7 +89,7 @@ def _images(op: Operation, x: tuple[int, int], w: tuple[int, int]) -> Tensor:
     return convolution(op, _shifted(op, op.input(image), zero_x, 0), _shifted(op, op.input(weights), zero_w, 0))
 
 
-def _counted(op: Operation, k: int, zero: int, channels: Expr = ONE) -> Operand:
+def _counted(op: Operation, k: int, zero: int, channels: Expr = ONE) -> QuantizedOperand:
     """An operand of a convolution, which stands at k, counted from the zero points that stand at ``zero``: one, or one
     for each of so many channels."""
     if not op.has(zero):
@@ -218,7 +218,7 @@ def _packed(op: Operation) -> Tensor:
     return compute(total.shape, lambda *at: cast(total[at] + widened(bias[at[-1]]), op.dtype()), op.dtype(), "biased")
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "ConvInteger": lambda op: _images(op, (0, 2), (1, 3)),
     "MatMulInteger": lambda op: _matrices(op, (0, 2), (1, 3)),
     "QLinearConv": lambda op: _quantized(op, _images(op, (0, 2), (3, 5)), (1, 4), 1, 6, 8),

@@ -11,7 +11,7 @@ from graphopt.lowering.loops.expressions import Expr, const, maximum, minimum
 from graphopt.lowering.loops.nest import Stmt
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import integer
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.recurrent_phases import Point
 from graphopt.lowering.operators.recurrent_steps import Recurrence
 
@@ -131,4 +131,4 @@ def _activation(op: Operation, kind: str, numbers: Mapping[str, float]) -> Activ
     return lambda x: FORMULAS[kind](own, x)
 
 
-TABLE: Table = {"GRU": gru, "LSTM": lstm, "RNN": rnn}
+TABLE: LoweringTable = {"GRU": gru, "LSTM": lstm, "RNN": rnn}

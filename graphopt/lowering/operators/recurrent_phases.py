@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.lowering.loops.compute import Tensor, loop
 from graphopt.lowering.loops.expressions import Const, Expr, const, equal, select
-from graphopt.lowering.loops.nest import Buffer, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Range, Stmt, Store, seq
 from graphopt.lowering.operators.recurrent_tiles import Gates, pieces, rows_of
 
 if TYPE_CHECKING:
@@ -37,14 +37,16 @@ class Point:
         return Store(state, (Const(self.d), self.b, self.n), value)
 
 
-Finish = Callable[[Point], Sequence[Stmt]]
+PhaseEpilogue = Callable[[Point], Sequence[Stmt]]
 """What is done with the gates of an element."""
 
 
 class Phase:
     """Gates that are computed together at a step, from one state, and what is done with them."""
 
-    def __init__(self, r: Recurrence, number: int, first: int, count: int, source: Buffer, finish: Finish) -> None:
+    def __init__(
+        self, r: Recurrence, number: int, first: int, count: int, source: Buffer, finish: PhaseEpilogue
+    ) -> None:
         op, frame = r.op, r.frame
         self.r, self.source, self.finish = r, source, finish
         self.gates = Gates(frame, first, count, rows_of(r.batch))
@@ -75,7 +77,7 @@ class Phase:
             return [*found, self.projected, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.steps))]
         return [*found, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.batch) if self.is_split)]
 
-    def from_inputs(self, sums: Buffer, d: int, q: Expr, left: Region) -> Stmt:
+    def from_inputs(self, sums: Buffer, d: int, q: Expr, left: BufferRegion) -> Stmt:
         """The sums of what comes from some inputs, for the elements of a tile."""
         gates, biases = self.before, self.biases
 
@@ -136,7 +138,7 @@ class Phase:
             parts.append(gates.filled(sums, self.joint, from_inputs))
         if self.is_split:
             parts.append(gates.filled(sums, [g for g in gates.all if g == r.apart], self.own_bias(d, q)))
-        left = Region(self.source, (Range(Const(d)), Range(b, Const(rows)), Range(Const(0), gates.frame.hidden)))
+        left = BufferRegion(self.source, (Range(Const(d)), Range(b, Const(rows)), Range(Const(0), gates.frame.hidden)))
         parts.append(gates.added(sums, left, self.recurrent, d, q))
 
         def one(i: Expr, n: Expr) -> Stmt:

@@ -14,10 +14,10 @@ from typing import Final
 from graphopt.lowering.analysis.access_analysis import known_size
 from graphopt.lowering.loops.compute import Tensor, compute, fresh, loop, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction, const, equal, select
-from graphopt.lowering.loops.nest import Buffer, Check, For, If, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, LoopKind, Range, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, required, text, wide
 from graphopt.lowering.operators.operation import Operation
-from graphopt.lowering.operators.recurrent_phases import Finish, Phase
+from graphopt.lowering.operators.recurrent_phases import Phase, PhaseEpilogue
 from graphopt.lowering.operators.recurrent_tiles import Frame, along, pieces
 
 SHARED: Final = 1 << 18
@@ -73,7 +73,7 @@ class Recurrence:
         self.reads.append(tensor)
         return tensor
 
-    def phase(self, first: int, count: int, source: Buffer, finish: Finish) -> None:
+    def phase(self, first: int, count: int, source: Buffer, finish: PhaseEpilogue) -> None:
         """At each step, some gates are computed from a state, and something done with them."""
         self.phases.append(Phase(self, len(self.phases), first, count, source, finish))
 
@@ -90,10 +90,10 @@ class Recurrence:
         length = cast(self.lengths[b], INDEX)
         return select(step < length, length - 1 - step, step)
 
-    def inputs(self, steps: Range, rows: Range) -> Region:
+    def inputs(self, steps: Range, rows: Range) -> BufferRegion:
         """Some inputs."""
         sides = (rows, steps) if self.batchwise else (steps, rows)
-        return Region(self.x, (*sides, Range(Const(0), self.x.shape[2])))
+        return BufferRegion(self.x, (*sides, Range(Const(0), self.x.shape[2])))
 
     def every(self, d: int, s: Expr, b: Expr, n: Expr) -> tuple[Expr, ...]:
         """Where a hidden state stands among all of them."""

@@ -17,7 +17,7 @@ from graphopt.kernels.host import registers
 from graphopt.lowering.analysis.access_analysis import known_size
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh
 from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, select
-from graphopt.lowering.loops.nest import Buffer, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, For, Invoke, LoopKind, Range, Stmt, Store, seq
 from graphopt.lowering.operators.elements import required
 
 CHAINS: Final = 8
@@ -173,7 +173,7 @@ class Gates:
         """The sums of a tile of so many rows."""
         return Buffer(name, (Const(rows), Const(self.columns)), self.frame.dtype, "local")
 
-    def added(self, sums: Buffer, left: Region, weights: Tensor, d: int, q: Expr) -> Stmt:
+    def added(self, sums: Buffer, left: BufferRegion, weights: Tensor, d: int, q: Expr) -> Stmt:
         """Adds ``left @ weights`` to the sums."""
         rows, steps = sums.shape[0], weights.shape[3]
         name = f"product_{known_size([rows])}x{self.width}_{sums.dtype}"
@@ -181,8 +181,8 @@ class Gates:
         def part(p: int) -> Stmt:
             columns = Range(Const(p * self.width), Const(self.width))
             inner = (Range(Const(0), steps), Range(Const(0), Const(self.width)))
-            right = Region(weights, (Range(Const(d)), Range(q), Range(Const(p)), *inner))
-            return Invoke(name, (Region(sums, (Range(Const(0), rows), columns)), left, right, steps))
+            right = BufferRegion(weights, (Range(Const(d)), Range(q), Range(Const(p)), *inner))
+            return Invoke(name, (BufferRegion(sums, (Range(Const(0), rows), columns)), left, right, steps))
 
         return seq(*(part(p) for p in range(self.columns // self.width)))
 

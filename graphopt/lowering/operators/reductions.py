@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from graphopt.lowering.loops import compute as t
-from graphopt.lowering.loops.compute import Reduced, Reduction, Requirement, Tensor, compute
+from graphopt.lowering.loops.compute import Reduced, ReduceStage, Requirement, Tensor, compute
 from graphopt.lowering.loops.expressions import (
     INDEX,
     Const,
@@ -21,7 +21,7 @@ from graphopt.lowering.loops.expressions import (
 )
 from graphopt.lowering.loops.nest import Buffer, Stmt, Store
 from graphopt.lowering.operators.elements import integer, is_float, label, required, wide, widened
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 
 At = Callable[..., Expr]
 """From indices to the element there."""
@@ -46,14 +46,14 @@ def over(
     shape: Sequence[Expr],
     axes: Sequence[int],
     element: At,
-    combine: Callable[..., Reduction],
+    combine: Callable[..., ReduceStage],
     name: str,
     keepdims: bool = False,
 ) -> Tensor:
     """What ``combine`` leaves of ``element(*indices)`` over some axes of a shape, which are dropped or become 1."""
     kept = tuple(as_expr(1) if k in axes else s for k, s in enumerate(shape) if keepdims or k not in axes)
 
-    def remaining(*at: Expr) -> Expr | Reduction:
+    def remaining(*at: Expr) -> Expr | ReduceStage:
         steps = {k: t.reduce_axis(shape[k]) for k in axes}
         free = iter(at if not keepdims else without(at, axes))
         indices = [steps[k].var if k in steps else next(free) for k in range(len(shape))]
@@ -79,10 +79,10 @@ def started(total: Tensor, n: Expr) -> At:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ReductionKind:
     """A reduction: of what of each element, combined how, and what becomes of the result."""
 
-    combine: Callable[..., Reduction]
+    combine: Callable[..., ReduceStage]
     value: Callable[[Expr], Expr] | None = None
     finish: Callable[[Expr, Expr], Expr] | None = None
     """Of what remains and how many elements there were."""
@@ -94,16 +94,16 @@ def _squared(x: Expr) -> Expr:
     return x * x
 
 
-KINDS: dict[str, Kind] = {
-    "ReduceL1": Kind(t.sum, lambda x: apply("abs", x)),
-    "ReduceL2": Kind(t.sum, _squared, lambda total, n: apply("sqrt", total), in_floats=True),
-    "ReduceLogSum": Kind(t.sum, None, lambda total, n: apply("log", total), in_floats=True),
-    "ReduceMax": Kind(t.max),
-    "ReduceMean": Kind(t.sum, None, lambda total, n: total / cast(n, total.dtype)),
-    "ReduceMin": Kind(t.min),
-    "ReduceProd": Kind(t.prod),
-    "ReduceSum": Kind(t.sum),
-    "ReduceSumSquare": Kind(t.sum, _squared),
+KINDS: dict[str, ReductionKind] = {
+    "ReduceL1": ReductionKind(t.sum, lambda x: apply("abs", x)),
+    "ReduceL2": ReductionKind(t.sum, _squared, lambda total, n: apply("sqrt", total), in_floats=True),
+    "ReduceLogSum": ReductionKind(t.sum, None, lambda total, n: apply("log", total), in_floats=True),
+    "ReduceMax": ReductionKind(t.max),
+    "ReduceMean": ReductionKind(t.sum, None, lambda total, n: total / cast(n, total.dtype)),
+    "ReduceMin": ReductionKind(t.min),
+    "ReduceProd": ReductionKind(t.prod),
+    "ReduceSum": ReductionKind(t.sum),
+    "ReduceSumSquare": ReductionKind(t.sum, _squared),
 }
 
 
@@ -115,7 +115,7 @@ def reduced_axes(op: Operation, rank: int) -> tuple[int, ...]:
     return tuple(sorted({normalized(int(a), rank) for a in named})) or tuple(range(rank))
 
 
-def _accumulated(dtype: str, kind: Kind) -> str:
+def _accumulated(dtype: str, kind: ReductionKind) -> str:
     """The dtype of the accumulator."""
     return "float64" if kind.in_floats and "int" in dtype else wide(dtype)
 
@@ -186,7 +186,7 @@ def position(
     shape = [as_expr(1) if k == axis else s for k, s in enumerate(x.shape) if keepdims or k != axis]
     inner = "int32" if is_short else INDEX
 
-    def remaining(*at: Expr) -> Reduction:
+    def remaining(*at: Expr) -> ReduceStage:
         step, others = t.reduce_axis(size), without(at, [axis]) if keepdims else at
         value, wanted = element(*others[:axis], step.var, *others[axis:]), best[tuple(others)]
         found = equal(value, wanted)
@@ -247,7 +247,7 @@ def _running(op: Operation) -> Tensor:
     return total if inner == dtype else compute(x.shape, lambda *at: cast(total[at], dtype), dtype, label(op))
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     **dict.fromkeys(KINDS, _reduce),
     "ArgMax": _arg,
     "ArgMin": _arg,

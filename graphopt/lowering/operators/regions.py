@@ -12,7 +12,7 @@ from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast,
 from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, number, text, wide, widened
 from graphopt.lowering.operators.indices import clamped, matching
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.sampling import as_float
 from graphopt.lowering.operators.scatter import over
 
@@ -80,7 +80,7 @@ def roi_align(op: Operation) -> Tensor | Sequence[Tensor]:
     steps = [reduce_axis(regions.ratio), reduce_axis(regions.ratio)]
     combine = tensors.sum if regions.mode == "avg" else tensors.max
 
-    def combined(r: Expr, c: Expr, *bins: Expr) -> tensors.Reduction:
+    def combined(r: Expr, c: Expr, *bins: Expr) -> tensors.ReduceStage:
         return combine(regions.sample(r, c, bins, [s.var for s in steps]), *steps)
 
     checked = [*regions.matching, require(regions.images.shape, regions.fits, message)]
@@ -119,4 +119,4 @@ def _adaptive(op: Operation, regions: Regions, message: str) -> Sequence[Tensor]
     return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (total,))
 
 
-TABLE: Table = {"RoiAlign": roi_align}
+TABLE: LoweringTable = {"RoiAlign": roi_align}

@@ -27,14 +27,22 @@ from graphopt.lowering.loops.expressions import (
     minimum,
     select,
 )
-from graphopt.lowering.operators.coordinates import DOUBLE, Line, Number, cubic_far, cubic_near, cubic_weights, double
+from graphopt.lowering.operators.coordinates import (
+    DOUBLE,
+    Coordinate,
+    ResizedAxis,
+    cubic_far,
+    cubic_near,
+    cubic_weights,
+    double,
+)
 from graphopt.lowering.operators.elements import integer, label, number, text, wide
 from graphopt.lowering.operators.indices import clamped
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 LARGE = 2**30
 """Fractions of numbers below this one can be multiplied by indices."""
-Scale: TypeAlias = "tuple[Number, tuple[Expr, Expr] | None]"
+Scale: TypeAlias = "tuple[Coordinate, tuple[Expr, Expr] | None]"
 """A scale as a number, and as a fraction where it is known to be one."""
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
@@ -79,7 +87,9 @@ def enlarge(op: Operation) -> Tensor:
     if text(op, "mode") != "nearest" or min(scales, default=1) < 1:
         raise NotLowered(f"{op.op} is told only for enlarging by the nearest element")
     x, shape = op.input(0), op.shape()
-    lines = {k: Line(x.shape[k], shape[k], float(s), "asymmetric", None, _ratio(s)) for k, s in enumerate(scales)}
+    lines = {
+        k: ResizedAxis(x.shape[k], shape[k], float(s), "asymmetric", None, _ratio(s)) for k, s in enumerate(scales)
+    }
     return _resized(op, lines, Manner("nearest", "floor"))
 
 
@@ -93,7 +103,7 @@ def _given(op: Operation, k: int) -> bool:
     return op.has(k) and (fact is None or fact.size != 0)
 
 
-def _lines(op: Operation, transformation: str) -> dict[int, Line]:
+def _lines(op: Operation, transformation: str) -> dict[int, ResizedAxis]:
     """The axes that are resized."""
     x, shape = op.input(0), op.shape()
     listed = None if "@" in op.op else op.attr("axes")
@@ -104,7 +114,7 @@ def _lines(op: Operation, transformation: str) -> dict[int, Line]:
     for k, axis in enumerate(axes):
         part = None if roi is None else (roi[k], roi[k + len(axes)])
         scale, ratio = scales[k]
-        line = Line(x.shape[axis], shape[axis], scale, transformation, part, ratio)
+        line = ResizedAxis(x.shape[axis], shape[axis], scale, transformation, part, ratio)
         if not line.is_kept:
             lines[axis] = line
     return lines
@@ -139,7 +149,7 @@ def _ratio(scale: float) -> tuple[Expr, Expr] | None:
     return Const(exact.numerator), Const(exact.denominator)
 
 
-def _roi(op: Operation, axes: Sequence[int]) -> list[Number]:
+def _roi(op: Operation, axes: Sequence[int]) -> list[Coordinate]:
     if not _given(op, 1):
         raise NotLowered("Resize crops, and no part is given")
     known, tensor = op.constant(1), op.input(1)
@@ -148,7 +158,7 @@ def _roi(op: Operation, axes: Sequence[int]) -> list[Number]:
     return [cast(tensor[k], DOUBLE) for k in range(2 * len(axes))]
 
 
-def _resized(op: Operation, lines: dict[int, Line], manner: Manner) -> Tensor:
+def _resized(op: Operation, lines: dict[int, ResizedAxis], manner: Manner) -> Tensor:
     x, dtype = op.input(0), op.input(0).dtype
     if manner.mode == "nearest":
         return _nearest(op, lines, manner)
@@ -177,7 +187,7 @@ def _stored(value: Expr, dtype: str) -> Expr:
     )
 
 
-def _nearest(op: Operation, lines: dict[int, Line], manner: Manner) -> Tensor:
+def _nearest(op: Operation, lines: dict[int, ResizedAxis], manner: Manner) -> Tensor:
     x = op.input(0)
 
     def element(*at: Expr) -> Expr:
@@ -187,14 +197,14 @@ def _nearest(op: Operation, lines: dict[int, Line], manner: Manner) -> Tensor:
     return compute(op.shape(), element, x.dtype, label(op))
 
 
-def _unless_beyond(value: Expr, lines: dict[int, Line], at: tuple[Expr, ...], manner: Manner) -> Expr:
+def _unless_beyond(value: Expr, lines: dict[int, ResizedAxis], at: tuple[Expr, ...], manner: Manner) -> Expr:
     if manner.beyond is None:
         return value
     inside = conjunction(*(~line.is_outside(at[axis]) for axis, line in lines.items()))
     return select(inside, value, const(manner.beyond, value.dtype))
 
 
-def _weighted(x: Tensor, lines: dict[int, Line], manner: Manner, dtype: str) -> Tensor:
+def _weighted(x: Tensor, lines: dict[int, ResizedAxis], manner: Manner, dtype: str) -> Tensor:
     """The sum of the elements around each coordinate, along all of the axes at once."""
 
     axes = list(lines)
@@ -236,13 +246,13 @@ def _at_most_two(distance: Expr, a: float) -> Expr:
     return select(distance <= 1.0, cubic_near(distance, a), beyond)
 
 
-def _shrinks(line: Line) -> bool:
+def _shrinks(line: ResizedAxis) -> bool:
     if not isinstance(line.scale, float):
         raise NotLowered("how far Resize shrinks is not known ahead of time")
     return line.scale < 1
 
 
-def _antialiased(x: Tensor, axis: int, line: Line, manner: Manner, dtype: str) -> Tensor:
+def _antialiased(x: Tensor, axis: int, line: ResizedAxis, manner: Manner, dtype: str) -> Tensor:
     """One axis shrunk: each element is a weighted mean of all that lie as near as the distance of two of the output."""
     scale, reach = line.scale, 1 if manner.mode == "linear" else 2
     assert isinstance(scale, float)
@@ -261,7 +271,7 @@ def _antialiased(x: Tensor, axis: int, line: Line, manner: Manner, dtype: str) -
     over, along = reduce_axis(count), reduce_axis(count)
     totals = compute((line.count,), lambda i: tensors.sum(weights[i, over.var], over), dtype, "totals")
 
-    def mean(*at: Expr) -> tensors.Reduction:
+    def mean(*at: Expr) -> tensors.ReduceStage:
         below, _ = line.between(at[axis], dtype)
         place = clamped(below + along.var + first, line.size)
         value = cast(x[(*at[:axis], place, *at[axis + 1 :])], dtype)
@@ -278,4 +288,4 @@ def _antialiased(x: Tensor, axis: int, line: Line, manner: Manner, dtype: str) -
     return compute(shape, element, dtype, "resized")
 
 
-TABLE: Table = {"Resize": resize, "Resize@10": enlarge, "Resize@11": resize, "Upsample@9": enlarge}
+TABLE: LoweringTable = {"Resize": resize, "Resize@10": enlarge, "Resize@11": resize, "Upsample@9": enlarge}

@@ -8,7 +8,7 @@ from graphopt.lowering.loops.compute import Requirement, Tensor, compute, requir
 from graphopt.lowering.loops.expressions import INDEX, Expr, as_expr, cast
 from graphopt.lowering.operators.elements import broadcast, inputs_fitting, integer, label, number, operand, widened
 from graphopt.lowering.operators.normalizations import inverse_root, mean_of, moments
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.reductions import normalized
 
 
@@ -113,7 +113,7 @@ def _embedding(op: Operation) -> Sequence[Tensor]:
     return _given(op, [y, *(_kept(op, 1, None) for _ in op.outputs[1:2]), total])
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "LayerNormalization": _layer,
     "RMSNormalization": _rms,
     "SimplifiedLayerNormalization": _rms,

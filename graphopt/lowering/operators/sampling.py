@@ -21,7 +21,7 @@ from graphopt.lowering.loops.expressions import (
 from graphopt.lowering.operators.coordinates import DOUBLE, cubic_weights
 from graphopt.lowering.operators.elements import integer, label, text, wide
 from graphopt.lowering.operators.indices import clamped, matching
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 CUBIC = -0.75
 """The parameter of Keys' cubic convolution."""
@@ -129,4 +129,4 @@ def affine_grid(op: Operation) -> Tensor:
     return compute(shape, element, dtype, label(op), checked)
 
 
-TABLE: Table = {"AffineGrid": affine_grid, "GridSample": grid_sample}
+TABLE: LoweringTable = {"AffineGrid": affine_grid, "GridSample": grid_sample}

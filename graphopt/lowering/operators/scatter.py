@@ -19,9 +19,9 @@ from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label, required, text, widened
 from graphopt.lowering.operators.indexing import row_length
 from graphopt.lowering.operators.indices import axis_of, counted, matching, within
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
-Body = Callable[[tuple[Expr, ...]], Stmt]
+IndexedBody = Callable[[tuple[Expr, ...]], Stmt]
 _COMBINED: dict[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
@@ -30,7 +30,7 @@ _COMBINED: dict[str, Callable[[Expr, Expr], Expr]] = {
 }
 
 
-def over(shape: Sequence[Expr], body: Body) -> Stmt:
+def over(shape: Sequence[Expr], body: IndexedBody) -> Stmt:
     """Serial loops over all indices of a shape, the last axis innermost."""
     if not shape:
         return body(())
@@ -133,7 +133,7 @@ def tensor_scatter(op: Operation) -> Tensor:
     return compute(op.shape(), element, x.dtype, label(op), checked)
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
     "TensorScatter": tensor_scatter,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import log, pi
 
 from graphopt.lowering.loops import compute as tensors
-from graphopt.lowering.loops.compute import Reduction, Tensor, compute, reduce_axis
+from graphopt.lowering.loops.compute import ReduceStage, Tensor, compute, reduce_axis
 from graphopt.lowering.loops.expressions import (
     INDEX,
     Const,
@@ -26,11 +26,11 @@ from graphopt.lowering.loops.expressions import (
 from graphopt.lowering.operators.coordinates import DOUBLE
 from graphopt.lowering.operators.elements import integer, label, required, scalar, wide
 from graphopt.lowering.operators.indices import element
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.sampling import as_float
 
 
-class Roots:
+class UnitRoots:
     """The ``count``-th roots of unity, by how many steps around the circle they lie."""
 
     def __init__(self, count: Expr, dtype: str) -> None:
@@ -65,10 +65,10 @@ def dft(op: Operation) -> Tensor:
     inverse, onesided = bool(integer(op, "inverse")), bool(integer(op, "onesided"))
     size = x.shape[axis]
     count = op.elements(1)[0] if op.has(1) else (size - 1) * 2 if inverse and onesided else size
-    roots = Roots(count, dtype)
+    roots = UnitRoots(count, dtype)
     steps = reduce_axis(minimum(size, count // 2 + 1 if inverse and onesided else count))
 
-    def summed(*at: Expr) -> Reduction:
+    def summed(*at: Expr) -> ReduceStage:
         k, i = steps.var, at[axis]
         value = _complex(x, (*at[:axis], k, *at[axis + 1 : -1]), dtype)
         term = roots.turned(value, i * k, at[-1], back=not inverse)
@@ -91,10 +91,10 @@ def stft(op: Operation) -> Tensor:
     hop = element(op, 1)
     given = window.shape[0] if window is not None else x.shape[1]
     count = op.elements(3)[0] if op.has(3) else given
-    roots = Roots(count, dtype)
+    roots = UnitRoots(count, dtype)
     steps = reduce_axis(count if window is None else minimum(given, count))
 
-    def summed(batch: Expr, frame: Expr, bin_: Expr, part: Expr) -> Reduction:
+    def summed(batch: Expr, frame: Expr, bin_: Expr, part: Expr) -> ReduceStage:
         t = steps.var
         real, imaginary = _complex(x, (batch, frame * hop + t), dtype)
         if window is not None:
@@ -172,7 +172,7 @@ def mel_weight_matrix(op: Operation) -> Tensor:
     return compute((bins, filters), weight, dtype, label(op))
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "BlackmanWindow": _window(_blackman),
     "DFT": dft,
     "HammingWindow": _window(_hamming),

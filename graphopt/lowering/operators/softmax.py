@@ -8,7 +8,7 @@ from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, equal, select
 from graphopt.lowering.operators.elements import integer, label, text, wide, widened
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.reductions import At, normalized, over, without
 
 
@@ -98,7 +98,7 @@ def _cross_entropy(op: Operation) -> Sequence[Tensor]:
     return [loss, logarithms] if len(op.outputs) > 1 else [loss]
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     "LogSoftmax": lambda op: log_softmax(op.input(0), integer(op, "axis"), op.dtype(), label(op)),
     "NegativeLogLikelihoodLoss": _likelihood,
     "Softmax": lambda op: softmax(op.input(0), integer(op, "axis"), op.dtype(), label(op)),

@@ -26,7 +26,7 @@ from graphopt.lowering.loops.expressions import (
 from graphopt.lowering.loops.nest import Buffer, Check, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, widened
 from graphopt.lowering.operators.indices import axis_of
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.scatter import over
 
 FEW = 32
@@ -163,4 +163,4 @@ class Kept:
         )
 
 
-TABLE: Table = {"TopK": top_k}
+TABLE: LoweringTable = {"TopK": top_k}

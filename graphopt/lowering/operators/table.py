@@ -9,7 +9,7 @@ from importlib import import_module
 from graphopt.errors import UsageError
 from graphopt.ir.custom_ops import Added, Outputs, add
 from graphopt.lowering.loops.compute import Tensor
-from graphopt.lowering.operators.operation import DTYPES, NARROW, Lowering, NotLowered, Operation, held
+from graphopt.lowering.operators.operation import DTYPES, NARROW, NotLowered, Operation, OperatorLowering, held
 
 MODULES = (
     "elementwise",
@@ -49,7 +49,7 @@ MODULES = (
 )
 """The modules of this package, each with a ``TABLE`` from ops to functions; no op stands in two."""
 
-_added: dict[str, Lowering] = {}
+_added: dict[str, OperatorLowering] = {}
 
 
 def is_extended() -> bool:
@@ -57,7 +57,7 @@ def is_extended() -> bool:
     return bool(_added)
 
 
-def lower(op: str, outputs: Outputs | None = None) -> Callable[[Lowering], Lowering]:
+def lower(op: str, outputs: Outputs | None = None) -> Callable[[OperatorLowering], OperatorLowering]:
     """A decorator: the function describes what ``op`` (``MyOp``, ``my.domain::MyOp``) computes from now on.
 
     It takes an ``Operation`` and gives back one tensor for each output; it raises ``NotLowered`` where the op is
@@ -65,7 +65,7 @@ def lower(op: str, outputs: Outputs | None = None) -> Callable[[Lowering], Lower
     outputs, from those of the inputs (``TensorType``) and the attributes by name.
     """
 
-    def describes(function: Lowering) -> Lowering:
+    def describes(function: OperatorLowering) -> OperatorLowering:
         _added[op] = function
         if outputs is not None:
             add(op, Added(outputs))
@@ -75,8 +75,8 @@ def lower(op: str, outputs: Outputs | None = None) -> Callable[[Lowering], Lower
 
 
 @cache
-def _own() -> dict[str, Lowering]:
-    found: dict[str, Lowering] = {}
+def _own() -> dict[str, OperatorLowering]:
+    found: dict[str, OperatorLowering] = {}
     for module in MODULES:
         for op, function in import_module(f"graphopt.lowering.operators.{module}").TABLE.items():
             assert op not in found, f"{op} stands in two tables"
@@ -84,12 +84,12 @@ def _own() -> dict[str, Lowering]:
     return found
 
 
-def lowering(op: str) -> Lowering | None:
+def lowering(op: str) -> OperatorLowering | None:
     """The function that describes an op, if there is one."""
     return _added.get(op) or _own().get(op)
 
 
-def on_codes(op: str, function: Lowering) -> Lowering | None:
+def on_codes(op: str, function: OperatorLowering) -> OperatorLowering | None:
     """What describes an op where it takes or gives what is narrow; None where nothing does."""
     from graphopt.lowering.operators import narrow  # it asks other modules' tables
 

@@ -7,9 +7,9 @@ from math import isnan
 from graphopt.ir.constants import Constant
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute
-from graphopt.lowering.loops.expressions import Expr, Number, apply, cast, const, equal, maximum, select
+from graphopt.lowering.loops.expressions import Expr, ScalarNumber, apply, cast, const, equal, maximum, select
 from graphopt.lowering.operators.elements import is_float, label, text
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.reductions import over
 
 DOMAIN = "ai.onnx.ml::"
@@ -17,12 +17,12 @@ MOST = 64
 """Labels that are compared one after another."""
 
 
-def _numbers(op: Operation, name: str) -> list[Number]:
+def _numbers(op: Operation, name: str) -> list[ScalarNumber]:
     values = op.attr(name)
     return [v for v in values if isinstance(v, (int, float))] if isinstance(values, tuple) else []
 
 
-def _one_of(values: list[Number], index: Expr, dtype: str) -> Expr:
+def _one_of(values: list[ScalarNumber], index: Expr, dtype: str) -> Expr:
     """The value at an index; the only one for all."""
     found: Expr = const(values[-1], dtype)
     for k, value in reversed(list(enumerate(values[:-1]))):
@@ -68,7 +68,7 @@ def _label_encoder(op: Operation) -> Tensor:
     keys, values = _listed(op, "keys"), _listed(op, "values")
     default = op.attr("default_tensor")
     if isinstance(default, Constant):
-        other: Number = default.array.reshape(-1)[0].item()
+        other: ScalarNumber = default.array.reshape(-1)[0].item()
     else:
         plain = op.attr("default_float" if dtype == "float32" else "default_int64")
         other = plain if isinstance(plain, (int, float)) else -0.0 if dtype == "float32" else -1
@@ -86,7 +86,7 @@ def _label_encoder(op: Operation) -> Tensor:
     return compute(x.shape, element, dtype, label(op))
 
 
-def _listed(op: Operation, name: str) -> list[Number]:
+def _listed(op: Operation, name: str) -> list[ScalarNumber]:
     """Keys or values, however they are given."""
     for suffix in ("int64s", "floats"):
         if found := _numbers(op, f"{name}_{suffix}"):
@@ -99,7 +99,7 @@ def _listed(op: Operation, name: str) -> list[Number]:
     return list(tensor.array.reshape(-1).tolist())
 
 
-TABLE: Table = {
+TABLE: LoweringTable = {
     DOMAIN + "LabelEncoder": _label_encoder,
     DOMAIN + "Normalizer": _normalizer,
     DOMAIN + "Scaler": _scaler,

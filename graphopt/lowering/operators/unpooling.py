@@ -9,7 +9,7 @@ from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjun
 from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label
 from graphopt.lowering.operators.indices import digits, matching
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.scatter import over
 from graphopt.lowering.operators.windows import integers
 
@@ -48,4 +48,4 @@ def max_unpool(op: Operation) -> Sequence[Tensor]:
     return procedure([(label(op), shape, x.dtype)], (x, places), build)
 
 
-TABLE: Table = {"MaxUnpool": max_unpool}
+TABLE: LoweringTable = {"MaxUnpool": max_unpool}

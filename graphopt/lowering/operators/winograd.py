@@ -17,9 +17,9 @@ from graphopt.kernels.host import BLOCK, block_tile
 from graphopt.lowering.intrinsics.tile import BACK, INTO, PRODUCT
 from graphopt.lowering.loops.compute import Tensor, compute, fresh, loop, procedure
 from graphopt.lowering.loops.expressions import Const, Expr, const, equal, minimum, select
-from graphopt.lowering.loops.nest import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, For, Invoke, Range, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer
-from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.windows import windows
 
 STRIP: Final = 36
@@ -196,7 +196,7 @@ class _Winograd:
         return (s,) if self.is_apart else ()
 
     @staticmethod
-    def region(buffer: Buffer, *sides: object) -> Region:
+    def region(buffer: Buffer, *sides: object) -> BufferRegion:
         """A box: an index, a range, or ``...`` for all of a side."""
         ranges = []
         for side, extent in zip(sides, buffer.shape, strict=True):
@@ -204,7 +204,7 @@ class _Winograd:
                 ranges.append(Range(Const(0), extent))
             else:
                 ranges.append(side if isinstance(side, Range) else Range(side))  # type: ignore[arg-type]
-        return Region(buffer, tuple(ranges))
+        return BufferRegion(buffer, tuple(ranges))
 
 
 def _parallel(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
@@ -247,4 +247,4 @@ def _weights(op: Operation) -> Tensor:
     return compute(op.shape(), element, w.dtype, "transformed")
 
 
-TABLE: Table = {"graphopt::BlockedWinogradConv": _conv, "graphopt::WinogradWeights": _weights}
+TABLE: LoweringTable = {"graphopt::BlockedWinogradConv": _conv, "graphopt::WinogradWeights": _weights}

@@ -114,7 +114,7 @@ def chain_of(site: LoopSite) -> tuple[tuple[For, ...], Block]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _TiledAxis:
     """An axis, told apart into one for the tiles (``base`` by the loops outside) and one within a tile (``rest``)."""
 
     axis: Axis
@@ -126,7 +126,7 @@ class _Tile:
     """The axis by the other two."""
 
 
-def _tile(axis: Axis, value: Expr, inside: Sequence[For], around: Mapping[Var, Expr], taken: set[str]) -> _Tile:
+def _tile(axis: Axis, value: Expr, inside: Sequence[For], around: Mapping[Var, Expr], taken: set[str]) -> _TiledAxis:
     extents = {s.var: s.extent for s in inside}
     everything = {**around, **extents}
     linear = affine(value, extents, everything)
@@ -140,17 +140,17 @@ def _tile(axis: Axis, value: Expr, inside: Sequence[For], around: Mapping[Var, E
     size, rest, base = simplify(size, everything), simplify(rest, everything), simplify(linear.offset, everything)
     if size == Const(1):
         whole = replace(axis, var=Var(free_name(taken, f"{axis.var.name}_o")))
-        return _Tile(axis, whole, base, None, rest, whole.var)
+        return _TiledAxis(axis, whole, base, None, rest, whole.var)
     if base == Const(0):
         part = replace(axis, var=Var(free_name(taken, f"{axis.var.name}_i")))
-        return _Tile(axis, None, base, part, rest, part.var)
+        return _TiledAxis(axis, None, base, part, rest, part.var)
     tile = simplify(base // size, everything)
     if not prove(equal(tile * size, base), everything):
         raise ScheduleError(f"{axis.var.name}: tiles of {_shown(size)} do not begin at multiples of that")
     count = simplify((axis.extent + (size - 1)) // size, everything)
     outer = Axis(Var(free_name(taken, f"{axis.var.name}_o")), count, axis.kind)
     inner = Axis(Var(free_name(taken, f"{axis.var.name}_i")), size, axis.kind)
-    return _Tile(axis, outer, tile, inner, rest, outer.var * size + inner.var)
+    return _TiledAxis(axis, outer, tile, inner, rest, outer.var * size + inner.var)
 
 
 def _shown(size: Expr) -> str:
@@ -158,7 +158,7 @@ def _shown(size: Expr) -> str:
 
 
 def _shared_out(
-    block: Block, tiles: Sequence[_Tile], around: Mapping[Var, Expr], inside: Sequence[For]
+    block: Block, tiles: Sequence[_TiledAxis], around: Mapping[Var, Expr], inside: Sequence[For]
 ) -> tuple[list[Expr], list[Expr]]:
     """A block's conditions: those on the loops outside, and those on a place within a tile, by axes and loops there."""
     extents = {s.var: s.extent for s in inside}

@@ -11,11 +11,11 @@ from graphopt.lowering.cpu.scheduling import Choices
 from graphopt.lowering.cuda import schedules as for_blocks
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.loops.nest import Nest
-from graphopt.target import CPU, Device
+from graphopt.target import CPU, DeviceKind
 from graphopt.target import target as target_named
 
 
-def card(device: Device) -> Card:
+def card(device: DeviceKind) -> Card:
     """What nests are scheduled for by rule on a device, with no more of its libraries than are always there."""
     return CARD if device.has_machine_code else SIMULATED
 

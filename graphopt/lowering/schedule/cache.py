@@ -34,15 +34,15 @@ from graphopt.lowering.analysis.dataflow import (
 from graphopt.lowering.analysis.regions import box, lives_within, refreshed, within, written_box
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     Axis,
     Block,
     Buffer,
+    BufferRegion,
     For,
+    MemoryScope,
     Nest,
-    Region,
-    Scope,
     Stmt,
     Store,
     blocks,
@@ -54,7 +54,9 @@ from graphopt.lowering.loops.nest import (
 
 
 @primitive
-def cache_write(nest: Nest, block: AnyBlock, space: Scope = "local", buffer: int | str = 0) -> tuple[Nest, BlockRef]:
+def cache_write(
+    nest: Nest, block: AnyBlock, space: MemoryScope = "local", buffer: int | str = 0
+) -> tuple[Nest, BlockRef]:
     """Let a block write a buffer in a scope, which a new block copies out behind it; returns that block.
 
     ``buffer`` is one that the block writes, by name or position.
@@ -100,7 +102,9 @@ def cache_write(nest: Nest, block: AnyBlock, space: Scope = "local", buffer: int
 
 
 @primitive
-def cache_read(nest: Nest, block: AnyBlock, buffer: int | str = 0, space: Scope = "local") -> tuple[Nest, BlockRef]:
+def cache_read(
+    nest: Nest, block: AnyBlock, buffer: int | str = 0, space: MemoryScope = "local"
+) -> tuple[Nest, BlockRef]:
     """Let a block read a copy in a scope, made by a new block before it, which is returned.
 
     ``buffer`` is one that the block only reads, by name or position. Other blocks go on reading the original.
@@ -133,12 +137,12 @@ def cache_read(nest: Nest, block: AnyBlock, buffer: int | str = 0, space: Scope 
     between = extents_around(site.above[len(at.above) :])
     region = box((a for a in accesses_in(stmt, {}, between) if a.buffer == old and not a.is_write), around)
     assert region is not None
-    copy, name = _copying(nest, Region(new, within(region).ranges), old, around)
+    copy, name = _copying(nest, BufferRegion(new, within(region).ranges), old, around)
     return _with_copy(nest, at, stmt, (old, new), copy, behind=False), BlockRef(name)
 
 
 @primitive
-def set_scope(nest: Nest, block: AnyBlock, space: Scope, buffer: int | str = 0) -> tuple[Nest, None]:
+def set_scope(nest: Nest, block: AnyBlock, space: MemoryScope, buffer: int | str = 0) -> tuple[Nest, None]:
     """Set the scope of a buffer that the block writes and that lives only while the nest runs.
 
     Before::
@@ -285,8 +289,8 @@ def exchanged(nest: Nest, old: Buffer, new: Buffer) -> Nest:
 
 
 def _scoped(space: str) -> None:
-    if space not in get_args(Scope):
-        raise ScheduleError(f"there is no scope {space}; there are {', '.join(get_args(Scope))}")
+    if space not in get_args(MemoryScope):
+        raise ScheduleError(f"there is no scope {space}; there are {', '.join(get_args(MemoryScope))}")
 
 
 def _chosen(block: Block, buffer: int | str, *, writes: bool) -> Buffer:
@@ -311,7 +315,7 @@ def _owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
     return chosen
 
 
-def _copy_of(nest: Nest, buffer: Buffer, space: Scope) -> Buffer:
+def _copy_of(nest: Nest, buffer: Buffer, space: MemoryScope) -> Buffer:
     return Buffer(free_name(names_in(nest), f"{buffer.name}_{space}"), buffer.shape, buffer.dtype, space)
 
 
@@ -335,7 +339,7 @@ def _used_by_others(stmt: Stmt, block: Block) -> frozenset[Buffer]:
     return frozenset(b for s in others for b in buffers_read(s) | buffers_written(s))
 
 
-def _copying(nest: Nest, region: Region, other: Buffer, around: dict[Var, Expr]) -> tuple[Stmt, str]:
+def _copying(nest: Nest, region: BufferRegion, other: Buffer, around: dict[Var, Expr]) -> tuple[Stmt, str]:
     """Loops and a block that write a region of a buffer from the same elements of another; and the block's name."""
     taken = names_in(nest)
     target = region.buffer
@@ -353,7 +357,7 @@ def _copying(nest: Nest, region: Region, other: Buffer, around: dict[Var, Expr])
     predicate = conjunction(*(simplify(c, {**around, **dict(loops)}) for c in limits))
     body = Store(target, where, Load(other, where))
     block = Block(name, tuple(axes), tuple(values), body, predicate=predicate)
-    return wrapped([Loop(var, extent) for var, extent in loops], block), name
+    return wrapped([LoopSpec(var, extent) for var, extent in loops], block), name
 
 
 def _plain(a: Buffer, b: Buffer) -> str:

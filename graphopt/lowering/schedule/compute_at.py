@@ -38,7 +38,7 @@ from graphopt.lowering.analysis.iteration_domains import Domain, check_made, mad
 from graphopt.lowering.analysis.regions import read_box, refreshed, within
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Var, conjunction, conjuncts, substitute, variables
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     Axis,
     Block,
@@ -262,7 +262,7 @@ def _moved(nest: Nest, move: _Move, domain: Domain, at: int, keep_units: bool) -
     inside = {**around, **loops}
     predicate = conjunction(*dict.fromkeys(simplify(c, inside) for c in limits))
     block = replace(stmt, values=tuple(values), predicate=predicate)
-    moved = wrapped([Loop(var, simplify(extent, around)) for var, extent in loops.items()], block)
+    moved = wrapped([LoopSpec(var, simplify(extent, around)) for var, extent in loops.items()], block)
     without = replaced(nest, move.site, None)
     target = find_loop(without, name)
     body = list(_children(target.stmt.body))

@@ -21,7 +21,7 @@ from graphopt.lowering.analysis.dataflow import reindexed
 from graphopt.lowering.analysis.regions import refreshed
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops.expressions import Apply, Expr, Load, Var, conjunction, const, select, variables
-from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import TRUE, Axis, Block, Buffer, For, Nest, Stmt, Store, blocks, mutate, seq
 from graphopt.lowering.schedule.reduction import Update, update_of
 
@@ -182,7 +182,7 @@ def _copy(name: str, target: Buffer, value: Callable[[tuple[Var, ...]], Expr], t
     where = tuple(Var(free_name(taken, f"vax{k}")) for k in range(len(target.shape)))
     axes = tuple(Axis(v, n) for v, n in zip(where, target.shape, strict=True))
     block = Block(name, axes, tuple(loops), Store(target, where, value(where)))
-    return wrapped([Loop(var, extent) for var, extent in zip(loops, target.shape, strict=True)], block)
+    return wrapped([LoopSpec(var, extent) for var, extent in zip(loops, target.shape, strict=True)], block)
 
 
 def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:

@@ -165,7 +165,7 @@ def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRe
                 B[v0_1] = B[v0_1] + B_rf[v0_1, vi2_1]
     """
     site = find_block(nest, _block_under(nest, loop))
-    parts = _Parts.of(nest, site, find_loop(nest, loop).stmt, position)
+    parts = _PartialReduction.of(nest, site, find_loop(nest, loop).stmt, position)
     name = free_name({b.name for b in blocks(nest.body)}, f"{site.stmt.name}_rf")
     top = find_loop(nest, parts.chain[0].var.name)
     both = seq(parts.partial_results(name, extents_around((*site.above, site.stmt))), parts.combined())
@@ -176,7 +176,7 @@ def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRe
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _PartialReduction:
     """A reduction block in loops that hold nothing else, to be done in parts: one for each step of ``factor``.
 
     ``buffer`` is for the partial results, and has the factor's steps at the axis ``position``; ``own`` are the axes
@@ -194,7 +194,7 @@ class _Parts:
     taken: set[str]
 
     @staticmethod
-    def of(nest: Nest, site: BlockSite, factor: For, position: int) -> _Parts:
+    def of(nest: Nest, site: BlockSite, factor: For, position: int) -> _PartialReduction:
         block, chain = site.stmt, _chain(site)
         roles = _Roles.of(block)
         _unmixed(block, roles, site.loops)
@@ -214,7 +214,7 @@ class _Parts:
         shape = (*target.shape[:at], factor.extent, *target.shape[at:])
         buffer = replace(target, name=free_name(taken, f"{target.name}_rf"), shape=shape, strides=None)
         own = {s.var: Var(free_name(taken, f"v{s.var.name}")) for s in chain if s.var in roles.reduce}
-        return _Parts(block, chain, factor, roles, update, buffer, at, own, taken)
+        return _PartialReduction(block, chain, factor, roles, update, buffer, at, own, taken)
 
     @property
     def spatial(self) -> list[tuple[Axis, Expr]]:

@@ -27,13 +27,13 @@ from graphopt.lowering.schedule import compute_inline as compute_inline_module
 from graphopt.lowering.schedule import pad_einsum as pad_einsum_module
 from graphopt.lowering.schedule import tensorize as tensorize_module
 from graphopt.lowering.schedule import transform_layout as transform_layout_module
-from graphopt.lowering.schedule.trace import Argument, Reference, Step, Trace
+from graphopt.lowering.schedule.trace import Argument, Reference, Trace, TraceStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Number(int):
+class TracedInt(int):
     """What a step of a schedule gave: an int that remembers which step that was."""
 
     source: Reference
@@ -59,7 +59,7 @@ def asking(fn: Callable[Concatenate[Nest, P], R]) -> Callable[Concatenate[Schedu
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
         call = self.encoded(fn.__name__, args, kwargs)
         return self.recorded(
-            Step(call.primitive, call.args, call.kwargs, question=True), fn(self.nest, *args, **kwargs)
+            TraceStep(call.primitive, call.args, call.kwargs, question=True), fn(self.nest, *args, **kwargs)
         )
 
     return method
@@ -86,7 +86,7 @@ def drawing(
     return method
 
 
-def _decided(call: Step, drawn: tuple[Argument, R]) -> tuple[Step, R]:
+def _decided(call: TraceStep, drawn: tuple[Argument, R]) -> tuple[TraceStep, R]:
     """The call with its decision, and what that gives."""
     decision, result = drawn
     return replace(call, decision=decision), result
@@ -105,7 +105,7 @@ class Schedule:
         self.nest = replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE)) if BY_RULE in nest.notes else nest
         self.random = Random(seed)
         self._wanted = iter(wanted)
-        self._steps: list[Step] = []
+        self._steps: list[TraceStep] = []
         self._known: dict[BlockRef | LoopRef, Reference] = {}
 
     # questions
@@ -169,17 +169,17 @@ class Schedule:
         """The nest's script."""
         return show(self.nest)
 
-    def encoded(self, primitive: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Step:
+    def encoded(self, primitive: str, args: tuple[object, ...], kwargs: dict[str, object]) -> TraceStep:
         """The call as a step, with references for what earlier steps gave."""
         plain = tuple(self._argument(primitive, a) for a in args)
-        return Step(primitive, plain, tuple((k, self._argument(primitive, v)) for k, v in kwargs.items()))
+        return TraceStep(primitive, plain, tuple((k, self._argument(primitive, v)) for k, v in kwargs.items()))
 
     def _argument(self, primitive: str, value: object) -> Argument:
         if isinstance(value, BlockRef | LoopRef):
             if value not in self._known:  # made by hand: ask for it, so that the trace can
                 (self.get_block if isinstance(value, BlockRef) else self.get_loop)(value.name)
             return self._known[value]
-        if isinstance(value, Number):
+        if isinstance(value, TracedInt):
             return value.source if value.schedule is self else int(value)
         if isinstance(value, tuple | list):
             return tuple(self._argument(primitive, v) for v in value)
@@ -189,8 +189,8 @@ class Schedule:
             return transform_layout_module.written_map(value)
         raise ScheduleError(f"{primitive}: a trace cannot keep {value!r}; give numbers, strings, loops and blocks")
 
-    def recorded(self, step: Step, result: R) -> R:
-        """Keeps the step; gives its result, numbers as ``Number``."""
+    def recorded(self, step: TraceStep, result: R) -> R:
+        """Keeps the step; gives its result, numbers as ``TracedInt``."""
         place = len(self._steps)
         single = not isinstance(result, tuple)
         items = (result,) if not isinstance(result, tuple) else result
@@ -203,7 +203,7 @@ class Schedule:
                 self._known[item] = reference
             elif isinstance(item, int):
                 letters += "v"
-                item = Number(item)
+                item = TracedInt(item)
                 item.source, item.schedule = reference, self
             else:
                 letters += "n"
@@ -212,7 +212,7 @@ class Schedule:
         return kept[0] if single else tuple(kept)  # type: ignore[return-value]  # equal to the result, item by item
 
 
-def _moved(step: Step, places: dict[int, int]) -> Step:
+def _moved(step: TraceStep, places: dict[int, int]) -> TraceStep:
     """The step with references to where the steps now stand."""
 
     def moved(argument: Argument) -> Argument:

@@ -20,7 +20,20 @@ from graphopt.lowering.index.arithmetic import affine, simplify
 from graphopt.lowering.intrinsics.tensor_intrin import TensorIntrin, find_intrinsic, sides
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops.loop_nests import peeled
-from graphopt.lowering.loops.nest import TRUE, Axis, Block, Buffer, For, Invoke, Nest, Range, Region, Seq, Stmt, Store
+from graphopt.lowering.loops.nest import (
+    TRUE,
+    Axis,
+    Block,
+    Buffer,
+    BufferRegion,
+    For,
+    Invoke,
+    Nest,
+    Range,
+    Seq,
+    Stmt,
+    Store,
+)
 from graphopt.lowering.loops.script import show_expr
 from graphopt.lowering.schedule.blockize import blockize
 
@@ -272,7 +285,7 @@ class _Match:
 
     # ------------------------------------------------------------------ arguments
 
-    def arguments(self, known: _Known) -> tuple[Region | Expr, ...] | None:
+    def arguments(self, known: _Known) -> tuple[BufferRegion | Expr, ...] | None:
         """What the intrinsic is called with; None (and a difference) where extents or kinds of axes do not fit."""
         sizes: dict[Var, Expr] = {}
         ours = {v: a for v, a in self.axes.items() if a.extent != Const(1)}
@@ -286,13 +299,13 @@ class _Match:
         if ours:
             self.differs(99, f"{min(v.name for v in ours)} is no axis of {self.name}")
             return None
-        regions: dict[Buffer, Region] = {}
+        regions: dict[Buffer, BufferRegion] = {}
         for theirs, load in known.loads:
             region = self.region(theirs, load, known, sizes)
             if region is None or regions.setdefault(theirs.buffer, region) != region:
                 self.differs(99, f"{load.buffer.name} is used from several places on")
                 return None
-        args: list[Region | Expr] = []
+        args: list[BufferRegion | Expr] = []
         for param in self.description.params:
             found = regions.get(param) if isinstance(param, Buffer) else sizes.get(param)
             if found is None:
@@ -317,7 +330,7 @@ class _Match:
         )
         return False
 
-    def region(self, theirs: Load, ours: Load, known: _Known, sizes: Mapping[Var, Expr]) -> Region | None:
+    def region(self, theirs: Load, ours: Load, known: _Known, sizes: Mapping[Var, Expr]) -> BufferRegion | None:
         """The box of the program's buffer that is the description's buffer."""
         moving = {v: Const(0) for v in self.axes}
         starts = [simplify(substitute(i, moving), self.extents) for i in ours.indices]
@@ -331,7 +344,7 @@ class _Match:
                 continue
             sized[k] = Range(starts[k], shape[place])
             place += 1
-        region = Region(ours.buffer, tuple(sized))
+        region = BufferRegion(ours.buffer, tuple(sized))
         for k, index in zip(sides(region, len(shape)), theirs.indices, strict=True):
             if simplify(ours.indices[k] - substitute(index, known.vars) - starts[k], self.extents) != Const(0):
                 return None

@@ -30,7 +30,7 @@ Argument: TypeAlias = "bool | int | float | str | Reference | tuple[Argument, ..
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One call of a method of ``Schedule``.
 
     ``results`` says what it gave: one letter each, ``b`` for a block, ``l`` for a loop, ``v`` for a number, ``n`` for
@@ -61,7 +61,7 @@ def _references(argument: Argument) -> tuple[Reference, ...]:
 class Trace:
     """The steps of a schedule in order."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TraceStep, ...] = ()
 
     @property
     def decisions(self) -> dict[int, Argument]:
@@ -113,7 +113,7 @@ class Trace:
             if held["format"] != FORMAT:
                 raise ScheduleError(f"from_json: the trace has format {held['format']}, and {FORMAT} is read")
             steps = tuple(
-                Step(
+                TraceStep(
                     str(s["primitive"]),
                     tuple(_frozen(a) for a in s["args"]),
                     tuple((str(k), _frozen(v)) for k, v in s["kwargs"].items()),

@@ -14,7 +14,7 @@ from graphopt.lowering.analysis.dataflow import accesses_in, kept_inside, reinde
 from graphopt.lowering.analysis.regions import refreshed, simplified
 from graphopt.lowering.index.arithmetic import affine, prove, simplify
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, as_expr, equal, substitute, variables
-from graphopt.lowering.loops.nest import Buffer, Invoke, Nest, Region, blocks, statements
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Invoke, Nest, blocks, statements
 from graphopt.lowering.loops.script import show_expr
 
 IndexMap: TypeAlias = Callable[..., "tuple[Expr | int, ...]"] | str
@@ -60,7 +60,7 @@ def transform_layout(
     old = found[buffer]
     kept_inside(nest, old, ", and lies as its caller laid it; use cache_read or cache_write")
     for s in statements(nest.body):
-        if isinstance(s, Invoke) and any(isinstance(a, Region) and a.buffer == old for a in s.args):
+        if isinstance(s, Invoke) and any(isinstance(a, BufferRegion) and a.buffer == old for a in s.args):
             raise ScheduleError(f"{s.intrinsic} works on {buffer} as it lies; change it before")
     names, outputs = mapped(index_map)
     if len(names) != len(old.shape):

@@ -30,7 +30,7 @@ from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.describe import describe
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Rule, Soundness, Stage
+from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness
 from graphopt.rewrite.simplify import simplify
 
 TRIES = 1500
@@ -73,7 +73,7 @@ DEEP = Depth(120, 40, 3)
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """What came of the check of a rule."""
 
     rule: Rule
@@ -87,14 +87,14 @@ class Report:
     """What is wrong with the rule, with a counterexample; None where nothing was found."""
 
 
-def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK) -> Report:
+def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK) -> CheckReport:
     """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed."""
     reports = [_Check(rule, seed + i, depth).run() for i in range(depth.seeds)]
     failed = next((r for r in reports if r.problem is not None), None)
     if failed is not None and (failed.fired or not any(r.fired for r in reports)):
         return failed
     fired, compared = sum(r.fired for r in reports), sum(r.compared for r in reports)
-    return Report(rule, fired, compared, max(r.worst for r in reports), None)
+    return CheckReport(rule, fired, compared, max(r.worst for r in reports), None)
 
 
 class _Check:
@@ -107,7 +107,7 @@ class _Check:
         self.fired = self.compared = 0
         self.worst = 0.0
 
-    def run(self) -> Report:
+    def run(self) -> CheckReport:
         reasons: Counter[str] = Counter()
         tries = max(self.depth.tries, 12 * self.depth.instances)
         left = tries
@@ -133,8 +133,8 @@ class _Check:
         lacking = None if self.compared else "both sides could not be compared on any of the graphs in which it fires"
         return self.report(lacking)
 
-    def report(self, problem: str | None) -> Report:
-        return Report(self.rule, self.fired, self.compared, self.worst, problem)
+    def report(self, problem: str | None) -> CheckReport:
+        return CheckReport(self.rule, self.fired, self.compared, self.worst, problem)
 
     def compare(
         self, example: Example, other: Graph, shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -173,7 +173,7 @@ class _Check:
 
     def follow(self, graph: Graph) -> str | None:
         """What is wrong with a rule that always runs if it goes on and on applying to what it made."""
-        if self.rule.stage is not Stage.ALWAYS or self.fired > 2:
+        if self.rule.stage is not RuleStage.ALWAYS or self.fired > 2:
             return None
         try:
             simplify(graph, (self.rule,), (), limit=APPLICATIONS)
@@ -208,7 +208,7 @@ def _is_file(argument: str | Path) -> bool:
     return isinstance(argument, Path) or argument.endswith(".rules") or Path(argument).is_file()
 
 
-def check_files(paths: Sequence[str | Path], check: Callable[[Rule], Report] = check_rule) -> Iterator[Rule]:
+def check_files(paths: Sequence[str | Path], check: Callable[[Rule], CheckReport] = check_rule) -> Iterator[Rule]:
     """The rules of these files or names, each once it has passed its check. Raises RuleError for the first that fails
     it, and as ``chosen`` does."""
     for rule in chosen(paths):

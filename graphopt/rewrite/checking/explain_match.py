@@ -22,13 +22,13 @@ from graphopt.rewrite.match.match_terms import ValueBindings
 from graphopt.rewrite.match.matcher import Match, Matcher
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import Apply, Expr, Field, Lit, Ref, Rule, Series, subexpressions
+from graphopt.rewrite.rule.rule import Field, FunctionCall, GuardExpr, Lit, NameRef, Rule, Series, subexpressions
 
 _JOINS = frozenset(("not", "and", "or", "==", "!=", "<", "<=", ">", ">=", "in"))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GuardResult:
     """A guard, why it does not hold (empty where it does), and what it rests on: expressions with their values."""
 
     guard: str
@@ -41,7 +41,7 @@ class Attempt:
     """One way in which the left side fits: what its names stand for, the guards, and why nothing came of it."""
 
     bindings: tuple[tuple[str, str], ...]
-    guards: tuple[Asked, ...]
+    guards: tuple[GuardResult, ...]
     refused: str = ""
     """Why the right side does not fit where all guards hold; empty where it does."""
 
@@ -105,7 +105,7 @@ class _Tracer(Matcher):
         if not any(result.reason for result in guards):
             yield Match(self.rule, tuple(roots), bindings)
 
-    def asked(self, guard: Expr, bindings: ValueBindings) -> Asked:
+    def asked(self, guard: GuardExpr, bindings: ValueBindings) -> GuardResult:
         values = []
         for part in dict.fromkeys(_parts(guard)):
             try:
@@ -113,7 +113,7 @@ class _Tracer(Matcher):
             except Unknown as unknown:
                 value = f"not known: {unknown}"
             values.append((show_expr(part), value))
-        return Asked(show_expr(guard), expressions.holds(guard, bindings, self.space) or "", tuple(values))
+        return GuardResult(show_expr(guard), expressions.holds(guard, bindings, self.space) or "", tuple(values))
 
     def shown(self, bindings: ValueBindings) -> tuple[tuple[str, str], ...]:
         """What each name stands for: values by name, attributes, ops."""
@@ -126,20 +126,20 @@ class _Tracer(Matcher):
         return tuple(names)
 
 
-def _parts(expr: Expr) -> Iterator[Expr]:
+def _parts(expr: GuardExpr) -> Iterator[GuardExpr]:
     """What a guard compares or asks: the expressions below its comparisons and logic that are not written out, and the
     facts that these are computed from."""
     match expr:
-        case Apply(function, arguments) if function in _JOINS:
+        case FunctionCall(function, arguments) if function in _JOINS:
             for argument in arguments:
                 yield from _parts(argument)
-        case Lit() | Ref() if isinstance(expr, Lit) or expr.name in SETS:
+        case Lit() | NameRef() if isinstance(expr, Lit) or expr.name in SETS:
             return
         case Series(items) if all(isinstance(item, Lit) for item in items):
             return
         case _:
             yield expr
-            if isinstance(expr, Apply):
+            if isinstance(expr, FunctionCall):
                 yield from (part for part in subexpressions(expr) if isinstance(part, Field) and part.name != "value")
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.rewrite.checking.check import QUICK, Depth, Report, check_rule
+from graphopt.rewrite.checking.check import QUICK, CheckReport, Depth, check_rule
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.runtime import disk_cache
@@ -43,13 +43,13 @@ class Verdicts:
             self._connection.close()
             self._connection = None
 
-    def check(self, rule: Rule, seed: int = 0, depth: Depth = QUICK) -> Report:
+    def check(self, rule: Rule, seed: int = 0, depth: Depth = QUICK) -> CheckReport:
         """The report of a check, from the table where it is there."""
         key = _key(rule, seed, depth)
         verdict = self._get(key)
         if verdict is not None:
             with suppress(ValueError, TypeError):
-                report = Report(rule, **json.loads(verdict))
+                report = CheckReport(rule, **json.loads(verdict))
                 self.hits += 1
                 return report
         report = check_rule(rule, seed, depth)

@@ -16,12 +16,12 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Graph, Value, trimmed
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
-from graphopt.rewrite.egraph.provenance import Application, Applied, Congruent, Spelled, Spelling, term_of
+from graphopt.rewrite.egraph.provenance import Application, Applied, Congruent, Spelled, TermSpelling, term_of
 from graphopt.rewrite.match.build import Refused
 from graphopt.rewrite.match.describe import describe, leaves_of, name_of
-from graphopt.rewrite.match.journal import Action, Journal, Place, Respelled, places, sign
+from graphopt.rewrite.match.journal import Action, Journal, Respelled, ValueSpelling, places, sign
 from graphopt.rewrite.match.matcher import depth, footprint
-from graphopt.rewrite.match.multi_version_graph import Alternatives, Made
+from graphopt.rewrite.match.multi_version_graph import Alternatives, RuleApplication
 from graphopt.rewrite.rule.rule import Rule
 
 log = logging.getLogger(__name__)
@@ -49,8 +49,8 @@ def note_equal(
     journal: Journal,
     side: Alternatives,
     rule: Rule,
-    at: Sequence[Place],
-    replacement: Made,
+    at: Sequence[ValueSpelling],
+    replacement: RuleApplication,
     first: int,
     needs: Sequence[int] = (),
 ) -> int:
@@ -217,7 +217,7 @@ class _Derivation:
                 pairs.append((x, y))
         return pairs
 
-    def _spelled(self, spelling: Spelling) -> Iterator[Goal]:
+    def _spelled(self, spelling: TermSpelling) -> Iterator[Goal]:
         """What must be there for a left side to be spelled so."""
         yield "term", term_of(spelling), 0
         if isinstance(spelling, Spelled):
@@ -280,7 +280,9 @@ class _Derivation:
             self._learn(right, value)
         return (note_equal(self.journal, self.side, rule, at, replacement, first, rests_on),)
 
-    def _matched(self, application: Application, rule: Rule, levels: int) -> tuple[list[Place], Made]:
+    def _matched(
+        self, application: Application, rule: Rule, levels: int
+    ) -> tuple[list[ValueSpelling], RuleApplication]:
         """The rule applied to its left side, whose operands are spelled out so many levels deep."""
         at = [self._site(left, levels) for left in application.left]
         roots = [self.side.respell(site) for site in at]
@@ -289,7 +291,7 @@ class _Derivation:
         )
         return at, replacement
 
-    def _site(self, spelling: Spelling, levels: int = 0) -> Place:
+    def _site(self, spelling: TermSpelling, levels: int = 0) -> ValueSpelling:
         """Where the left side of a rule is to be matched."""
         term = term_of(spelling)
         if term not in self.values:
@@ -297,7 +299,7 @@ class _Derivation:
         value = self._value(term)
         if isinstance(spelling, int):
             return self._in_full(term, value, levels)
-        inner: Spelling = spelling
+        inner: TermSpelling = spelling
         if self._op(term) == PROJECTION:
             inner = spelling.children[0]
             if isinstance(inner, int):
@@ -309,11 +311,11 @@ class _Derivation:
                 children[position] = child
         return Respelled(value, trimmed(self._sites(children, levels - 1)))
 
-    def _sites(self, spellings: Sequence[Spelling], levels: int) -> list[Place | None]:
+    def _sites(self, spellings: Sequence[TermSpelling], levels: int) -> list[ValueSpelling | None]:
         """Where a left side's operands are to be matched."""
         return [None if s == ABSENT else self._site(s, levels) for s in spellings]
 
-    def _in_full(self, term: int, value: Value, levels: int) -> Place:
+    def _in_full(self, term: int, value: Value, levels: int) -> ValueSpelling:
         """A term's value as it stands, or reading the values of the term's own operands."""
         node, children = self.graph.node(value.node), self._operands(term)
         apart = [c for c in children if c != ABSENT]
@@ -321,7 +323,7 @@ class _Derivation:
             return value
         if any(c not in self.values for c in apart):
             return value
-        inputs: tuple[Place | None, ...] = trimmed(self._sites(children, levels - 1))
+        inputs: tuple[ValueSpelling | None, ...] = trimmed(self._sites(children, levels - 1))
         return value if inputs == node.inputs else Respelled(value, inputs)
 
     def _value(self, term: int) -> Value:
@@ -329,7 +331,7 @@ class _Derivation:
 
     # -- what was made, against what the search made
 
-    def _corresponds(self, spelling: Spelling, value: Value | None) -> bool:
+    def _corresponds(self, spelling: TermSpelling, value: Value | None) -> bool:
         """Whether a value is what the search built for a term."""
         term = term_of(spelling)
         if term == ABSENT or value is None:
@@ -354,9 +356,9 @@ class _Derivation:
             and all(map(self._corresponds, children, inputs))
         )
 
-    def _learn(self, spelling: Spelling, value: Value) -> None:
+    def _learn(self, spelling: TermSpelling, value: Value) -> None:
         """Remember which values are the terms that the search made; where there was one already, the two are twins."""
-        waiting: list[tuple[Spelling, Value | None]] = [(spelling, value)]
+        waiting: list[tuple[TermSpelling, Value | None]] = [(spelling, value)]
         while waiting:
             spelled, current = waiting.pop()
             term = term_of(spelled)
@@ -406,7 +408,7 @@ class _Derivation:
         terms = self.saturated.terms
         return tuple(terms[v] for v in self.graph.node(node).inputs if v is not None and v in terms)
 
-    def _children(self, spelling: Spelling) -> tuple[Spelling, ...]:
+    def _children(self, spelling: TermSpelling) -> tuple[TermSpelling, ...]:
         return spelling.children if isinstance(spelling, Spelled) else self.why.terms[spelling][1]
 
     def _operands(self, term: int) -> tuple[int, ...]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.rewrite.match.build import Refused, replacements
-from graphopt.rewrite.match.journal import Action, Entry, Place, Respelled, sign
+from graphopt.rewrite.match.journal import Action, Entry, Respelled, ValueSpelling, sign
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
-from graphopt.rewrite.passes import Pass, fold_within
+from graphopt.rewrite.passes import NativePass, fold_within
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.simplify import replace_roots
 
@@ -35,7 +35,7 @@ def replay(
     graph: Graph,
     entries: Iterable[Entry],
     rules: Mapping[str, Rule],
-    passes: Mapping[str, Pass],
+    passes: Mapping[str, NativePass],
     without: Collection[int] = (),
 ) -> Replayed:
     """The graph with the entries applied in order, but not those of the given ids, nor what cannot do without them.
@@ -79,7 +79,7 @@ class _Frame:
             self.side = Alternatives(self.space)
         return self.side
 
-    def translated(self, site: Place) -> Place:
+    def translated(self, site: ValueSpelling) -> ValueSpelling:
         """A place in the words of this replay."""
         if isinstance(site, Value):
             return Value(self.names.node(site.node), site.port)
@@ -90,7 +90,7 @@ class _Frame:
 
 class _Replay:
     def __init__(
-        self, graph: Graph, rules: Mapping[str, Rule], passes: Mapping[str, Pass], without: frozenset[int]
+        self, graph: Graph, rules: Mapping[str, Rule], passes: Mapping[str, NativePass], without: frozenset[int]
     ) -> None:
         self.graph = graph
         self.rules = rules

@@ -16,7 +16,7 @@ from graphopt.ir.graph import Value
 from graphopt.rewrite.derivations.derive import note_equal
 from graphopt.rewrite.derivations.repeats import Repeats
 from graphopt.rewrite.match.build import Refused
-from graphopt.rewrite.match.journal import Action, Entry, Journal, Place, Respelled
+from graphopt.rewrite.match.journal import Action, Entry, Journal, Respelled, ValueSpelling
 from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.rule.rule import Rule
 
@@ -136,7 +136,7 @@ class _Transfer:
         span = 0 if base is None else max(copies) - base
         return _General((entry.action, entry.rule, places), base, span)
 
-    def _relative(self, site: Place | int | str | None, base: int | None) -> Hashable:
+    def _relative(self, site: ValueSpelling | int | str | None, base: int | None) -> Hashable:
         match site:
             case Value():
                 what, copy = self._copy_of(site.node)
@@ -167,7 +167,7 @@ class _Transfer:
             return self.repeats.copies[at][number]
         return self.repeats.leaves[at].get(number, id)
 
-    def _translated(self, site: Place, base: int | None, actual: int | None) -> Place:
+    def _translated(self, site: ValueSpelling, base: int | None, actual: int | None) -> ValueSpelling:
         if isinstance(site, Value):
             return Value(self._node(site.node, base, actual), site.port)
         value = self._translated(site.value, base, actual)
@@ -224,7 +224,7 @@ class _Transfer:
             yield Value(id, value.port)
 
 
-def _nodes(site: Place | int | str | None) -> Iterator[int]:
+def _nodes(site: ValueSpelling | int | str | None) -> Iterator[int]:
     match site:
         case Value(node, _):
             yield node

@@ -20,8 +20,8 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Graph, Node, Value, trimmed
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode
-from graphopt.rewrite.egraph.provenance import Congruent, Provenance, Reason, Spelled, Spelling, Symbol
-from graphopt.rewrite.egraph.queries import Form, form
+from graphopt.rewrite.egraph.provenance import Congruent, Provenance, Reason, Spelled, TermSpelling, TermSymbol
+from graphopt.rewrite.egraph.queries import OpForm, form
 from graphopt.rewrite.match.build import Inferred
 from graphopt.rewrite.match.workspace import sharper
 
@@ -32,10 +32,10 @@ COMPUTED = 4096
 DEEPEST = 64
 """So many constant ops on top of each other are computed."""
 
-CONSTANTS = Form(CONSTANT, 0)
+CONSTANTS = OpForm(CONSTANT, 0)
 """The form that stands for all that is computed from constants alone."""
 
-_Key = tuple[int, tuple[int, ...]]
+_TermKey = tuple[int, tuple[int, ...]]
 
 
 class Full(Exception):  # noqa: N818
@@ -64,7 +64,7 @@ class Classes:
         """Classes of which more became known since this was last emptied."""
         self.renamed: set[int] = set()
         """Names that classes lost to others since this was last emptied,"""
-        self.touched: set[Form] = set()
+        self.touched: set[OpForm] = set()
         """and the forms of the terms that were in such a class, or read it."""
         self.contradictions: list[str] = []
         """What congruence made equal that cannot be: some rule is wrong."""
@@ -72,12 +72,12 @@ class Classes:
         """Terms that new ones were compared with, to see whether they say anything new."""
         self.inferred: Inferred = {}
         """What was inferred of calls, for who builds right sides."""
-        self._symbol_ids: dict[Symbol, int] = {}
+        self._symbol_ids: dict[TermSymbol, int] = {}
         self._unordered: list[bool] = []
-        self._forms: dict[tuple[int, int], Form] = {}
+        self._forms: dict[tuple[int, int], OpForm] = {}
         self._above: list[int] = []
         self._facts: list[Fact] = []
-        self._memo: dict[_Key, int] = {}
+        self._memo: dict[_TermKey, int] = {}
         self._parents: list[list[int]] = []
         self._members: list[list[int]] = []
         self._distinct: list[int] = []
@@ -86,10 +86,10 @@ class Classes:
         self._moved: deque[int] = deque()
         self._sharpened: deque[int] = deque()
         self._computed: dict[int, Constant | None] = {}
-        self._spelled: dict[int, Spelling] = {}
+        self._spelled: dict[int, TermSpelling] = {}
         self.originals = 0
         """Terms below this number were read from the graph."""
-        self._term(self._symbol(Symbol("_", NO_ATTRS)), (), NOTHING)
+        self._term(self._symbol(TermSymbol("_", NO_ATTRS)), (), NOTHING)
         self._load(facts)
         self.originals = len(self.terms)
         self.limit = self.size + room
@@ -208,13 +208,13 @@ class Classes:
             return new.type == old.type
         return child >= mark and self.has_alike(self.find(other), child, mark, depth - 1)
 
-    def form(self, term: int) -> Form:
+    def form(self, term: int) -> OpForm:
         """The form of a term."""
         symbol, children = self.terms[term]
         form = self._forms.get((symbol, len(children)))
         if form is None:
             described = self.symbols[symbol]
-            form = Form(described.op, len(children), described.n_outputs > 1)
+            form = OpForm(described.op, len(children), described.n_outputs > 1)
             self._forms[symbol, len(children)] = form
         return form
 
@@ -237,15 +237,15 @@ class Classes:
             for column in (self._above, self._facts, self._parents, self._members, self._distinct):
                 column.pop()
 
-    def spelling(self, term: int) -> Spelling:
+    def spelling(self, term: int) -> TermSpelling:
         """The term as what was built last spells it."""
         return self._spelled.get(term, term)
 
-    def spell_output(self, spelled: Spelling, port: int) -> Spelling:
+    def spell_output(self, spelled: TermSpelling, port: int) -> TermSpelling:
         """One output of a term that has several, spelled so."""
-        return self.spell(self._symbol(Symbol(PROJECTION, Attrs(index=port))), (spelled,))
+        return self.spell(self._symbol(TermSymbol(PROJECTION, Attrs(index=port))), (spelled,))
 
-    def spell(self, symbol: int, spellings: Sequence[Spelling]) -> Spelling:
+    def spell(self, symbol: int, spellings: Sequence[TermSpelling]) -> TermSpelling:
         """The term that applies a symbol to these, spelled so. It must exist."""
         children = [s if isinstance(s, int) else s.term for s in spellings]
         term = self._memo[self._key(symbol, children)]
@@ -255,14 +255,14 @@ class Classes:
 
     def make_constant(self, constant: Constant) -> int:
         """The term of a constant."""
-        symbol = self._symbol(Symbol(CONSTANT, Attrs(value=constant)))
+        symbol = self._symbol(TermSymbol(CONSTANT, Attrs(value=constant)))
         term = self._memo.get((symbol, ()))
         return self._term(symbol, (), fact_of(constant)) if term is None else term
 
     def call(self, op: str, inputs: Sequence[int | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[int, ...]:
         """The outputs of an op applied to terms. Raises Full."""
         only = None if ops.is_pure(op, attrs) else len(self.terms)
-        return self._apply(self._symbol(Symbol(op, ops.canonical(op, attrs), len(facts), only)), inputs, facts)
+        return self._apply(self._symbol(TermSymbol(op, ops.canonical(op, attrs), len(facts), only)), inputs, facts)
 
     def _apply(self, symbol: int, inputs: Sequence[int | None], facts: Sequence[Fact]) -> tuple[int, ...]:
         arity = form(self.symbols[symbol].op, len(inputs), len(facts)).arity
@@ -271,18 +271,18 @@ class Classes:
             return (self._term(symbol, children, facts[0]),)
         together = self._term(symbol, children, Fact(is_const=all(f.is_const for f in facts)))
         return tuple(
-            self._term(self._symbol(Symbol(PROJECTION, Attrs(index=i))), (together,), fact)
+            self._term(self._symbol(TermSymbol(PROJECTION, Attrs(index=i))), (together,), fact)
             for i, fact in enumerate(facts)
         )
 
-    def _symbol(self, symbol: Symbol) -> int:
+    def _symbol(self, symbol: TermSymbol) -> int:
         index = self._symbol_ids.setdefault(symbol, len(self.symbols))
         if index == len(self.symbols):
             self.symbols.append(symbol)
             self._unordered.append(ops.is_commutative(symbol.op))
         return index
 
-    def _key(self, symbol: int, children: Sequence[int]) -> _Key:
+    def _key(self, symbol: int, children: Sequence[int]) -> _TermKey:
         names = [self.find(c) for c in children]
         if self._unordered[symbol]:
             names.sort()
@@ -399,7 +399,7 @@ class Classes:
         n = self.symbols[self.terms[term][0]].n_outputs
         if n == 1:
             return (term,)
-        indices = (self._symbol(Symbol(PROJECTION, Attrs(index=i))) for i in range(n))
+        indices = (self._symbol(TermSymbol(PROJECTION, Attrs(index=i))) for i in range(n))
         return [self._memo[self._key(index, (term,))] for index in indices]
 
     def _learn(self, term: int, fact: Fact) -> None:
@@ -455,7 +455,7 @@ def contradiction(a: Fact, b: Fact) -> str | None:
     return None
 
 
-def _symbol_of(node: Node) -> Symbol:
+def _symbol_of(node: Node) -> TermSymbol:
     attrs = ops.canonical(node.op, node.attrs)
     shared = node.op != INPUT and not node.bodies and ops.is_pure(node.op, node.attrs)
-    return Symbol(node.op, attrs, node.n_outputs, None if shared else node.id)
+    return TermSymbol(node.op, attrs, node.n_outputs, None if shared else node.id)

@@ -47,7 +47,7 @@ class Atom:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ConstructorTable:
     """A constructor: an integer (the symbol), then ``arity`` classes, give a class. A commutative one has two."""
 
     name: str
@@ -55,7 +55,7 @@ class Table:
     commutative: bool = False
 
 
-Row = tuple[int, ...]
+MatchRow = tuple[int, ...]
 
 
 class EGraph:
@@ -84,7 +84,7 @@ class EGraph:
 
     # -- adding
 
-    def declare_table(self, table: Table) -> None:
+    def declare_table(self, table: ConstructorTable) -> None:
         """Make a constructor known; nothing happens where it is already."""
         if table.name in self._tables:
             return
@@ -150,7 +150,7 @@ class EGraph:
         counts: dict[str, int] = done.report.num_matches_per_rule
         return counts
 
-    def read(self, queries: Iterable[str]) -> tuple[dict[int, int], dict[str, list[Row]]]:
+    def read(self, queries: Iterable[str]) -> tuple[dict[int, int], dict[str, list[MatchRow]]]:
         """The class of every term, and all rows of these queries (earlier ones too), sorted, without repeats.
 
         A class is the smallest number of its terms.

@@ -44,7 +44,7 @@ class ENode:
         return index if isinstance(index, int) else None
 
 
-class Round(NamedTuple):
+class SaturationRound(NamedTuple):
     """How much there was after a round of saturation."""
 
     nodes: int
@@ -87,7 +87,7 @@ class Saturated:
     """The term of each value of the graph: a number of ``provenance``, and the ``id`` of an e-node."""
     contradictions: tuple[str, ...] = ()
     """What followed from the rules and cannot be (one value of two types): some rule is wrong."""
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[SaturationRound, ...] = ()
     """How it grew: what there was before the first round, and after each."""
     put_off: Mapping[str, int] = field(default_factory=dict)
     """The rules of which something was put off, with how many matches were because their class had enough of the rule;

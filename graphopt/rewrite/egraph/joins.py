@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from graphopt.ir.ops import is_commutative
 from graphopt.rewrite.egraph.classes import ABSENT as ABSENT_TERM
 from graphopt.rewrite.egraph.classes import Classes
-from graphopt.rewrite.egraph.egglog import ABSENT, Atom, Row
+from graphopt.rewrite.egraph.egglog import ABSENT, Atom, MatchRow
 from graphopt.rewrite.egraph.queries import LITERAL, NOBODY, OUTPUT, Query
 
 STEPS = 20_000_000
@@ -28,7 +28,7 @@ class Spent(Exception):  # noqa: N818
     """The steps of a join are used up."""
 
 
-class Rows:
+class JoinTables:
     """The rows of all tables, as they were sent."""
 
     def __init__(self, classes: Classes) -> None:
@@ -56,9 +56,9 @@ class Rows:
         """The term is a literal."""
         self._literals.setdefault(number, []).append(term)
 
-    def join(self, query: Query) -> tuple[list[Row], bool]:
+    def join(self, query: Query) -> tuple[list[MatchRow], bool]:
         """The rows of a query, sorted, and whether these are all."""
-        rows: set[Row] = set()
+        rows: set[MatchRow] = set()
         self.steps = allowed = min(EACH, self.left)
         is_whole = True
         try:
@@ -116,7 +116,7 @@ class Rows:
             for name in new:
                 del bound[name]
 
-    def _candidates(self, bound: dict[str, int], atom: Atom) -> list[Row]:
+    def _candidates(self, bound: dict[str, int], atom: Atom) -> list[MatchRow]:
         """The rows of an atom's table that have what is bound already, at one place at least; in order."""
         find = self.classes.find
         if atom.table == ABSENT:
@@ -132,13 +132,13 @@ class Rows:
             for child in atom.arguments[1:]:
                 if isinstance(child, str) and child in bound and child != NOBODY:
                     terms = min(terms, self.classes.readers(bound[child]), key=len)
-        rows: set[Row] = set()
+        rows: set[MatchRow] = set()
         for term in terms:
             if term < len(self._tables) and self._tables[term] == atom.table:
                 rows.update(self._rows(term, atom.table))
         return sorted(rows)
 
-    def _rows(self, term: int, table: str) -> Iterator[Row]:
+    def _rows(self, term: int, table: str) -> Iterator[MatchRow]:
         index, children = self.classes.terms[term]
         find = self.classes.find
         if table == OUTPUT:

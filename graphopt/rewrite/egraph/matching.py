@@ -11,20 +11,20 @@ from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.ops import is_commutative
 from graphopt.rewrite.egraph.classes import ABSENT, CONSTANTS, Classes
-from graphopt.rewrite.egraph.egglog import EGraph, Row, Table
+from graphopt.rewrite.egraph.egglog import ConstructorTable, EGraph, MatchRow
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION
-from graphopt.rewrite.egraph.joins import Rows
+from graphopt.rewrite.egraph.joins import JoinTables
 from graphopt.rewrite.egraph.queries import (
     LITERAL,
     OUTPUT,
-    Form,
+    OpForm,
     Query,
     by_op,
     named_ops,
     queries_by_op,
     table_of_literal,
 )
-from graphopt.rewrite.egraph.substitutions import Reader
+from graphopt.rewrite.egraph.substitutions import RowReader
 from graphopt.rewrite.guards.expressions import matches_literal
 from graphopt.rewrite.rule.rule import Literal, Rule
 
@@ -50,15 +50,15 @@ class Relation:
 
     name: str
     query: Query
-    reader: Reader
-    waiting: list[Row] = field(default_factory=list)
-    seen: dict[Row, bool] = field(default_factory=dict)
+    reader: RowReader
+    waiting: list[MatchRow] = field(default_factory=list)
+    seen: dict[MatchRow, bool] = field(default_factory=dict)
     is_declared: bool = True
     """Whether egglog knows the query; the others are joined here."""
     last_run: int = -1
     """The round in which new rows were last asked for."""
 
-    def settle(self, row: Row, settled: bool) -> None:
+    def settle(self, row: MatchRow, settled: bool) -> None:
         """The row was looked at. Where that did not settle it, it comes up again when its classes are better known."""
         self.seen[row] = settled
 
@@ -72,12 +72,12 @@ class Matching:
         self.relations: list[list[Relation]] = [[] for _ in rules]
         self._by_name: dict[str, Relation] = {}
         self._engine = EGraph()
-        self._rows = Rows(classes)
+        self._rows = JoinTables(classes)
         self.squares = 0
         """The squares of the columns of all that was declared to egglog, together."""
         self.put_off: set[str] = set()
         """The rules of which not all matches were found, because that would have taken too long."""
-        self._forms: set[Form] = set()
+        self._forms: set[OpForm] = set()
         self._declared: set[str] = set()
         self._named = [named_ops(rule) for rule in rules]
         self._literals: dict[Literal, int] = {}
@@ -86,9 +86,9 @@ class Matching:
         self._terms = self._unions = self._round = 0
         self._changed: dict[str, int] = {}
         """The round in which a table last got rows, or rows with other classes."""
-        self._engine.declare_table(Table(OUTPUT, 1))
-        self._engine.declare_table(Table(CONSTANT_TABLE, 0))
-        self._engine.declare_table(Table(WIDE_TABLE, 0))
+        self._engine.declare_table(ConstructorTable(OUTPUT, 1))
+        self._engine.declare_table(ConstructorTable(CONSTANT_TABLE, 0))
+        self._engine.declare_table(ConstructorTable(WIDE_TABLE, 0))
         self._engine.declare_relation(LITERAL, 1)
 
     def search(self, rules: Sequence[int]) -> None:
@@ -189,12 +189,14 @@ class Matching:
             if form.arity > WIDE:  # a leaf there, with a class to itself until it is joined here with others
                 self._engine.add(term, WIDE_TABLE, term)
             else:
-                self._declare_table(Table(form.table, form.arity, is_commutative(form.op) and form.arity == 2))
+                self._declare_table(
+                    ConstructorTable(form.table, form.arity, is_commutative(form.op) and form.arity == 2)
+                )
                 self._engine.add(term, form.table, index, children)
             self._rows.add(term, form.table)
             self._changed[form.table] = self._round
 
-    def _declare(self, new: set[Form]) -> None:
+    def _declare(self, new: set[OpForm]) -> None:
         """Write the queries that forms make possible which did not occur before."""
         if not new:
             return
@@ -207,11 +209,11 @@ class Matching:
             for query in islice(queries_by_op(rule, forms, self._literals), WAYS):
                 if query.forms & new and len(self.relations[index]) < WAYS:
                     name = f"q{len(self._by_name)}"
-                    relation = self._by_name[name] = Relation(name, query, Reader(query))
+                    relation = self._by_name[name] = Relation(name, query, RowReader(query))
                     self.relations[index].append(relation)
                     relation.is_declared = self._declare_query(relation)
 
-    def _declare_table(self, table: Table) -> None:
+    def _declare_table(self, table: ConstructorTable) -> None:
         if table.name not in self._declared:
             self._declared.add(table.name)
             self._engine.declare_table(table)

@@ -20,7 +20,7 @@ COMMUTE = "commute"
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class TermSymbol:
     """What a term applies to its children. ``only`` is set for what is equal to nothing else: inputs of the graph, ops
     with effects, ops with bodies."""
 
@@ -35,12 +35,12 @@ class Spelled:
     """A term as a side of a rule spells it: equal to ``term`` up to equal children, in the given order of those."""
 
     term: int
-    children: tuple[Spelling, ...]
+    children: tuple[TermSpelling, ...]
     order: tuple[int, ...] | None = None
     """Which child of ``term`` each child is equal to, where that is not the one at the same position."""
 
 
-Spelling: TypeAlias = int | Spelled
+TermSpelling: TypeAlias = int | Spelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Applied:
 
     rule: str
     match: int
-    left: Spelling
-    right: Spelling
+    left: TermSpelling
+    right: TermSpelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +68,22 @@ class Application:
     """All of one application of a rule: its number is its position among them."""
 
     rule: str
-    left: tuple[Spelling, ...]
+    left: tuple[TermSpelling, ...]
     """The roots, as they were matched."""
-    right: tuple[Spelling, ...]
+    right: tuple[TermSpelling, ...]
     """What was built for each."""
     first: int
     """Terms from this one on, up to the next application's, were made for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProofStep:
     """One rewrite within a term: ``before`` becomes ``after`` at ``site``, given by the positions of children."""
 
     rule: str
     site: tuple[int, ...]
-    before: Spelling
-    after: Spelling
+    before: TermSpelling
+    after: TermSpelling
     backward: bool = False
     """The rule is read from right to left."""
     match: int = -1
@@ -101,7 +101,7 @@ class _Edge:
 class Provenance:
     """Terms, numbered in the order in which they were made, and the reasons for which they are equal."""
 
-    symbols: list[Symbol] = field(default_factory=list)
+    symbols: list[TermSymbol] = field(default_factory=list)
     terms: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     """For each term its symbol (an index into ``symbols``) and its children (terms)."""
     names: dict[int, str] = field(default_factory=dict)
@@ -127,28 +127,28 @@ class Provenance:
 
     # -- explaining
 
-    def explain(self, a: int, b: int) -> list[Step]:
+    def explain(self, a: int, b: int) -> list[ProofStep]:
         """Steps that turn term ``a`` into term ``b``, in order. ValueError where they are not equal."""
         return list(self._between(a, b, ()))
 
-    def _between(self, a: Spelling, b: Spelling, site: tuple[int, ...]) -> Iterator[Step]:
+    def _between(self, a: TermSpelling, b: TermSpelling, site: tuple[int, ...]) -> Iterator[ProofStep]:
         """From one spelling to another of an equal term. Depth-first with a stack of its own: terms are deep."""
-        waiting: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = [(a, b, site)]
+        waiting: list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep] = [(a, b, site)]
         while waiting:
             item = waiting.pop()
-            if isinstance(item, Step):
+            if isinstance(item, ProofStep):
                 yield item
             else:
                 waiting.extend(reversed(self._expand(*item)))
 
     def _expand(
-        self, a: Spelling, b: Spelling, site: tuple[int, ...]
-    ) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
+        self, a: TermSpelling, b: TermSpelling, site: tuple[int, ...]
+    ) -> list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep]:
         if a == b:
             return []
         if isinstance(a, int) and isinstance(b, int):
             return self._path(a, b, site)
-        items: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
+        items: list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep] = []
         start, end = term_of(a), term_of(b)
         if isinstance(a, Spelled):
             items += self._respell(start, a, site, False)
@@ -159,24 +159,24 @@ class Provenance:
 
     def _respell(
         self, term: int, spelled: Spelled, site: tuple[int, ...], into: bool
-    ) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
+    ) -> list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep]:
         """Between a term and another spelling of it, in either direction."""
         return self._children(term, self.terms[term][1], spelled.children, spelled.order, site, into)
 
     def _children(
         self,
         term: int,
-        children: Sequence[Spelling],
-        others: Sequence[Spelling],
+        children: Sequence[TermSpelling],
+        others: Sequence[TermSpelling],
         order: tuple[int, ...] | None,
         site: tuple[int, ...],
         forward: bool,
-    ) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
+    ) -> list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep]:
         """Between a term with its own children and one with others; with an order, its own are put into that first."""
-        steps: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
+        steps: list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep] = []
         swapped = tuple(children[i] for i in order) if order is not None else tuple(children)
         if order is not None:
-            steps.append(Step(COMMUTE, site, Spelled(term, tuple(children)), Spelled(term, swapped, order)))
+            steps.append(ProofStep(COMMUTE, site, Spelled(term, tuple(children)), Spelled(term, swapped, order)))
         steps += [(mine, other, (*site, i)) for i, (mine, other) in enumerate(zip(swapped, others, strict=True))]
         return steps if forward else _reversed(steps)
 
@@ -203,10 +203,12 @@ class Provenance:
             raise ValueError(f"terms {a} and {b} are not equal")
         return up, down
 
-    def _path(self, a: int, b: int, site: tuple[int, ...]) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
+    def _path(
+        self, a: int, b: int, site: tuple[int, ...]
+    ) -> list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep]:
         """The edges between two terms, each with what leads up to it."""
         up, down = self._meet(a, b)
-        items: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
+        items: list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep] = []
         for term in up[:-1]:
             edge = self._parent[term]
             items += self._cross(term, edge.to, edge.reason, edge.forward, site)
@@ -223,13 +225,13 @@ class Provenance:
 
     def _cross(
         self, a: int, b: int, reason: Reason, forward: bool, site: tuple[int, ...]
-    ) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
+    ) -> list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep]:
         match reason:
             case Applied(rule, match, left, right):
                 before, after = (left, right) if forward else (right, left)
                 return [
                     (a, before, site),
-                    Step(rule, site, before, after, not forward, match),
+                    ProofStep(rule, site, before, after, not forward, match),
                     (after, b, site),
                 ]
             case Congruent(order):
@@ -238,12 +240,12 @@ class Provenance:
 
     # -- words
 
-    def spell(self, term: Spelling) -> tuple[Symbol, tuple[Spelling, ...]]:
+    def spell(self, term: TermSpelling) -> tuple[TermSymbol, tuple[TermSpelling, ...]]:
         """The symbol and the children."""
         symbol, children = self.terms[term_of(term)]
         return self.symbols[symbol], term.children if isinstance(term, Spelled) else children
 
-    def text(self, term: Spelling, depth: int = 4) -> str:
+    def text(self, term: TermSpelling, depth: int = 4) -> str:
         """The term in call notation, cut off at a depth."""
         symbol, children = self.spell(term)
         if isinstance(term, int) and (not children or depth == 0):
@@ -258,24 +260,24 @@ class Provenance:
         return f"{symbol.op}({', '.join([*inputs, *(f'{n}={v}' for n, v in symbol.attrs.items())])})"
 
 
-def term_of(spelling: Spelling) -> int:
+def term_of(spelling: TermSpelling) -> int:
     """The term that a spelling is equal to."""
     return spelling if isinstance(spelling, int) else spelling.term
 
 
-def _leaf(symbol: Symbol) -> str:
+def _leaf(symbol: TermSymbol) -> str:
     if symbol.op == CONSTANT:
         return str(symbol.attrs.get("value"))
     return symbol.op if symbol.op in (INPUT, "_") else f"{symbol.op}(...)"
 
 
 def _reversed(
-    items: Sequence[tuple[Spelling, Spelling, tuple[int, ...]] | Step],
-) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
+    items: Sequence[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep],
+) -> list[tuple[TermSpelling, TermSpelling, tuple[int, ...]] | ProofStep]:
     """The same steps, walked the other way."""
     return [
-        Step(item.rule, item.site, item.after, item.before, not item.backward, item.match)
-        if isinstance(item, Step)
+        ProofStep(item.rule, item.site, item.after, item.before, not item.backward, item.match)
+        if isinstance(item, ProofStep)
         else (item[1], item[0], item[2])
         for item in reversed(items)
     ]

@@ -16,7 +16,20 @@ from itertools import chain, combinations_with_replacement, islice, permutations
 from graphopt.ir import ops
 from graphopt.rewrite.egraph.egglog import ABSENT, Atom
 from graphopt.rewrite.match.build import family
-from graphopt.rewrite.rule.rule import AnyOf, Apply, Call, Lit, Literal, Ref, Rule, Series, Term, Var, calls, variables
+from graphopt.rewrite.rule.rule import (
+    AnyOf,
+    CallPattern,
+    FunctionCall,
+    Lit,
+    Literal,
+    NameRef,
+    Rule,
+    Series,
+    Term,
+    VarPattern,
+    calls,
+    variables,
+)
 
 ARRANGEMENTS = 64
 """A call of a variadic op is written out in at most this many ways."""
@@ -31,7 +44,7 @@ NOBODY = "nobody"
 
 
 @dataclass(frozen=True, order=True)
-class Form:
+class OpForm:
     """A way in which an op occurs: with so many children (absent ones included), and with one or several outputs."""
 
     op: str
@@ -49,18 +62,18 @@ def table_of_literal(number: object) -> str:
     return f"{LITERAL} {number}"
 
 
-def form(op: str, n_inputs: int, n_outputs: int) -> Form:
+def form(op: str, n_inputs: int, n_outputs: int) -> OpForm:
     """The form of a call. Ops of fixed arity are filled up with absent inputs, so that one pattern fits all."""
     arity = ops.max_inputs(op) if ops.variadic_input(op) is None else None
-    return Form(op, max(n_inputs, arity or 0), n_outputs > 1)
+    return OpForm(op, max(n_inputs, arity or 0), n_outputs > 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Matched:
     """A call of the pattern in a query, and the variables that stand for its parts."""
 
-    call: Call
-    form: Form
+    call: CallPattern
+    form: OpForm
     symbol: str
     node: str
     value: str
@@ -93,7 +106,7 @@ class Query:
         return tuple(n for n in dict.fromkeys(names) if n != NOBODY)
 
     @property
-    def forms(self) -> frozenset[Form]:
+    def forms(self) -> frozenset[OpForm]:
         """The forms that the query looks for."""
         return frozenset(m.form for m in self.calls)
 
@@ -104,14 +117,14 @@ class Query:
         return tuple(dict.fromkeys(n for n in names if n != ABSENT))
 
 
-def queries(rule: Rule, forms: Collection[Form], literals: dict[Literal, int]) -> Iterator[Query]:
+def queries(rule: Rule, forms: Collection[OpForm], literals: dict[Literal, int]) -> Iterator[Query]:
     """The left side of a rule over the forms that occur. Literals get a number in ``literals`` where they have none."""
     yield from queries_by_op(rule, by_op(forms), literals)
 
 
-def by_op(forms: Collection[Form]) -> dict[str, list[Form]]:
+def by_op(forms: Collection[OpForm]) -> dict[str, list[OpForm]]:
     """The forms that are looked for, in order, by op."""
-    grouped: dict[str, list[Form]] = {}
+    grouped: dict[str, list[OpForm]] = {}
     for form in sorted(f for f in forms if f.arity <= WIDEST):
         grouped.setdefault(form.op, []).append(form)
     return grouped
@@ -128,10 +141,10 @@ def named_ops(rule: Rule) -> frozenset[str] | None:
     return frozenset(named)
 
 
-def queries_by_op(rule: Rule, by_op: dict[str, list[Form]], literals: dict[Literal, int]) -> Iterator[Query]:
+def queries_by_op(rule: Rule, by_op: dict[str, list[OpForm]], literals: dict[Literal, int]) -> Iterator[Query]:
     """``queries``, for forms by op."""
     if all(set(by_op) & needed for term in rule.lhs for needed in _needed(term)) and _hangs_together(rule):
-        yield from _Writer(rule, by_op, literals).run()
+        yield from _QueryWriter(rule, by_op, literals).run()
 
 
 def _hangs_together(rule: Rule) -> bool:
@@ -148,7 +161,7 @@ def _hangs_together(rule: Rule) -> bool:
 
 def _needed(term: Term) -> Iterator[frozenset[str]]:
     """For each call that every match has, the ops of which one must occur."""
-    if isinstance(term, Call):
+    if isinstance(term, CallPattern):
         if not term.is_variable:
             yield frozenset([term.op])
         for part in term.inputs:
@@ -156,7 +169,7 @@ def _needed(term: Term) -> Iterator[frozenset[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _InputTerm:
     """What stands at one input of a call: a term, alone or as a member of a family."""
 
     term: Term
@@ -167,36 +180,36 @@ class _Part:
 class _Arrangement:
     """One way in which the terms of a call can stand at its inputs; None is an absent input."""
 
-    parts: tuple[_Part | None, ...]
+    parts: tuple[_InputTerm | None, ...]
     sizes: tuple[tuple[str, int], ...] = ()
     """How many values each starred name then stands for."""
 
 
-_Key = tuple[str, int | None]
+_BindingKey = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _PartialQuery:
     """A query as far as it is written. ``bound`` maps each name of the pattern, with its position where it is a member
     of a starred variable, to a variable of the query; ``ops`` each op variable to an op."""
 
     atoms: tuple[Atom, ...] = ()
     calls: tuple[Matched, ...] = ()
-    bound: tuple[tuple[_Key, str], ...] = ()
+    bound: tuple[tuple[_BindingKey, str], ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     ops: tuple[tuple[str, str], ...] = ()
     required: tuple[str, ...] = ()
     count: int = 0
 
-    def fresh(self, letter: str) -> tuple[_State, str]:
+    def fresh(self, letter: str) -> tuple[_PartialQuery, str]:
         """A variable that is not in use."""
         return replace(self, count=self.count + 1), f"{letter}{self.count}"
 
-    def bind(self, name: str, member: int | None, variable: str) -> _State:
+    def bind(self, name: str, member: int | None, variable: str) -> _PartialQuery:
         """The name of the pattern stands for the variable."""
         return replace(self, bound=(*self.bound, ((name, member), variable)))
 
-    def sized(self, sizes: Sequence[tuple[str, int]]) -> _State | None:
+    def sized(self, sizes: Sequence[tuple[str, int]]) -> _PartialQuery | None:
         """Starred names stand for so many values; None where one already stands for another number."""
         bound = dict(self.sizes)
         if any(bound.setdefault(name, n) != n for name, n in sizes):
@@ -204,22 +217,22 @@ class _State:
         return replace(self, sizes=tuple(bound.items()))
 
 
-class _Writer:
+class _QueryWriter:
     """Writes all queries of one rule."""
 
-    def __init__(self, rule: Rule, forms: dict[str, list[Form]], literals: dict[Literal, int]) -> None:
+    def __init__(self, rule: Rule, forms: dict[str, list[OpForm]], literals: dict[Literal, int]) -> None:
         self.rule = rule
         self.forms = forms
         self.literals = literals
 
     def run(self) -> Iterator[Query]:
-        for state, roots in self.roots(_State(), self.rule.lhs):
+        for state, roots in self.roots(_PartialQuery(), self.rule.lhs):
             values: dict[str, str | tuple[str, ...]] = {name: () for name, _ in state.sizes}
             for (name, member), variable in state.bound:
                 values[name] = variable if member is None else (*values.get(name, ()), variable)
             yield Query(self.rule, state.atoms, state.calls, roots, tuple(values.items()), state.required)
 
-    def roots(self, state: _State, terms: Sequence[Term]) -> Iterator[tuple[_State, tuple[str, ...]]]:
+    def roots(self, state: _PartialQuery, terms: Sequence[Term]) -> Iterator[tuple[_PartialQuery, tuple[str, ...]]]:
         if not terms:
             yield state, ()
             return
@@ -229,12 +242,12 @@ class _Writer:
 
     # -- terms
 
-    def term(self, state: _State, term: Term, member: int | None) -> Iterator[tuple[_State, str]]:
+    def term(self, state: _PartialQuery, term: Term, member: int | None) -> Iterator[tuple[_PartialQuery, str]]:
         """The query with the term added, and the variable of its class."""
         match term:
-            case Var("_"):
+            case VarPattern("_"):
                 yield self.absent(state), NOBODY
-            case Var():
+            case VarPattern():
                 yield self.variable(state, term, member)
             case Literal():
                 number = self.literals.setdefault(term, len(self.literals))
@@ -243,15 +256,15 @@ class _Writer:
             case AnyOf(options=options):
                 for option in options:
                     yield from self.term(state, option, member)
-            case Call():
+            case CallPattern():
                 for form in self.candidates(state, term):
                     yield from self.call(state, term, form, member)
 
-    def absent(self, state: _State) -> _State:
+    def absent(self, state: _PartialQuery) -> _PartialQuery:
         atom = Atom(ABSENT, (), NOBODY)
         return state if atom in state.atoms else replace(state, atoms=(atom, *state.atoms))
 
-    def variable(self, state: _State, var: Var, member: int | None) -> tuple[_State, str]:
+    def variable(self, state: _PartialQuery, var: VarPattern, member: int | None) -> tuple[_PartialQuery, str]:
         key = (var.name, member if var.starred else None)
         variable = dict(state.bound).get(key)
         if variable is None:
@@ -263,7 +276,7 @@ class _Writer:
 
     # -- calls
 
-    def candidates(self, state: _State, call: Call) -> list[Form]:
+    def candidates(self, state: _PartialQuery, call: CallPattern) -> list[OpForm]:
         """The forms that a call can have."""
         if not call.is_variable:
             return self.forms.get(call.op, [])
@@ -276,13 +289,15 @@ class _Writer:
         allowed = frozenset(self.forms)
         for guard in self.rule.where:
             match guard:
-                case Apply("in", (Ref(name), Ref(kind))) if name == variable and kind in ops.SETS:
+                case FunctionCall("in", (NameRef(name), NameRef(kind))) if name == variable and kind in ops.SETS:
                     allowed &= ops.SETS[kind]
-                case Apply("in", (Ref(name), Series(items))) if name == variable:
+                case FunctionCall("in", (NameRef(name), Series(items))) if name == variable:
                     allowed &= {item.value for item in items if isinstance(item, Lit) and isinstance(item.value, str)}
         return allowed
 
-    def call(self, state: _State, call: Call, form: Form, member: int | None) -> Iterator[tuple[_State, str]]:
+    def call(
+        self, state: _PartialQuery, call: CallPattern, form: OpForm, member: int | None
+    ) -> Iterator[tuple[_PartialQuery, str]]:
         if call.output and not form.several:
             return
         state, symbol = state.fresh("s")
@@ -308,25 +323,27 @@ class _Writer:
                 yield replace(extended, atoms=(*extended.atoms, atom), calls=tuple(calls)), value
 
     def parts(
-        self, state: _State, parts: Sequence[_Part | None], member: int | None
-    ) -> list[tuple[_State, tuple[str, ...]]]:
+        self, state: _PartialQuery, parts: Sequence[_InputTerm | None], member: int | None
+    ) -> list[tuple[_PartialQuery, tuple[str, ...]]]:
         """The query with all inputs of a call added, and their variables. A call may have very many."""
-        extended: list[tuple[_State, tuple[str, ...]]] = [(state, ())]
+        extended: list[tuple[_PartialQuery, tuple[str, ...]]] = [(state, ())]
         for part in parts:
             extended = [(done, (*before, v)) for one, before in extended for done, v in self.part(one, part, member)]
         return extended
 
-    def part(self, state: _State, part: _Part | None, member: int | None) -> Iterator[tuple[_State, str]]:
+    def part(
+        self, state: _PartialQuery, part: _InputTerm | None, member: int | None
+    ) -> Iterator[tuple[_PartialQuery, str]]:
         if part is None:
             yield self.absent(state), NOBODY
         else:
             yield from self.term(state, part.term, member if part.member is None else part.member)
 
 
-def _arrangements(call: Call, form: Form) -> Iterator[_Arrangement]:
+def _arrangements(call: CallPattern, form: OpForm) -> Iterator[_Arrangement]:
     start = None if call.is_variable else ops.variadic_input(form.op)
     fixed = call.inputs if start is None else call.inputs[:start]
-    head = tuple(map(_Part, fixed))
+    head = tuple(map(_InputTerm, fixed))
     if start is None:
         if len(head) <= form.arity:
             yield _Arrangement((*head, *[None] * (form.arity - len(head))))
@@ -343,18 +360,18 @@ def _tails(terms: Sequence[Term], places: int, unordered: bool) -> Iterator[_Arr
     single = [t for t in terms if not family(t)]
     several = [t for t in terms if family(t)]
     for sizes in _sums(places - len(single), len(several)):
-        if any(n == 0 and isinstance(t, Call) for t, n in zip(several, sizes, strict=True)):
+        if any(n == 0 and isinstance(t, CallPattern) for t, n in zip(several, sizes, strict=True)):
             continue
-        runs = [[_Part(t, i) for i in range(n)] for t, n in zip(several, sizes, strict=True)]
+        runs = [[_InputTerm(t, i) for i in range(n)] for t, n in zip(several, sizes, strict=True)]
         named = tuple((name, n) for t, n in zip(several, sizes, strict=True) for name in family(t))
         if not unordered:
             rest = iter(runs)
-            yield _Arrangement(tuple(p for t in terms for p in (next(rest) if family(t) else [_Part(t)])), named)
+            yield _Arrangement(tuple(p for t in terms for p in (next(rest) if family(t) else [_InputTerm(t)])), named)
             continue
         for chosen in permutations(range(places), len(single)):
             others = chain.from_iterable(runs)
             at = dict(zip(chosen, single, strict=True))
-            yield _Arrangement(tuple(_Part(at[i]) if i in at else next(others) for i in range(places)), named)
+            yield _Arrangement(tuple(_InputTerm(at[i]) if i in at else next(others) for i in range(places)), named)
 
 
 def _sums(total: int, n: int) -> Iterator[tuple[int, ...]]:

@@ -18,16 +18,16 @@ from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.egraph.classes import Classes, Contradiction, Full
-from graphopt.rewrite.egraph.egglog import Row
-from graphopt.rewrite.egraph.egraph_snapshot import ENode, Round, Saturated
+from graphopt.rewrite.egraph.egglog import MatchRow
+from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated, SaturationRound
 from graphopt.rewrite.egraph.matching import Matching, Relation
-from graphopt.rewrite.egraph.provenance import Application, Applied, Spelling, term_of
+from graphopt.rewrite.egraph.provenance import Application, Applied, TermSpelling, term_of
 from graphopt.rewrite.egraph.substitutions import Instance, alone, independent, joined, own_names, shared
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, family, replacements
 from graphopt.rewrite.match.matcher import is_on_all
 from graphopt.rewrite.match.statistics import RuleStatistics
-from graphopt.rewrite.rule.rule import Expr, Field, Ref, Rule, subexpressions
+from graphopt.rewrite.rule.rule import Field, GuardExpr, NameRef, Rule, subexpressions
 
 OFTEN = 1000
 """A rule that has more new matches than this in a round sits out,"""
@@ -45,7 +45,7 @@ FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SaturationBudget:
     """When saturation stops at the latest."""
 
     nodes: int = 10_000
@@ -60,16 +60,16 @@ def saturate(
     graph: Graph,
     facts: Mapping[Value, Fact] | None,
     rules: Sequence[Rule],
-    budget: Budget | None = None,
+    budget: SaturationBudget | None = None,
     listener: Listener | None = None,
 ) -> Saturated:
     """All that the rules prove equal to the graph, within the budget (the standard one where none is given)."""
-    run = _Run(graph, infer(graph) if facts is None else facts, rules, budget or Budget(), listener)
+    run = _Run(graph, infer(graph) if facts is None else facts, rules, budget or SaturationBudget(), listener)
     stop = run.run()
     return run.result(stop)
 
 
-class _Stopped(Exception):  # noqa: N818
+class _BudgetSpent(Exception):  # noqa: N818
     """The budget is spent; the message is the reason."""
 
 
@@ -79,7 +79,7 @@ class _Run:
         graph: Graph,
         facts: Mapping[Value, Fact],
         rules: Sequence[Rule],
-        budget: Budget,
+        budget: SaturationBudget,
         listener: Listener | None,
     ) -> None:
         self.started, self.begun = monotonic(), thread_time()
@@ -113,14 +113,14 @@ class _Run:
                 self.rounds.append(self.grown())
                 if is_over:
                     return "put off" if self.put_off() else "saturated"
-        except _Stopped as stopped:
+        except _BudgetSpent as stopped:
             self.rounds.append(self.grown())
             return str(stopped)
         return "iterations"
 
-    def grown(self) -> Round:
+    def grown(self) -> SaturationRound:
         """How much there is now."""
-        return Round(self.classes.size, len(self.classes.terms) - len(self.classes.unions), self.matches)
+        return SaturationRound(self.classes.size, len(self.classes.terms) - len(self.classes.unions), self.matches)
 
     def round(self) -> bool:
         """Find and apply matches; whether another round may find more."""
@@ -162,7 +162,7 @@ class _Run:
             query.waiting = [row for row in query.waiting if row not in query.seen]
         self.statistics[rule.name].seconds += monotonic() - start
 
-    def is_crowded(self, index: int, row: Row) -> bool:
+    def is_crowded(self, index: int, row: MatchRow) -> bool:
         """Whether the class of a match has enough of its rule. It may have less again when terms prove to be equal."""
         root = self.classes.find(row[0])
         most = CROWD if self.statistics[self.rules[index].name].fired <= BUSY else FEW
@@ -176,7 +176,7 @@ class _Run:
                 counts[self.rules[index].name] = count
         return counts
 
-    def apply_to_row(self, index: int, relation: Relation, row: Row) -> None:
+    def apply_to_row(self, index: int, relation: Relation, row: MatchRow) -> None:
         instance = self.read(index, relation, row)
         if instance is None:
             return None
@@ -191,10 +191,10 @@ class _Run:
             self.refuse(index, relation, row, why)
         return None
 
-    def read(self, index: int, relation: Relation, row: Row) -> Instance | None:
+    def read(self, index: int, relation: Relation, row: MatchRow) -> Instance | None:
         """The instance that a row stands for; None, and counted as refused, where attributes do not fit."""
         if thread_time() - self.begun > self.budget.seconds:
-            raise _Stopped("seconds")
+            raise _BudgetSpent("seconds")
         relation.settle(row, True)
         if any(self.classes.fact(row[i]).is_const for i in range(len(set(relation.query.roots)))):
             return None  # terms of constants alone cost nothing
@@ -205,7 +205,7 @@ class _Run:
         self.refuse(index, relation, row, instance)
         return None
 
-    def refuse(self, index: int, relation: Relation, row: Row, why: str) -> None:
+    def refuse(self, index: int, relation: Relation, row: MatchRow, why: str) -> None:
         relation.settle(row, False)
         refused = self.statistics[self.rules[index].name].refused
         refused[why] = refused.get(why, 0) + 1
@@ -220,9 +220,9 @@ class _Run:
 
     # -- several roots
 
-    def apply_to_families(self, index: int, matches: Sequence[tuple[Relation, Row]]) -> None:
+    def apply_to_families(self, index: int, matches: Sequence[tuple[Relation, MatchRow]]) -> None:
         """Group the matches of single members by what they share, and apply the rule to each group."""
-        families: dict[object, list[tuple[Instance, Relation, Row]]] = {}
+        families: dict[object, list[tuple[Instance, Relation, MatchRow]]] = {}
         for query, row in matches:
             instance = self.read(index, query, row)
             if instance is None:
@@ -257,7 +257,7 @@ class _Run:
                 return why
         return None
 
-    def is_fresh_root(self, index: int, left: Spelling) -> bool:
+    def is_fresh_root(self, index: int, left: TermSpelling) -> bool:
         term = term_of(left)
         return term < self.classes.originals and term not in self.rooted[index]
 
@@ -282,7 +282,7 @@ class _Run:
             return str(refused)
         except Full:
             classes.undo(mark)
-            raise _Stopped("nodes") from None
+            raise _BudgetSpent("nodes") from None
         if all(
             m >= mark and classes.has_alike(classes.find(r), m, mark)
             for m, r in zip(terms, instance.roots, strict=True)
@@ -349,5 +349,5 @@ def _asks_uses(rule: Rule) -> bool:
     return any(isinstance(e, Field) and e.name == "uses" for guard in rule.where for e in subexpressions(guard))
 
 
-def _names(expr: Expr) -> set[str]:
-    return {e.name for e in subexpressions(expr) if isinstance(e, Ref)}
+def _names(expr: GuardExpr) -> set[str]:
+    return {e.name for e in subexpressions(expr) if isinstance(e, NameRef)}

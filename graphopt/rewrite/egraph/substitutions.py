@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt.rewrite.egraph.classes import ABSENT, Classes
-from graphopt.rewrite.egraph.egglog import Row
-from graphopt.rewrite.egraph.provenance import Spelling, term_of
+from graphopt.rewrite.egraph.egglog import MatchRow
+from graphopt.rewrite.egraph.provenance import TermSpelling, term_of
 from graphopt.rewrite.egraph.queries import NOBODY, Query
 from graphopt.rewrite.guards import op_match
 from graphopt.rewrite.guards.bindings import Bindings, is_several
 from graphopt.rewrite.match.build import element
-from graphopt.rewrite.rule.rule import Call, Rule
+from graphopt.rewrite.rule.rule import CallPattern, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Instance:
     rule: Rule
     roots: tuple[int, ...]
     bindings: Bindings[int]
-    rows: tuple[tuple[Reader, Row], ...]
+    rows: tuple[tuple[RowReader, MatchRow], ...]
 
-    def left(self, classes: Classes) -> tuple[Spelling, ...]:
+    def left(self, classes: Classes) -> tuple[TermSpelling, ...]:
         """The terms of the roots, as the rule spells them."""
         return tuple(spelling for reader, row in self.rows for spelling in reader.spell(row, classes))
 
 
-class Reader:
+class RowReader:
     """Reads the rows of one query."""
 
     def __init__(self, query: Query) -> None:
@@ -46,7 +46,7 @@ class Reader:
         self._by_value = {m.value: m for m in query.calls}
         self._column = column
 
-    def read(self, row: Row, classes: Classes) -> Instance | str:
+    def read(self, row: MatchRow, classes: Classes) -> Instance | str:
         """What the row says, or why the attributes do not fit. Guards are not looked at."""
         find = classes.find
         if any(row[i] == ABSENT for i in self._required):
@@ -70,11 +70,11 @@ class Reader:
                 return why
         return Instance(self.query.rule, tuple([find(row[i]) for i in self._roots]), bindings, ((self, row),))
 
-    def spell(self, row: Row, classes: Classes) -> tuple[Spelling, ...]:
+    def spell(self, row: MatchRow, classes: Classes) -> tuple[TermSpelling, ...]:
         """The terms of the roots, as the rule spells them."""
         return tuple(self._spell(r, row, classes) for r in self.query.roots)
 
-    def _spell(self, variable: str, row: Row, classes: Classes) -> Spelling:
+    def _spell(self, variable: str, row: MatchRow, classes: Classes) -> TermSpelling:
         matched = self._by_value.get(variable)
         if matched is None:
             return ABSENT if variable == NOBODY else classes.find(row[self._column[variable]])
@@ -121,7 +121,7 @@ def independent(instance: Instance, classes: Classes) -> bool:
     """Whether no root is computed from another: what replaces them reads what all of them read."""
     roots = {classes.find(r) for r in instance.roots}
     lowest = min(term_of(left) for left in instance.left(classes))
-    of_roots = {t.name for t in instance.rule.lhs if isinstance(t, Call)}
+    of_roots = {t.name for t in instance.rule.lhs if isinstance(t, CallPattern)}
     read = [bound for name, bound in instance.bindings.values.items() if name not in of_roots]
     waiting = [v for bound in read for v in _several(bound) if v is not None]
     seen = set(waiting)

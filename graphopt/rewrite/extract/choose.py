@@ -20,8 +20,8 @@ from graphopt.ir.graph import CONSTANT, Graph, Value
 from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated
 from graphopt.rewrite.extract.cost import Breakdown, CostModel
 from graphopt.rewrite.extract.dag import (
-    Choice,
     Option,
+    OptionChoice,
     Problem,
     components,
     greedy,
@@ -42,7 +42,7 @@ from graphopt.target import Target
 
 
 @dataclass(frozen=True)
-class Limits:
+class SolverLimits:
     """How far the search for the cheapest choice goes. The defaults keep parts of some thousand classes to seconds."""
 
     table: int = LARGEST
@@ -85,7 +85,7 @@ class Extraction:
 class Solution:
     """A choice, its price, and whether it is proven to be the cheapest."""
 
-    choice: Choice
+    choice: OptionChoice
     optimal: bool
     reproducible: bool = True
 
@@ -97,7 +97,7 @@ def allowance(stored: int, target: Target) -> int:
 
 
 def extract(
-    saturated: Saturated, cost_model: CostModel, growth: int | None = None, limits: Limits | None = None
+    saturated: Saturated, cost_model: CostModel, growth: int | None = None, limits: SolverLimits | None = None
 ) -> Extraction:
     """The cheapest graph among those that the classes hold.
 
@@ -113,7 +113,7 @@ def extract(
     before = _appraise(terms, original)
     solution, chosen, proven = Solution({}, optimal=False), original, False
     for attempt in range(10):  # constants get dearer until they fit
-        solution = solve(problem(terms, byte), limits or Limits())
+        solution = solve(problem(terms, byte), limits or SolverLimits())
         candidate = terms.complete(decode(solution.choice))
         if candidate is not None and terms.stored_by(candidate) <= limit:
             chosen, proven = candidate, solution.optimal and not attempt
@@ -144,7 +144,7 @@ def appraise(graph: Graph, facts: Mapping[Value, Fact], cost_model: CostModel) -
 
 def _appraise(terms: Terms, choice: Mapping[int, ENode]) -> Breakdown:
     """What a choice costs as the graph that it is."""
-    return breakdown(solve(problem(terms.restrict(choice), 0.0), Limits()).choice)
+    return breakdown(solve(problem(terms.restrict(choice), 0.0), SolverLimits()).choice)
 
 
 def stored_bytes(graph: Graph) -> int:
@@ -158,7 +158,7 @@ def stored_bytes(graph: Graph) -> int:
     return total
 
 
-def solve(problem: Problem, limits: Limits) -> Solution:
+def solve(problem: Problem, limits: SolverLimits) -> Solution:
     """The cheapest choice for a problem, part by part. ValueError where nothing computes a root."""
     if all(len(options) == 1 for options in problem.options.values()):
         only = needed({c: options[0] for c, options in problem.options.items()}, problem.roots)
@@ -182,7 +182,7 @@ def solve(problem: Problem, limits: Limits) -> Solution:
     return Solution(reached, optimal, reproducible)
 
 
-def _solve_part(part: Problem, limits: Limits) -> Solution:
+def _solve_part(part: Problem, limits: SolverLimits) -> Solution:
     """A part that does not fall apart any more."""
     component = components(part.options)
     circles = Counter(component.values())
@@ -199,7 +199,7 @@ def _solve_part(part: Problem, limits: Limits) -> Solution:
     return Solution(choice, proven, program is None or program.reproducible)
 
 
-def integer_program(problem: Problem, component: Mapping[int, int], limits: Limits) -> Solution | None:
+def integer_program(problem: Problem, component: Mapping[int, int], limits: SolverLimits) -> Solution | None:
     """The cheapest choice by integer programming; None where the problem is too large or the solver finds nothing.
 
     One truth value for each option and each class; a class that is needed has one option, an option

@@ -26,7 +26,7 @@ class Option:
     meaning: object = None
 
 
-Choice: TypeAlias = dict[int, Option]
+OptionChoice: TypeAlias = dict[int, Option]
 """The option chosen for each class that is needed."""
 
 
@@ -38,12 +38,12 @@ class Problem:
     roots: tuple[int, ...]
 
 
-def needed(choice: Mapping[int, Option], roots: Iterable[int]) -> Choice | None:
+def needed(choice: Mapping[int, Option], roots: Iterable[int]) -> OptionChoice | None:
     """The part of a choice that the roots need, each class after those that it reads.
 
     None where an option is missing, or a class needs itself.
     """
-    reached: Choice = {}
+    reached: OptionChoice = {}
     open_: set[int] = set()
     stack = [(c, False) for c in reversed(tuple(roots))]
     while stack:
@@ -257,7 +257,7 @@ def _drop_dominated(problem: Problem, below: Dominators) -> Problem:
     return Problem(options, problem.roots)
 
 
-def greedy(problem: Problem) -> Choice:
+def greedy(problem: Problem) -> OptionChoice:
     """A good choice, quickly: what ``settle`` gives, as far as the roots need it."""
     choice = needed(settle(problem.options), problem.roots)
     if choice is None:
@@ -265,7 +265,7 @@ def greedy(problem: Problem) -> Choice:
     return choice
 
 
-def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
+def settle(options: Mapping[int, tuple[Option, ...]]) -> OptionChoice:
     """An option for each class that can be computed, each class after those that its option reads.
 
     Classes are settled in order of what they cost with all that they need, every class counted once
@@ -274,7 +274,7 @@ def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
     position = {c: i for i, c in enumerate(options)}
     costs = np.zeros(-(-len(position) // 8) * 8)
     closure: dict[int, int] = {}
-    choice: Choice = {}
+    choice: OptionChoice = {}
     missing: dict[tuple[int, int], int] = {}
     users: dict[int, list[tuple[int, int]]] = {}
     queue: list[tuple[float, int, int]] = []
@@ -313,7 +313,7 @@ def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
     return choice
 
 
-def split(problem: Problem) -> tuple[Choice, list[Problem]]:
+def split(problem: Problem) -> tuple[OptionChoice, list[Problem]]:
     """What is decided already, and independent problems for the rest. The roots of each are its forced classes."""
     if all(len(alternatives) == 1 for alternatives in problem.options.values()):
         return {c: alternatives[0] for c, alternatives in problem.options.items()}, []
@@ -338,7 +338,7 @@ def split(problem: Problem) -> tuple[Choice, list[Problem]]:
     groups: dict[int, list[int]] = {}
     for c in problem.options:
         groups.setdefault(find(c), []).append(c)
-    decided: Choice = {}
+    decided: OptionChoice = {}
     parts: list[Problem] = []
     for group in groups.values():
         if all(c in sure and len(problem.options[c]) == 1 for c in group):
@@ -373,7 +373,7 @@ def outline(problem: Problem) -> Hashable:
     )
 
 
-def transfer(choice: Mapping[int, Option], solved: Problem, other: Problem) -> Choice:
+def transfer(choice: Mapping[int, Option], solved: Problem, other: Problem) -> OptionChoice:
     """The choice for another problem of the same outline."""
     name = dict(zip(solved.options, other.options, strict=True))
     return {name[c]: other.options[name[c]][solved.options[c].index(option)] for c, option in choice.items()}
@@ -405,12 +405,12 @@ def unroll(problem: Problem, component: Mapping[int, int]) -> Problem:
     return Problem(options, problem.roots)
 
 
-def roll(choice: Mapping[int, Option]) -> Choice:
+def roll(choice: Mapping[int, Option]) -> OptionChoice:
     """The choice that a choice of an unrolled problem stands for, given in the order of ``needed``.
 
     Where a class is computed at two levels, the lower one counts.
     """
-    rolled: Choice = {}
+    rolled: OptionChoice = {}
     for option in choice.values():
         if isinstance(option.meaning, tuple):
             c, original = option.meaning

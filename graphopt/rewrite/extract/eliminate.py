@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rewrite.extract.dag import Choice, Option, Problem, forced, needed, price
+from graphopt.rewrite.extract.dag import Option, OptionChoice, Problem, forced, needed, price
 
-Table = npt.NDArray[np.float64]
+CostTable = npt.NDArray[np.float64]
 
 LARGEST = 20
 """Variables of the largest table, which has two to this power entries."""
@@ -29,14 +29,14 @@ JOINT = 8
 """Classes that the options of one class may read together, to be one table; otherwise each option is a variable."""
 
 
-def eliminate(problem: Problem, largest: int = LARGEST) -> Choice | None:
+def eliminate(problem: Problem, largest: int = LARGEST) -> OptionChoice | None:
     """The cheapest choice of a problem without cycles; None where a table would get more than ``largest`` variables."""
     system = _System(problem)
     plan = system.plan(largest, hold=False, spare=frozenset())
     return None if plan is None else system.solve(plan, {})
 
 
-def improve(problem: Problem, start: Choice, rounds: int = 8, largest: int = LARGEST) -> Choice:
+def improve(problem: Problem, start: OptionChoice, rounds: int = 8, largest: int = LARGEST) -> OptionChoice:
     """A choice no dearer than ``start``, of a problem without cycles.
 
     Each round solves the problem exactly but for some classes that are held at the best choice so
@@ -57,7 +57,7 @@ def improve(problem: Problem, start: Choice, rounds: int = 8, largest: int = LAR
 
 
 @dataclass
-class _Plan:
+class _EliminationPlan:
     """In which order variables go, with their neighbours then; and which are held."""
 
     order: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class _System:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.roots = forced(problem)
-        self.tables: list[tuple[tuple[int, ...], Table]] = []
+        self.tables: list[tuple[tuple[int, ...], CostTable]] = []
         self.variables: set[int] = {c for c in problem.options if c not in self.roots}
         self._links: list[tuple[int, Option, int, int]] = []
         self._made = 0
@@ -101,7 +101,7 @@ class _System:
 
     def _joint(self, c: int, options: tuple[Option, ...], reads: tuple[int, ...]) -> None:
         """The cheapest of the options that what is computed allows."""
-        cheapest: Table = np.full((2,) * len(reads), np.inf)
+        cheapest: CostTable = np.full((2,) * len(reads), np.inf)
         for option in options:
             cut = tuple(1 if n in option.needs else slice(None) for n in reads)
             cheapest[cut] = np.minimum(cheapest[cut], option.cost)
@@ -118,7 +118,7 @@ class _System:
             v, after = self._fresh(), c if last else self._fresh()
             self._chosen(v, option.cost, option.needs)
             scope = (*before, v)
-            any_: Table = np.zeros((2,) * len(scope))
+            any_: CostTable = np.zeros((2,) * len(scope))
             any_[(0,) * len(scope)] = np.inf  # nothing was chosen: what comes after is not computed
             if last and c in self.roots:
                 self._add(scope, any_)
@@ -132,13 +132,13 @@ class _System:
         self.variables.add(-self._made)
         return -self._made
 
-    def _add(self, scope: tuple[int, ...], table: Table) -> None:
+    def _add(self, scope: tuple[int, ...], table: CostTable) -> None:
         if not scope:
             return
         order = sorted(range(len(scope)), key=scope.__getitem__)
         self.tables.append((tuple(scope[i] for i in order), table.transpose(order)))
 
-    def plan(self, largest: int, *, hold: bool, spare: frozenset[int]) -> _Plan | None:
+    def plan(self, largest: int, *, hold: bool, spare: frozenset[int]) -> _EliminationPlan | None:
         """An order of elimination; None where a table becomes too large and nothing may be held."""
         left: dict[int, set[int]] = {v: set() for v in self.variables}
         for scope, _ in self.tables:
@@ -148,7 +148,7 @@ class _System:
             near.discard(v)
         queue = [(len(near), v) for v, near in left.items()]
         heapq.heapify(queue)
-        plan = _Plan()
+        plan = _EliminationPlan()
         while left:
             size, v = heapq.heappop(queue)
             if v not in left or len(left[v]) != size:
@@ -172,18 +172,18 @@ class _System:
         plan.order = [(v, tuple(n for n in near if n not in held)) for v, near in plan.order]
         return plan
 
-    def solve(self, plan: _Plan, start: Choice) -> Choice:
+    def solve(self, plan: _EliminationPlan, start: OptionChoice) -> OptionChoice:
         """The cheapest choice when the held variables are as in a known choice."""
         state = self._state(start)
         fixed = {v: state[v] for v in plan.held}
-        waiting: dict[int, dict[tuple[int, ...], Table]] = {v: {} for v, _ in plan.order}
+        waiting: dict[int, dict[tuple[int, ...], CostTable]] = {v: {} for v, _ in plan.order}
         for scope, table in self.tables:
             cut = tuple(fixed[v] if v in fixed else slice(None) for v in scope)
             _put(waiting, tuple(v for v in scope if v not in fixed), table[cut])
         picks: list[tuple[int, tuple[int, ...], npt.NDArray[np.bool_]]] = []
         for v, near in plan.order:
             joint = (*near, v)
-            total: Table = np.zeros((2,) * len(joint))
+            total: CostTable = np.zeros((2,) * len(joint))
             for scope, table in waiting.pop(v).items():
                 total += _spread(scope, table, joint)
                 for n in scope:
@@ -195,7 +195,7 @@ class _System:
             fixed[v] = int(pick[tuple(fixed[n] for n in near)])
         return self._choice({c for c in self.problem.options if c in self.roots or fixed[c]})
 
-    def _state(self, choice: Choice) -> dict[int, int]:
+    def _state(self, choice: OptionChoice) -> dict[int, int]:
         """What the variables are in a choice."""
         state = {v: int(v in choice) for v in self.variables}
         reached: dict[int, int] = {}
@@ -206,9 +206,9 @@ class _System:
                 state[after] = reached[c]
         return state
 
-    def _choice(self, computed: set[int]) -> Choice:
+    def _choice(self, computed: set[int]) -> OptionChoice:
         """For each class that is computed, its cheapest option whose classes are."""
-        chosen: Choice = {}
+        chosen: OptionChoice = {}
         for c in computed:
             fitting = [o for o in self.problem.options[c] if computed.issuperset(o.needs)]
             if fitting:
@@ -218,7 +218,7 @@ class _System:
         return choice
 
 
-def _put(waiting: dict[int, dict[tuple[int, ...], Table]], scope: tuple[int, ...], table: Table) -> None:
+def _put(waiting: dict[int, dict[tuple[int, ...], CostTable]], scope: tuple[int, ...], table: CostTable) -> None:
     """Add a table over variables in ascending order; those over the same variables are summed."""
     if scope:
         old = waiting[scope[0]].get(scope)
@@ -227,7 +227,7 @@ def _put(waiting: dict[int, dict[tuple[int, ...], Table]], scope: tuple[int, ...
             waiting[v][scope] = new
 
 
-def _spread(scope: tuple[int, ...], table: Table, joint: tuple[int, ...]) -> Table:
+def _spread(scope: tuple[int, ...], table: CostTable, joint: tuple[int, ...]) -> CostTable:
     """A table over ascending variables as one that broadcasts over others, of which the last is out of order."""
     last = joint[-1]
     if last in scope:

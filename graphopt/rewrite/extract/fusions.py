@@ -20,13 +20,13 @@ from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.guards import op_match
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.guards.expressions import Unknown, evaluate, holds, matches_literal
-from graphopt.rewrite.rule.rule import AnyOf, Call, Literal, Rule, Term, Var, calls
+from graphopt.rewrite.rule.rule import AnyOf, CallPattern, Literal, Rule, Term, VarPattern, calls
 
 Parts = tuple[tuple[int, ENode], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class FusionGroup:
     """An op that the runtime makes of several e-nodes: that of the class itself first, then of those inside."""
 
     node: ENode
@@ -39,11 +39,11 @@ def fusions(
     facts: Mapping[int, Fact],
     opset: int,
     readers: Mapping[int, int] | None = None,
-) -> dict[int, list[Fused]]:
+) -> dict[int, list[FusionGroup]]:
     """The groups of each class. ``classes`` are those that are computed when the model runs; ``readers`` says how many
     nodes of the graph that was explored read a class, which is one where it does not say."""
     matcher = _Matcher(classes, facts, opset, readers or {})
-    groups: dict[int, list[Fused]] = {}
+    groups: dict[int, list[FusionGroup]] = {}
     count = 0
     by_op: dict[str, dict[int, None]] = {}
     for c, nodes in classes.items():
@@ -51,7 +51,7 @@ def fusions(
             by_op.setdefault(node.op, {})[c] = None
     for rule in _rules(text):
         root = rule.lhs[0]
-        assert isinstance(root, Call)
+        assert isinstance(root, CallPattern)
         if not all(call.op in by_op for call in calls(root)):
             continue
         for c in by_op[root.op]:
@@ -59,7 +59,7 @@ def fusions(
                 count += 1
                 fused = matcher.build(rule, bindings, -count)
                 if fused is not None:
-                    groups.setdefault(c, []).append(Fused(fused, parts))
+                    groups.setdefault(c, []).append(FusionGroup(fused, parts))
     return groups
 
 
@@ -99,7 +99,7 @@ class _Matcher:
     def term(self, term: Term, c: int | None, bindings: Bindings[int]) -> Iterator[tuple[Bindings[int], Parts]]:
         """Every way in which a class is the term, with what that binds and the e-nodes that it passes."""
         match term:
-            case Var(name, optional):
+            case VarPattern(name, optional):
                 bound = self._bind(name, optional, c, bindings)
                 if bound is not None:
                     yield bound, ()
@@ -110,7 +110,7 @@ class _Matcher:
             case AnyOf(options):
                 for option in options:
                     yield from self.term(option, c, bindings)
-            case Call() if c is not None:
+            case CallPattern() if c is not None:
                 for node in self.classes.get(c, ()):
                     if node.op == term.op and node.n_outputs == 1:
                         yield from self._call(term, c, node, bindings)
@@ -126,7 +126,9 @@ class _Matcher:
         bound.values[name] = c
         return bound
 
-    def _call(self, call: Call, c: int, node: ENode, bindings: Bindings[int]) -> Iterator[tuple[Bindings[int], Parts]]:
+    def _call(
+        self, call: CallPattern, c: int, node: ENode, bindings: Bindings[int]
+    ) -> Iterator[tuple[Bindings[int], Parts]]:
         bound = bindings if call.name is None else self._bind(call.name, False, c, bindings)
         if bound is None or len(node.children) > len(call.inputs):
             return
@@ -158,12 +160,12 @@ class _Matcher:
     def build(self, rule: Rule, bindings: Bindings[int], id: int) -> ENode | None:
         """The op that the rule makes of a match; None where its guards do not hold."""
         right = rule.rhs[0]
-        assert isinstance(right, Call)
+        assert isinstance(right, CallPattern)
         if any(holds(guard, bindings, self) is not None for guard in rule.where):
             return None
         children: list[int | None] = []
         for term in right.inputs:
-            assert isinstance(term, Var)
+            assert isinstance(term, VarPattern)
             value: Any = bindings.values.get(term.name)
             children.append(value)
         try:

@@ -16,7 +16,14 @@ from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode
 from graphopt.rewrite.extract.cost import Breakdown, Cost
 from graphopt.rewrite.extract.dag import Option, Problem
 from graphopt.rewrite.extract.fusions import Parts
-from graphopt.rewrite.extract.layout import CONVOLUTIONS, Anchor, Policy, State, Step, Way
+from graphopt.rewrite.extract.layout import (
+    CONVOLUTIONS,
+    Anchor,
+    Implementation,
+    ImplementationStep,
+    LayoutPolicy,
+    LayoutState,
+)
 from graphopt.rewrite.extract.terms import Terms
 
 REORDER = "Reorder"
@@ -30,8 +37,8 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def problem(terms: Terms, byte: float) -> Problem:
-    """What extraction has to solve, when a byte of constants costs ``byte`` seconds. An option means a ``Step``, or
-    nothing; its class is ``key`` of a class and a state."""
+    """The problem of extraction, when a byte of constants costs ``byte`` seconds. An option means an
+    ``ImplementationStep``, or nothing; its class is ``key`` of a class and a state."""
     ways = _Ways(terms)
     options: dict[int, tuple[Option, ...]] = {}
     for c in terms.working:
@@ -41,15 +48,15 @@ def problem(terms: Terms, byte: float) -> Problem:
         n for alternatives in options.values() for o in alternatives for n in o.needs if n not in options
     )
     for name in missing:
-        if name % STATES == State.BLOCKED:  # made plain, and somebody reads it blocked
+        if name % STATES == LayoutState.BLOCKED:  # made plain, and somebody reads it blocked
             options[name] = ways.entered(name // STATES)
-    return Problem(options, tuple(key(c, State.PLAIN) for c in terms.roots() if c in terms.working))
+    return Problem(options, tuple(key(c, LayoutState.PLAIN) for c in terms.roots() if c in terms.working))
 
 
-STATES = len(State)
+STATES = len(LayoutState)
 
 
-def key(c: int, state: State) -> int:
+def key(c: int, state: LayoutState) -> int:
     """The name of a state of a class."""
     return c * STATES + state
 
@@ -59,7 +66,7 @@ def decode(choice: Mapping[int, Option]) -> dict[int, ENode]:
     whole: dict[int, ENode] = {}
     folded: dict[int, ENode] = {}
     for option in choice.values():
-        if isinstance(option.meaning, Step) and option.meaning.parts:
+        if isinstance(option.meaning, ImplementationStep) and option.meaning.parts:
             (c, node), *inner = option.meaning.parts
             whole.setdefault(c, node)
             folded.update(inner)
@@ -68,7 +75,7 @@ def decode(choice: Mapping[int, Option]) -> dict[int, ENode]:
 
 def breakdown(choice: Mapping[int, Option]) -> Breakdown:
     """What a choice costs, by what the target does."""
-    steps = [o.meaning for o in choice.values() if isinstance(o.meaning, Step)]
+    steps = [o.meaning for o in choice.values() if isinstance(o.meaning, ImplementationStep)]
     parts = [(s.label, s.cost) for s in steps if s.label not in (INPUT, PROJECTION)]
     return Breakdown.of(parts, sum(s.label == REORDER for s in steps))
 
@@ -82,9 +89,9 @@ class _Ways:
         layout = terms.cost_model.target.layout
         ops = {node.op for nodes in terms.working.values() for node in nodes}
         self.policy = (
-            None if layout is None or ops.isdisjoint({*CONVOLUTIONS, *layout.pools}) else Policy(layout, terms)
+            None if layout is None or ops.isdisjoint({*CONVOLUTIONS, *layout.pools}) else LayoutPolicy(layout, terms)
         )
-        self.layouts: dict[int, set[State]] = {}
+        self.layouts: dict[int, set[LayoutState]] = {}
         self.anchors: dict[int, list[Anchor]] = {}
         self.users: dict[int, set[int]] = {}
         for c, nodes in terms.working.items():
@@ -105,7 +112,7 @@ class _Ways:
                 nodes.append((fused.node, fused.parts))
         return nodes
 
-    def _find_layouts(self, policy: Policy) -> None:
+    def _find_layouts(self, policy: LayoutPolicy) -> None:
         """In which layouts each class may be made, and convolutions with what is folded into them, until nothing
         more is found."""
         self.layouts = {c: set() for c in self.terms.working}
@@ -125,26 +132,26 @@ class _Ways:
                         queued.add(user)
                         waiting.append(user)
 
-    def _makes(self, policy: Policy, c: int, node: ENode) -> set[State]:
+    def _makes(self, policy: LayoutPolicy, c: int, node: ENode) -> set[LayoutState]:
         enters, stays = policy.rules(c, node)
         if enters is not None:
-            return {State.MADE_BLOCKED}
+            return {LayoutState.MADE_BLOCKED}
         if stays is None:
-            return {State.MADE_PLAIN}
-        states: set[State] = set()
-        if all(State.MADE_BLOCKED in self.layouts[n] for n in stays):
-            states.add(State.MADE_BLOCKED)
-        if any(State.MADE_PLAIN in self.layouts[n] for n in stays):
-            states.add(State.MADE_PLAIN)
+            return {LayoutState.MADE_PLAIN}
+        states: set[LayoutState] = set()
+        if all(LayoutState.MADE_BLOCKED in self.layouts[n] for n in stays):
+            states.add(LayoutState.MADE_BLOCKED)
+        if any(LayoutState.MADE_PLAIN in self.layouts[n] for n in stays):
+            states.add(LayoutState.MADE_PLAIN)
         return states
 
-    def _anchors(self, policy: Policy, c: int, node: ENode, parts: Parts) -> Iterator[Anchor]:
+    def _anchors(self, policy: LayoutPolicy, c: int, node: ENode, parts: Parts) -> Iterator[Anchor]:
         if node.op == "Conv":
             for way in self._ways_of(c, node, parts):
                 yield Anchor(way, folds=True, sums=True, activates=True)
         elif node.op != "Add" and policy.scales(c, node) is not None:
             for way in self._ways_of(c, node, parts):
-                if way.makes == State.MADE_BLOCKED:
+                if way.makes == LayoutState.MADE_BLOCKED:
                     yield Anchor(way, folds=False, sums=True, activates=True)
         for x in dict.fromkeys(node.children):
             for anchor in self.anchors.get(-1 if x is None else x, ()):
@@ -159,51 +166,51 @@ class _Ways:
         choice's affair."""
         return self.terms.is_open or (x not in self.terms.roots() and self.users[x] <= inside)
 
-    def options(self, c: int, byte: float) -> dict[State, tuple[Option, ...]]:
+    def options(self, c: int, byte: float) -> dict[LayoutState, tuple[Option, ...]]:
         """For each state of a class: how it comes about."""
         ways = [w for node, parts in self.nodes[c] for w in self._ways_of(c, node, parts)]
         ways += [anchor.way for anchor in self.anchors.get(c, ()) if anchor.grown]
-        if self.policy is None or self.layouts[c] == {State.MADE_PLAIN}:
-            return {State.PLAIN: tuple(self._option(w, byte) for w in ways)}
+        if self.policy is None or self.layouts[c] == {LayoutState.MADE_PLAIN}:
+            return {LayoutState.PLAIN: tuple(self._option(w, byte) for w in ways)}
         by_state = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in sorted(self.layouts[c])}
-        left = self._reorder(c, (c, State.MADE_BLOCKED))
-        if State.MADE_PLAIN not in by_state:
-            return {State.PLAIN: (left,), **by_state}
-        stayed = Option(0.0, (key(c, State.MADE_PLAIN),)), Option(0.0, (key(c, State.MADE_BLOCKED),))
-        entered = self._reorder(c, (c, State.MADE_PLAIN))
+        left = self._reorder(c, (c, LayoutState.MADE_BLOCKED))
+        if LayoutState.MADE_PLAIN not in by_state:
+            return {LayoutState.PLAIN: (left,), **by_state}
+        stayed = Option(0.0, (key(c, LayoutState.MADE_PLAIN),)), Option(0.0, (key(c, LayoutState.MADE_BLOCKED),))
+        entered = self._reorder(c, (c, LayoutState.MADE_PLAIN))
         return {
-            State.PLAIN: (stayed[0], left),
-            State.BLOCKED: (stayed[1], entered, *self._turned(c)),
+            LayoutState.PLAIN: (stayed[0], left),
+            LayoutState.BLOCKED: (stayed[1], entered, *self._turned(c)),
             **by_state,
         }
 
     def entered(self, c: int) -> tuple[Option, ...]:
         """How the blocked form comes about of a class that is only made plain."""
-        return (self._reorder(c, (c, State.PLAIN)), *self._turned(c))
+        return (self._reorder(c, (c, LayoutState.PLAIN)), *self._turned(c))
 
     def _turned(self, c: int) -> tuple[Option, ...]:
         """The blocked form from a value with its channels last."""
         return tuple(
-            self._reorder(c, (node.children[0], State.PLAIN), ((c, node),))
+            self._reorder(c, (node.children[0], LayoutState.PLAIN), ((c, node),))
             for node in self.terms.working[c]
             if node.op == "Transpose" and node.attrs.get("perm") == TO_FIRST and node.children[0] is not None
         )
 
-    def _key(self, c: int, state: State) -> int:
+    def _key(self, c: int, state: LayoutState) -> int:
         """The name of a state, where states that are always one have one name."""
-        if self.policy is not None and state == State.BLOCKED and self.layouts[c] == {State.MADE_BLOCKED}:
-            state = State.MADE_BLOCKED
+        if self.policy is not None and state == LayoutState.BLOCKED and self.layouts[c] == {LayoutState.MADE_BLOCKED}:
+            state = LayoutState.MADE_BLOCKED
         return key(c, state)
 
-    def _option(self, way: Way, byte: float) -> Option:
+    def _option(self, way: Implementation, byte: float) -> Option:
         free = self.terms.constant_bytes
         needs = tuple(dict.fromkeys(self._key(c, state) for c, state in way.needs if c not in free))
         stored = sum(self.terms.stored(node) for _, node in way.step.parts)
         return Option(way.step.cost.seconds + byte * stored, needs, way.step)
 
-    def _reorder(self, c: int, source: tuple[int, State], parts: tuple[tuple[int, ENode], ...] = ()) -> Option:
+    def _reorder(self, c: int, source: tuple[int, LayoutState], parts: tuple[tuple[int, ENode], ...] = ()) -> Option:
         cost = self._reordering(c)
-        return Option(cost.seconds, (key(*source),), Step(REORDER, cost, parts))
+        return Option(cost.seconds, (key(*source),), ImplementationStep(REORDER, cost, parts))
 
     def _reordering(self, c: int) -> Cost:
         layout, moved = self.cost_model.target.layout, self.cost_model.nbytes(self.terms.saturated.facts[c])
@@ -212,36 +219,40 @@ class _Ways:
         moved *= 1 + -(-channels // layout.block) * layout.block / channels  # blocks are filled up with zeros
         return Cost(self.cost_model.target.prices.node + layout.reorder * self.cost_model.moving(moved), 0.0, moved)
 
-    def _ways_of(self, c: int, node: ENode, parts: Parts) -> list[Way]:
+    def _ways_of(self, c: int, node: ENode, parts: Parts) -> list[Implementation]:
         """The ways to execute an op by itself."""
-        blocked: tuple[tuple[int, State], ...] | None = None
+        blocked: tuple[tuple[int, LayoutState], ...] | None = None
         plain = True
         if self.policy is not None:
             blocked, stays = self.policy.rules(c, node)
             plain = blocked is None
             if stays is not None:
-                if all(State.MADE_BLOCKED in self.layouts[n] for n in stays):
-                    blocked = tuple((n, State.MADE_BLOCKED) for n in stays)
-                plain = any(State.MADE_PLAIN in self.layouts[n] for n in stays)
-        ways: list[Way] = []
+                if all(LayoutState.MADE_BLOCKED in self.layouts[n] for n in stays):
+                    blocked = tuple((n, LayoutState.MADE_BLOCKED) for n in stays)
+                plain = any(LayoutState.MADE_PLAIN in self.layouts[n] for n in stays)
+        ways: list[Implementation] = []
         if plain:
             ways.append(self._plain(c, node, parts))
         if blocked is not None:
-            ways.append(Way(State.MADE_BLOCKED, blocked, self._step(c, node, parts, blocked=True)))
+            ways.append(Implementation(LayoutState.MADE_BLOCKED, blocked, self._step(c, node, parts, blocked=True)))
         return ways
 
-    def _plain(self, c: int, node: ENode, parts: Parts) -> Way:
+    def _plain(self, c: int, node: ENode, parts: Parts) -> Implementation:
         inputs = [n for n in dict.fromkeys(node.children) if n is not None and n not in self.terms.constant_bytes]
         if node.op == "Transpose" and node.attrs.get("perm") == TO_LAST and self.policy is not None:
             layouts = self.layouts[inputs[0]]
-            if layouts == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
-                only = ((inputs[0], State.MADE_BLOCKED),)
-                return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), parts))
-        return Way(State.MADE_PLAIN, tuple((n, State.PLAIN) for n in inputs), self._step(c, node, parts))
+            if layouts == {LayoutState.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
+                only = ((inputs[0], LayoutState.MADE_BLOCKED),)
+                return Implementation(
+                    LayoutState.MADE_PLAIN, only, ImplementationStep(REORDER, self._reordering(c), parts)
+                )
+        return Implementation(
+            LayoutState.MADE_PLAIN, tuple((n, LayoutState.PLAIN) for n in inputs), self._step(c, node, parts)
+        )
 
-    def _step(self, c: int, node: ENode, parts: Parts, blocked: bool = False) -> Step:
+    def _step(self, c: int, node: ENode, parts: Parts, blocked: bool = False) -> ImplementationStep:
         """Executing an op by itself. A group that runtimes only sometimes recognize is a little dearer than its op."""
         cost = self.terms.cost(c, node, blocked)
         if len(parts) > 1:
             cost += Cost((len(parts) - 1) * self.cost_model.target.prices.node / 10)
-        return Step(node.op, cost, parts)
+        return ImplementationStep(node.op, cost, parts)

@@ -25,7 +25,7 @@ CONVOLUTIONS = ("Conv", "com.microsoft::FusedConv")
 """Ops that are convolutions; the second has its activation, and a tensor that it adds, along already."""
 
 
-class State(IntEnum):
+class LayoutState(IntEnum):
     """In what form a class is wanted, or made."""
 
     PLAIN = 0
@@ -38,12 +38,12 @@ class State(IntEnum):
     """Made in the blocked layout."""
 
 
-Needs = tuple[tuple[int, State], ...]
+Needs = tuple[tuple[int, LayoutState], ...]
 """Classes, and the states in which they are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ImplementationStep:
     """What a runtime does at once: the e-nodes of these classes, at a cost, called by its ops."""
 
     label: str
@@ -52,19 +52,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Implementation:
     """A step that makes a class in one layout from others in given states."""
 
-    makes: State
+    makes: LayoutState
     needs: Needs
-    step: Step
+    step: ImplementationStep
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """A convolution with what was folded into it so far, and what more it can take."""
 
-    way: Way
+    way: Implementation
     folds: bool
     """Scales and shifts by channel still go into its weights."""
     sums: bool
@@ -75,7 +75,7 @@ class Anchor:
     """Something was folded into it."""
 
 
-class Policy:
+class LayoutPolicy:
     """Answers for the e-nodes of a saturated e-graph."""
 
     def __init__(self, layout: Layout, terms: Terms) -> None:
@@ -112,15 +112,15 @@ class Policy:
         assert x is not None
         if node.op in self.layout.pools:
             fits = channels % self.layout.block == 0 and node.n_outputs == 1
-            return ((x, State.BLOCKED),) if fits else None
+            return ((x, LayoutState.BLOCKED),) if fits else None
         if node.op in CONVOLUTIONS:
             state = self._reads(node, channels)
             added = node.children[3] if len(node.children) > 3 else None
-            rest = () if added is None else ((added, State.BLOCKED),)
+            rest = () if added is None else ((added, LayoutState.BLOCKED),)
             return None if state is None else ((x, state), *rest)
         return None
 
-    def _reads(self, node: ENode, channels: int) -> State | None:
+    def _reads(self, node: ENode, channels: int) -> LayoutState | None:
         """In which layout a convolution that computes in the blocked one reads its input; None where it does not."""
         held = node.children[1]
         weights = self.fact(held)
@@ -135,11 +135,11 @@ class Policy:
         block, multiple = self.layout.block, self.layout.multiple
         if group == 1:
             if channels < block:
-                return State.PLAIN
-            return State.BLOCKED if channels % multiple == 0 else None
+                return LayoutState.PLAIN
+            return LayoutState.BLOCKED if channels % multiple == 0 else None
         if deep == 1 and out == group:
-            return State.BLOCKED if channels % multiple == 0 else None
-        return State.BLOCKED if deep % block == 0 and out // group % block == 0 else None
+            return LayoutState.BLOCKED if channels % multiple == 0 else None
+        return LayoutState.BLOCKED if deep % block == 0 and out // group % block == 0 else None
 
     def stays(self, c: int, node: ENode) -> tuple[int, ...] | None:
         """The classes that must have been made blocked for an op to stay in that layout; None where it leaves it."""
@@ -183,11 +183,11 @@ class Policy:
         if anchor.folds and self._folds(c, node) == x:
             # a tenth of a call, so that what is folded already is preferred
             return self._with(anchor, parts, "", self.terms.cost_model.target.prices.node / 10, folds=True)
-        blocked = anchor.way.makes == State.MADE_BLOCKED
+        blocked = anchor.way.makes == LayoutState.MADE_BLOCKED
         if anchor.sums and node.op in ("Add", "Sum") and len(node.children) == 2 and len(rest) == 1:
             if self.channels(c) is None or self._shape(rest[0]) != self._shape(x):
                 return None
-            need = (rest[0], State.MADE_BLOCKED if blocked else State.PLAIN)
+            need = (rest[0], LayoutState.MADE_BLOCKED if blocked else LayoutState.PLAIN)
             seconds = self.terms.cost_model.moving(self.terms.cost_model.nbytes(self.fact(rest[0])))
             return self._with(anchor, parts, "+Add", seconds, need, activates=True)
         if anchor.activates and node.op in self.layout.epilogues and node.children[0] == x and not rest:
@@ -202,14 +202,14 @@ class Policy:
         parts: Parts,
         label: str,
         seconds: float,
-        need: tuple[int, State] | None = None,
+        need: tuple[int, LayoutState] | None = None,
         folds: bool = False,
         activates: bool = False,
     ) -> Anchor:
         way, step = anchor.way, anchor.way.step
         needs = way.needs if need is None else (*way.needs, need)
-        larger = Step(step.label + label, step.cost + Cost(seconds), (*parts, *step.parts))
-        return Anchor(Way(way.makes, needs, larger), folds, folds, folds or activates, True)
+        larger = ImplementationStep(step.label + label, step.cost + Cost(seconds), (*parts, *step.parts))
+        return Anchor(Implementation(way.makes, needs, larger), folds, folds, folds or activates, True)
 
     def _folds(self, c: int, node: ENode) -> int | None:
         """The class whose convolution takes an op into its weights, or None."""

@@ -13,7 +13,7 @@ from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
 from graphopt.rewrite.egraph.provenance import Provenance
 from graphopt.rewrite.extract.cost import Cost, CostModel
 from graphopt.rewrite.extract.dag import Option, needed, settle
-from graphopt.rewrite.extract.fusions import Fused, fusions
+from graphopt.rewrite.extract.fusions import FusionGroup, fusions
 
 LARGE = 1 << 20
 """Bytes of a constant from which on it may be worth to store what it is computed from instead."""
@@ -37,7 +37,7 @@ class Terms:
         self.constant_bytes = {c: self._bytes(c) for c in self.constants}
         self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
         """The e-nodes of each class that is computed when the model runs, that of the graph first."""
-        self.fused: Mapping[int, Sequence[Fused]] = fusions(
+        self.fused: Mapping[int, Sequence[FusionGroup]] = fusions(
             cost_model.target.fusions, self.working, saturated.facts, saturated.graph.opset, self._readers()
         )
         """What the target makes of several e-nodes by itself, by the class that this computes."""

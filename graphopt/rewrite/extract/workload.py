@@ -29,7 +29,7 @@ BY_ELEMENTS = frozenset({"Pow", "Resize", "Upsample"})
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class WorkloadOperand:
     """A tensor that an op reads: ``elements``, flat, where they are constants that decide what is done."""
 
     dtype: str
@@ -58,12 +58,12 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class OpWorkload:
     """One call of an op, in a runtime's blocked layout or in the plain one."""
 
     op: str
     attrs: Attrs
-    inputs: tuple[Operand | None, ...]
+    inputs: tuple[WorkloadOperand | None, ...]
     n_outputs: int = 1
     blocked: bool = False
 
@@ -80,13 +80,13 @@ class Workload:
         return json.dumps(fields, separators=(",", ":"))
 
     @staticmethod
-    def parse(text: str) -> Workload:
+    def parse(text: str) -> OpWorkload:
         """The workload that a text means. Raises ValueError where it means none."""
         try:
             fields = json.loads(text)
             attrs = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.get("attrs", {}).items()}
             inputs = tuple(None if x is None else _operand(x) for x in fields["inputs"])
-            return Workload(
+            return OpWorkload(
                 fields["op"], Attrs(attrs), inputs, fields.get("outputs", 1), bool(fields.get("blocked", False))
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -95,11 +95,11 @@ class Workload:
 
 def workload(
     op: str, attrs: Attrs, inputs: Sequence[tuple[Fact, tuple[int, ...]] | None], n_outputs: int, blocked: bool
-) -> Workload | None:
+) -> OpWorkload | None:
     """The workload of a call, given a fact and a shape for each input; None for one that a text cannot tell."""
     if "@" in op or not all(map(_is_plain, attrs.values())):
         return None
-    operands: list[Operand | None] = []
+    operands: list[WorkloadOperand | None] = []
     for x in inputs:
         if x is None:
             operands.append(None)
@@ -107,8 +107,8 @@ def workload(
         fact, shape = x
         if fact.dtype not in BITS or fact.rank is None:
             return None
-        operands.append(Operand(fact.dtype, shape, fact.is_const, _elements(op, fact)))
-    return Workload(op, ops.canonical(op, attrs), tuple(operands), n_outputs, blocked)
+        operands.append(WorkloadOperand(fact.dtype, shape, fact.is_const, _elements(op, fact)))
+    return OpWorkload(op, ops.canonical(op, attrs), tuple(operands), n_outputs, blocked)
 
 
 def _elements(op: str, fact: Fact) -> tuple[int | float | bool, ...] | None:
@@ -126,21 +126,21 @@ def _is_plain(attr: object) -> bool:
     return isinstance(attr, int | float | str)
 
 
-def _words(x: Operand) -> Any:
+def _words(x: WorkloadOperand) -> Any:
     kind = f"{x.dtype}[{','.join(map(str, x.shape))}]"
     if x.elements is not None:
         return [kind, *x.elements]
     return f"const {kind}" if x.is_const else kind
 
 
-def _operand(words: Any) -> Operand:
+def _operand(words: Any) -> WorkloadOperand:
     kind, elements = (words[0], tuple(words[1:])) if isinstance(words, list) else (words, None)
     is_const = elements is not None or kind.startswith("const ")
     dtype, _, shape = kind.removeprefix("const ").partition("[")
     sizes = tuple(int(n) for n in _split(shape.rstrip("]")))
     if dtype not in BITS or any(n < 0 for n in sizes):
         raise ValueError(f"not a tensor: {kind}")
-    return Operand(dtype, sizes, is_const, elements)
+    return WorkloadOperand(dtype, sizes, is_const, elements)
 
 
 def _split(text: str) -> Iterator[str]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from graphopt.ir.types import Size
 from graphopt.rewrite.guards.comparison import same_size
 
-Sizes = Sequence[Size]
+SizeSequence = Sequence[Size]
 
 
-def heads_fit(q: Sizes, k: Sizes, v: Sizes) -> bool:
+def heads_fit(q: SizeSequence, k: SizeSequence, v: SizeSequence) -> bool:
     """Whether queries [B, H, S, D], transposed keys [B, G, D, T] and values [B, G, T, E] are of one attention."""
     if not len(q) == len(k) == len(v) == 4:
         return False
@@ -18,12 +18,12 @@ def heads_fit(q: Sizes, k: Sizes, v: Sizes) -> bool:
     return groups and all(same_size(a, b) for a, b in ((q[0], k[0]), (k[0], v[0]), (k[1], v[1]), (q[3], k[2])))
 
 
-def heads_match(q: Sizes, k: Sizes, v: Sizes) -> bool:
+def heads_match(q: SizeSequence, k: SizeSequence, v: SizeSequence) -> bool:
     """Whether they are of one attention with as many heads of each, and sizes of heads that are known."""
     return heads_fit(q, k, v) and all(isinstance(n, int) for n in (k[1], q[1], q[3], v[3])) and k[1] == q[1]
 
 
-def repeats_heads(before: Sizes, after: Sizes) -> bool:
+def repeats_heads(before: SizeSequence, after: SizeSequence) -> bool:
     """Whether [B, G, S, D] became [B, G * n, S, D]."""
     if len(before) != 4 or len(after) != 4 or not isinstance(before[1], int) or not isinstance(after[1], int):
         return False

@@ -24,12 +24,12 @@ from graphopt.rewrite.guards import constant_queries
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.guards.comparison import Unknown, at_most, equal, less, same_size
 from graphopt.rewrite.guards.functions import FUNCTIONS
-from graphopt.rewrite.guards.magnitudes import Numbers
+from graphopt.rewrite.guards.magnitudes import ConstantElements
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import Apply, Each, Expr, Item, Lit, Ref, Series
+from graphopt.rewrite.rule.rule import Each, FunctionCall, GuardExpr, IndexExpr, Lit, NameRef, Series
 from graphopt.rewrite.rule.rule import Field as FieldOf
 
-__all__ = ["FACTS", "LAZY", "SETS", "SMALL", "Operand", "Unknown", "evaluate", "holds", "matches_literal"]
+__all__ = ["FACTS", "LAZY", "SETS", "SMALL", "GuardOperand", "Unknown", "evaluate", "holds", "matches_literal"]
 
 SMALL = 4096
 """Constants of more elements have no ``.value``."""
@@ -67,7 +67,7 @@ class Questions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class GuardOperand:
     """A value of the graph inside an expression: what facts are asked of."""
 
     handle: Hashable
@@ -75,7 +75,7 @@ class Operand:
 
 
 @dataclass(slots=True)
-class Scope:
+class GuardScope:
     """Where an expression is evaluated; ``positions`` says which value a starred variable stands for right now."""
 
     bindings: Bindings[Any]
@@ -83,20 +83,20 @@ class Scope:
     positions: dict[str, int] = field(default_factory=dict)
 
 
-Closure: TypeAlias = Callable[[Scope], Any]
+Closure: TypeAlias = Callable[[GuardScope], Any]
 
 
-def evaluate(expr: Expr, bindings: Bindings[Any], operands: Questions) -> object:
+def evaluate(expr: GuardExpr, bindings: Bindings[Any], operands: Questions) -> object:
     """The value of an expression: a number, a string, a size, a tuple of them, an op or an operand.
 
     Raises Unknown where it rests on a fact that is not known, or has no value (an index out of range).
     """
-    return compiled(expr)(Scope(bindings, operands))
+    return compiled(expr)(GuardScope(bindings, operands))
 
 
-def holds(guard: Expr, bindings: Bindings[Any], operands: Questions) -> str | None:
+def holds(guard: GuardExpr, bindings: Bindings[Any], operands: Questions) -> str | None:
     """None where the guard holds, else the reason in words, with the actual values."""
-    scope = Scope(bindings, operands)
+    scope = GuardScope(bindings, operands)
     names = [n for n in _asked(guard) if type(bindings.values.get(n)) is tuple]
     if not names:
         return _reason(guard, scope)
@@ -108,7 +108,7 @@ def holds(guard: Expr, bindings: Bindings[Any], operands: Questions) -> str | No
     return None
 
 
-def _reason(guard: Expr, scope: Scope) -> str | None:
+def _reason(guard: GuardExpr, scope: GuardScope) -> str | None:
     try:
         if truth(compiled(guard)(scope)):
             return None
@@ -162,18 +162,18 @@ def _matches(constant: Constant, values: tuple[float, ...], spelled: str) -> boo
 # -- facts of operands
 
 
-def _type_of(fact: Fact, operand: Operand, operands: Questions) -> object:
+def _type_of(fact: Fact, operand: GuardOperand, operands: Questions) -> object:
     return fact.dtype
 
 
-def _elements(fact: Fact, operand: Operand, operands: Questions) -> object:
+def _elements(fact: Fact, operand: GuardOperand, operands: Questions) -> object:
     if fact.elements is not None or fact.rank is None or fact.rank > 1 or "int" not in (fact.dtype or ""):
         return fact.elements
     constant = operands.constant(operand.handle) if fact.is_const else None
     return None if constant is None or constant.size > SMALL else tuple(map(int, constant.array.reshape(-1).tolist()))
 
 
-def _small(fact: Fact, operand: Operand, operands: Questions) -> Constant | None:
+def _small(fact: Fact, operand: GuardOperand, operands: Questions) -> Constant | None:
     if not fact.is_const:
         raise Unknown(f"`{operand.name}` is not a constant")
     constant = operands.constant(operand.handle)
@@ -182,7 +182,7 @@ def _small(fact: Fact, operand: Operand, operands: Questions) -> Constant | None
     return constant
 
 
-def _value(fact: Fact, operand: Operand, operands: Questions) -> object:
+def _value(fact: Fact, operand: GuardOperand, operands: Questions) -> object:
     constant = _small(fact, operand, operands)
     return None if constant is None else _tuples(constant)
 
@@ -193,17 +193,17 @@ def _tuples(constant: Constant) -> object:
     return _nested(_python(constant).tolist())
 
 
-def _scalar(fact: Fact, operand: Operand, operands: Questions) -> object:
+def _scalar(fact: Fact, operand: GuardOperand, operands: Questions) -> object:
     constant = _small(fact, operand, operands)
     if constant is not None and constant.size != 1:
         raise Unknown(f"`{operand.name}` has {constant.size} elements, not one")
     return None if constant is None else _python(constant).reshape(-1).tolist()[0]
 
 
-def _content(question: Callable[[Constant], object]) -> Callable[[Fact, Operand, Questions], object]:
+def _content(question: Callable[[Constant], object]) -> Callable[[Fact, GuardOperand, Questions], object]:
     """A question about the elements of a constant, however many there are."""
 
-    def answer(fact: Fact, operand: Operand, operands: Questions) -> object:
+    def answer(fact: Fact, operand: GuardOperand, operands: Questions) -> object:
         if not fact.is_const:
             raise Unknown(f"`{operand.name}` is not a constant")
         constant = operands.constant(operand.handle)
@@ -212,8 +212,8 @@ def _content(question: Callable[[Constant], object]) -> Callable[[Fact, Operand,
     return answer
 
 
-def _numbers(fact: Fact, operand: Operand, operands: Questions) -> object:
-    return Numbers(operands.constant(operand.handle) if fact.is_const else None)
+def _numbers(fact: Fact, operand: GuardOperand, operands: Questions) -> object:
+    return ConstantElements(operands.constant(operand.handle) if fact.is_const else None)
 
 
 def _python(constant: Constant) -> Any:
@@ -230,7 +230,7 @@ def _nested(value: Any) -> object:
     return tuple(map(_nested, value)) if value and isinstance(value[0], list) else tuple(value)
 
 
-FACTS: Mapping[str, Callable[[Fact, Operand, Questions], object]] = {
+FACTS: Mapping[str, Callable[[Fact, GuardOperand, Questions], object]] = {
     "dtype": _type_of,
     "shape": lambda fact, operand, operands: fact.shape,
     "rank": lambda fact, operand, operands: fact.rank,
@@ -250,7 +250,7 @@ FACTS: Mapping[str, Callable[[Fact, Operand, Questions], object]] = {
 """The facts that expressions may ask of an operand."""
 
 
-def fact_of(operand: Operand, name: str, operands: Questions) -> object:
+def fact_of(operand: GuardOperand, name: str, operands: Questions) -> object:
     """A fact of an operand; Unknown where it is not known."""
     found = FACTS[name](operands.fact(operand.handle), operand, operands)
     if found is None:
@@ -260,46 +260,46 @@ def fact_of(operand: Operand, name: str, operands: Questions) -> object:
 
 # -- compiling
 
-_compiled: dict[int, tuple[Expr, Closure, tuple[str, ...]]] = {}
+_compiled: dict[int, tuple[GuardExpr, Closure, tuple[str, ...]]] = {}
 
 
-def compiled(expr: Expr) -> Closure:
+def compiled(expr: GuardExpr) -> Closure:
     """The closure of an expression, made once; kept by identity, since hashing a tree costs more than evaluating it."""
     return _entry(expr)[1]
 
 
-def _asked(expr: Expr) -> tuple[str, ...]:
+def _asked(expr: GuardExpr) -> tuple[str, ...]:
     return _entry(expr)[2]
 
 
-def _entry(expr: Expr) -> tuple[Expr, Closure, tuple[str, ...]]:
+def _entry(expr: GuardExpr) -> tuple[GuardExpr, Closure, tuple[str, ...]]:
     entry = _compiled.get(id(expr))
     if entry is None:
         entry = _compiled[id(expr)] = (expr, _compile(expr), _starred_facts(expr))
     return entry
 
 
-def _compile(expr: Expr) -> Closure:
+def _compile(expr: GuardExpr) -> Closure:
     match expr:
         case Lit(value):
             return lambda scope: value
-        case Ref(name):
+        case NameRef(name):
             return _compile_reference(name)
         case FieldOf(of, name):
             return _compile_field(of, name)
-        case Item():
+        case IndexExpr():
             return _compile_item(expr)
         case Series(items):
             return _compile_series(items)
         case Each(body):
             return _compile_each(body)
-        case Apply(function, arguments):
+        case FunctionCall(function, arguments):
             parts = tuple(map(compiled, arguments))
             return LAZY[function](parts) if function in LAZY else _compile_call(expr, FUNCTIONS[function], parts)
 
 
 def _compile_reference(name: str) -> Closure:
-    def refer(scope: Scope) -> Any:
+    def refer(scope: GuardScope) -> Any:
         bindings = scope.bindings
         if name in bindings.values:
             return _operand(bindings.values[name], name)
@@ -316,11 +316,11 @@ def _compile_reference(name: str) -> Closure:
     return refer
 
 
-def _operand(value: Any, name: str) -> Operand | tuple[Operand, ...] | None:
+def _operand(value: Any, name: str) -> GuardOperand | tuple[GuardOperand, ...] | None:
     # a handle may itself be a named tuple: only a plain one is several
     if type(value) is tuple:
-        return tuple(Operand(v, f"{name}[{i}]") for i, v in enumerate(value))
-    return None if value is None else Operand(value, name)
+        return tuple(GuardOperand(v, f"{name}[{i}]") for i, v in enumerate(value))
+    return None if value is None else GuardOperand(value, name)
 
 
 def _plain(attr: Attr | Attrs | None, name: str) -> object:
@@ -329,19 +329,19 @@ def _plain(attr: Attr | Attrs | None, name: str) -> object:
     return attr
 
 
-def _compile_field(of: Expr, name: str) -> Closure:
+def _compile_field(of: GuardExpr, name: str) -> Closure:
     owner = compiled(of)
-    variable = of.name if isinstance(of, Ref) else ""
+    variable = of.name if isinstance(of, NameRef) else ""
     text = show_expr(of)
 
-    def look(scope: Scope) -> Any:
+    def look(scope: GuardScope) -> Any:
         if variable in scope.positions and type(several := scope.bindings.values.get(variable)) is tuple:
             index = scope.positions[variable]  # one operand is made, not those of all the others, too
-            value: Any = Operand(several[index], f"{variable}[{index}]")
+            value: Any = GuardOperand(several[index], f"{variable}[{index}]")
         else:
             value = owner(scope)
         match value:
-            case Operand():
+            case GuardOperand():
                 return fact_of(value, name, scope.operands)
             case None:
                 raise Unknown(f"`{text}` is absent")
@@ -349,18 +349,18 @@ def _compile_field(of: Expr, name: str) -> Closure:
                 return _plain(ops.attribute(op, attrs, name), name)
             case Attrs():
                 return _plain(value.get(name), name)
-        if type(value) is tuple and value and isinstance(value[0], Operand):
+        if type(value) is tuple and value and isinstance(value[0], GuardOperand):
             raise Unknown(f"`{text}` stands for several values: write `each` before what asks for their .{name}")
         raise Unknown(f"`{text}` is no operand: only operands have .{name}")
 
     return look
 
 
-def _compile_item(expr: Item) -> Closure:
+def _compile_item(expr: IndexExpr) -> Closure:
     of = compiled(expr.of)
     index, stop = (compiled(e) if e is not None else None for e in (expr.index, expr.stop))
 
-    def take(scope: Scope) -> Any:
+    def take(scope: GuardScope) -> Any:
         value, start = of(scope), index(scope) if index else None
         if not isinstance(value, tuple | list):
             raise Unknown(f"`{show_expr(expr.of)}` is {value}, which has no elements")
@@ -374,10 +374,10 @@ def _compile_item(expr: Item) -> Closure:
     return take
 
 
-def _compile_series(items: tuple[Expr, ...]) -> Closure:
+def _compile_series(items: tuple[GuardExpr, ...]) -> Closure:
     parts = tuple((isinstance(i, Each), compiled(i)) for i in items)
 
-    def make(scope: Scope) -> Any:
+    def make(scope: GuardScope) -> Any:
         made: list[Any] = []
         for several, part in parts:
             made.extend(part(scope)) if several else made.append(part(scope))
@@ -386,17 +386,19 @@ def _compile_series(items: tuple[Expr, ...]) -> Closure:
     return make
 
 
-def _compile_each(body: Expr) -> Closure:
+def _compile_each(body: GuardExpr) -> Closure:
     inner = compiled(body)
     facts = _starred_facts(body)
 
-    def every(scope: Scope) -> Any:
+    def every(scope: GuardScope) -> Any:
         names = [n for n in facts if type(scope.bindings.values.get(n)) is tuple]
-        here = (Scope(scope.bindings, scope.operands, dict.fromkeys(names, i)) for i in range(_count(names, scope)))
+        here = (
+            GuardScope(scope.bindings, scope.operands, dict.fromkeys(names, i)) for i in range(_count(names, scope))
+        )
         return tuple(map(inner, here))
 
     match body:
-        case Item(FieldOf(Ref(name), "shape"), index, None) if index is not None and not body.slice:
+        case IndexExpr(FieldOf(NameRef(name), "shape"), index, None) if index is not None and not body.slice:
             return _compile_sizes(name, compiled(index), every)
     return every
 
@@ -405,7 +407,7 @@ def _compile_sizes(name: str, place: Closure, every: Closure) -> Closure:
     """The size of each value at one place. Rules ask this of all inputs before each input of a concatenation, where
     there may be hundreds; whatever is not plain is said by ``every``."""
 
-    def sizes(scope: Scope) -> Any:
+    def sizes(scope: GuardScope) -> Any:
         values = scope.bindings.values.get(name)
         if type(values) is not tuple or not values or name in scope.positions:
             return every(scope)
@@ -419,31 +421,31 @@ def _compile_sizes(name: str, place: Closure, every: Closure) -> Closure:
     return sizes
 
 
-def _count(names: list[str], scope: Scope) -> int:
+def _count(names: list[str], scope: GuardScope) -> int:
     lengths = {len(scope.bindings.values[n]) for n in names}  # type: ignore[arg-type]
     if len(lengths) > 1:
         raise Unknown(f"{' and '.join(f'`{n}`' for n in names)} stand for different numbers of values")
     return lengths.pop() if lengths else 0
 
 
-def _starred_facts(expr: Expr) -> tuple[str, ...]:
+def _starred_facts(expr: GuardExpr) -> tuple[str, ...]:
     """The variables of which the expression asks facts, outside of any ``each`` in it."""
     match expr:
-        case FieldOf(Ref(name)):
+        case FieldOf(NameRef(name)):
             return (name,)
         case FieldOf(of):
             return _starred_facts(of)
-        case Item(of, index, stop):
-            parts: tuple[Expr, ...] = tuple(e for e in (of, index, stop) if e is not None)
-        case Apply(arguments=items) | Series(items):
+        case IndexExpr(of, index, stop):
+            parts: tuple[GuardExpr, ...] = tuple(e for e in (of, index, stop) if e is not None)
+        case FunctionCall(arguments=items) | Series(items):
             parts = items
         case _:
             return ()
     return tuple(dict.fromkeys(name for part in parts for name in _starred_facts(part)))
 
 
-def _compile_call(expr: Apply, function: Callable[..., Any], parts: tuple[Closure, ...]) -> Closure:
-    def call(scope: Scope) -> Any:
+def _compile_call(expr: FunctionCall, function: Callable[..., Any], parts: tuple[Closure, ...]) -> Closure:
+    def call(scope: GuardScope) -> Any:
         arguments = [part(scope) for part in parts]
         try:
             return function(*arguments)
@@ -461,7 +463,7 @@ def _compile_or(parts: tuple[Closure, ...]) -> Closure:
     return lambda scope: _decide(parts, scope, True)
 
 
-def _decide(parts: tuple[Closure, ...], scope: Scope, decisive: bool) -> bool:
+def _decide(parts: tuple[Closure, ...], scope: GuardScope, decisive: bool) -> bool:
     """The decisive answer where any part gives it; Unknown where none does and one might."""
     doubt: Unknown | None = None
     for part in parts:
@@ -488,7 +490,7 @@ def _compare(test: Callable[[Any, Any], bool]) -> Callable[[tuple[Closure, ...]]
     def compile(parts: tuple[Closure, ...]) -> Closure:
         left, right = parts
 
-        def compare(scope: Scope) -> bool:
+        def compare(scope: GuardScope) -> bool:
             a, b = left(scope), right(scope)
             try:
                 return test(a, b)
@@ -507,7 +509,7 @@ def is_equal(a: object, b: object) -> bool:
             v.op if isinstance(v, Head) and not (isinstance(a, Head) and isinstance(b, Head)) else v for v in (a, b)
         )
         return left == right
-    if isinstance(a, Operand) and isinstance(b, Operand):
+    if isinstance(a, GuardOperand) and isinstance(b, GuardOperand):
         if a.handle == b.handle:
             return True
         raise Unknown(f"`{a.name}` and `{b.name}` are not known to be the same value")
@@ -537,7 +539,7 @@ def show_value(value: object) -> str:
     match value:
         case None | bool():
             return str(value).lower()
-        case Operand(name=name):
+        case GuardOperand(name=name):
             return f"`{name}`"
         case Head(op):
             return op

@@ -41,28 +41,28 @@ EXPONENTS = {"float16": 16, "bfloat16": 128, "float32": 128, "float64": 1024}
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ConstantElements:
     """The elements of an operand, where it is a constant and they are known."""
 
     constant: Constant | None
 
 
-def absorbs(term: Numbers) -> bool:
+def absorbs(term: ConstantElements) -> bool:
     """Whether a constant, when it is added, leaves numbers of the order of one less than half of their digits."""
     return term.constant is not None and largest(term.constant) > _half_digits(term.constant)
 
 
-def mergeable(term: Numbers, other: Numbers) -> bool:
+def mergeable(term: ConstantElements, other: ConstantElements) -> bool:
     """Whether two terms may be one: no constant absorbs what it is added to, and two constants do not cancel."""
     return not (absorbs(term) or absorbs(other) or cancels(term, other))
 
 
-def cancels(term: Numbers, other: Numbers) -> bool:
+def cancels(term: ConstantElements, other: ConstantElements) -> bool:
     """Whether the sum of two constants is so much smaller than they are that half of the digits are lost."""
     return term.constant is not None and other.constant is not None and _cancel(term.constant, other.constant)
 
 
-def moderate(*factors: Numbers) -> bool:
+def moderate(*factors: ConstantElements) -> bool:
     """Whether constant factors, and their product, are within half of the exponents of their dtype (or are zero)."""
     known = [factor.constant for factor in factors if factor.constant is not None]
     sizes = [largest(constant) for constant in known]

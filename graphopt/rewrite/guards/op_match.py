@@ -11,10 +11,10 @@ from graphopt.ir.graph import Attrs
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import Call, Expr, Lit, Ref, Series
+from graphopt.rewrite.rule.rule import CallPattern, GuardExpr, Lit, NameRef, Series
 
 
-def bind(call: Call, op: str, attrs: Attrs, rank: int | None, bindings: Bindings[Any]) -> str | None:
+def bind(call: CallPattern, op: str, attrs: Attrs, rank: int | None, bindings: Bindings[Any]) -> str | None:
     """Bind what a call names of an op and its canonical attributes; why they do not fit, or None.
 
     An op variable binds the op with all attributes that the call does not mention.
@@ -33,7 +33,7 @@ def bind(call: Call, op: str, attrs: Attrs, rank: int | None, bindings: Bindings
     if call.rest is not None and bindings.attrs.setdefault(call.rest, others) != others:
         return f"the attributes of {op} differ from {call.rest}"
     for name, expr in call.attrs:
-        if isinstance(expr, Ref) and expr.name not in bindings.attrs and expr.name not in expressions.SETS:
+        if isinstance(expr, NameRef) and expr.name not in bindings.attrs and expr.name not in expressions.SETS:
             bindings.attrs[expr.name] = ops.attribute(op, attrs, name, rank)
         elif _is_plain(expr) and not same_attribute(ops.attribute(op, attrs, name, rank), _plain(expr)):
             return _differs(op, attrs, name, rank, expr)
@@ -41,14 +41,14 @@ def bind(call: Call, op: str, attrs: Attrs, rank: int | None, bindings: Bindings
 
 
 def check(
-    call: Call, op: str, attrs: Attrs, rank: int | None, bindings: Bindings[Any], operands: expressions.Questions
+    call: CallPattern, op: str, attrs: Attrs, rank: int | None, bindings: Bindings[Any], operands: expressions.Questions
 ) -> str | None:
     """Why an attribute is not what an expression of the pattern says, once everything is bound; None where all are."""
     for name, expr in call.attrs:
         if _is_plain(expr):
             continue
         try:
-            if isinstance(expr, Ref) and expr.name in bindings.attrs:
+            if isinstance(expr, NameRef) and expr.name in bindings.attrs:
                 wanted: object = bindings.attrs[expr.name]
             else:
                 wanted = expressions.evaluate(expr, bindings, operands)
@@ -69,16 +69,16 @@ def same_attribute(actual: object, wanted: object) -> bool:
     return type(actual) is type(wanted) and actual == wanted
 
 
-def _is_plain(expr: Expr) -> bool:
+def _is_plain(expr: GuardExpr) -> bool:
     """Whether the expression is made of numbers alone."""
     return isinstance(expr, Lit) or (isinstance(expr, Series) and all(map(_is_plain, expr.items)))
 
 
-def _plain(expr: Expr) -> object:
+def _plain(expr: GuardExpr) -> object:
     return expr.value if isinstance(expr, Lit) else tuple(map(_plain, expr.items)) if isinstance(expr, Series) else None
 
 
-def _differs(op: str, attrs: Attrs, name: str, rank: int | None, expr: Expr) -> str:
+def _differs(op: str, attrs: Attrs, name: str, rank: int | None, expr: GuardExpr) -> str:
     actual = ops.attribute(op, attrs, name, rank)
     shown = "absent" if actual is None else repr(actual)
     return f"attribute {name} of {op} is {shown}, the rule wants {show_expr(expr)}"

@@ -6,9 +6,9 @@ The words are an interface: ``explain`` prints them and tests assert them.
 from __future__ import annotations
 
 from graphopt.rewrite.guards.comparison import Unknown, Unproven
-from graphopt.rewrite.guards.expressions import LAZY, Operand, Scope, compiled, show_value, truth
+from graphopt.rewrite.guards.expressions import LAZY, GuardOperand, GuardScope, compiled, show_value, truth
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import Apply, Expr, Field, Lit
+from graphopt.rewrite.rule.rule import Field, FunctionCall, GuardExpr, Lit
 
 _WANTS = {
     "==": "", "!=": "anything but ", "<": "less than ", "<=": "at most ", ">": "more than ", ">=": "at least ",
@@ -18,16 +18,16 @@ _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def reason(guard: Expr, scope: Scope) -> str:
+def reason(guard: GuardExpr, scope: GuardScope) -> str:
     """Why a guard that was found not to hold does not."""
     match guard:
-        case Apply("and", parts):
+        case FunctionCall("and", parts):
             return next(reason(p, scope) for p in parts if not _holds(p, scope))
-        case Apply("or", parts):
+        case FunctionCall("or", parts):
             return "; and ".join(dict.fromkeys(reason(p, scope) for p in parts))
-        case Apply("not", (part,)):
+        case FunctionCall("not", (part,)):
             return _negated(part, scope)
-        case Apply(operator, (left, right)) if operator in _WANTS:
+        case FunctionCall(operator, (left, right)) if operator in _WANTS:
             return _compared(operator, left, right, scope)
         case Field(_, "is_const"):
             return _asked(guard, scope, "is not a constant")
@@ -37,19 +37,19 @@ def reason(guard: Expr, scope: Scope) -> str:
         return str(unknown)
 
 
-def _holds(guard: Expr, scope: Scope) -> bool:
+def _holds(guard: GuardExpr, scope: GuardScope) -> bool:
     try:
         return truth(compiled(guard)(scope))
     except Unknown:
         return False
 
 
-def _unknown(parts: tuple[Expr, ...], scope: Scope) -> str:
+def _unknown(parts: tuple[GuardExpr, ...], scope: GuardScope) -> str:
     """Why it is not known whether any of the parts holds."""
     return next(reason(p, scope) for p in parts if not _is_known(p, scope))
 
 
-def _is_known(part: Expr, scope: Scope) -> bool:
+def _is_known(part: GuardExpr, scope: GuardScope) -> bool:
     try:
         compiled(part)(scope)
     except Unknown:
@@ -57,17 +57,17 @@ def _is_known(part: Expr, scope: Scope) -> bool:
     return True
 
 
-def _negated(part: Expr, scope: Scope) -> str:
+def _negated(part: GuardExpr, scope: GuardScope) -> str:
     match part:
-        case Apply("or", parts):
+        case FunctionCall("or", parts):
             return next((_negated(p, scope) for p in parts if _holds(p, scope)), "") or _unknown(parts, scope)
-        case Apply("and", parts):
+        case FunctionCall("and", parts):
             return "; and ".join(dict.fromkeys(_negated(p, scope) for p in parts))
-        case Apply("not", (inner,)):
+        case FunctionCall("not", (inner,)):
             return reason(inner, scope)
-        case Apply("in", (left, right)):
+        case FunctionCall("in", (left, right)):
             return _compared("in", left, right, scope, "anything but ")
-        case Apply(operator, (left, right)) if operator in _OPPOSITE:
+        case FunctionCall(operator, (left, right)) if operator in _OPPOSITE:
             return _compared(_OPPOSITE[operator], left, right, scope)
         case Field(_, "is_const"):
             return _asked(part, scope, "is a constant, the rule wants it computed")
@@ -77,7 +77,7 @@ def _negated(part: Expr, scope: Scope) -> str:
         return str(unknown)
 
 
-def _asked(guard: Field, scope: Scope, words: str) -> str:
+def _asked(guard: Field, scope: GuardScope, words: str) -> str:
     try:
         compiled(guard)(scope)
     except Unknown as unknown:
@@ -85,7 +85,7 @@ def _asked(guard: Field, scope: Scope, words: str) -> str:
     return f"`{_owner(guard, scope)}` {words}"
 
 
-def _compared(operator: str, left: Expr, right: Expr, scope: Scope, wants: str | None = None) -> str:
+def _compared(operator: str, left: GuardExpr, right: GuardExpr, scope: GuardScope, wants: str | None = None) -> str:
     if isinstance(left, Lit) and operator in _MIRRORED:
         operator, left, right = _MIRRORED[operator], right, left
     try:
@@ -102,7 +102,7 @@ def _compared(operator: str, left: Expr, right: Expr, scope: Scope, wants: str |
         return str(unknown)
 
 
-def _subject(expr: Expr, scope: Scope) -> str:
+def _subject(expr: GuardExpr, scope: GuardScope) -> str:
     """The expression with its value: "`b` has rank 2", "perm is (1, 0)"."""
     value = compiled(expr)(scope)
     if isinstance(expr, Field):
@@ -116,9 +116,9 @@ def _subject(expr: Expr, scope: Scope) -> str:
     return f"{show_expr(expr)} is {show_value(value)}"
 
 
-def _owner(expr: Field, scope: Scope) -> str:
+def _owner(expr: Field, scope: GuardScope) -> str:
     """The operand that a fact is asked of, by the name that the pattern gives it."""
     value = compiled(expr.of)(scope)
     if isinstance(value, tuple) and value:
         value = value[next(iter(scope.positions.values()), 0)]
-    return value.name if isinstance(value, Operand) else show_expr(expr.of)
+    return value.name if isinstance(value, GuardOperand) else show_expr(expr.of)

@@ -24,7 +24,7 @@ from graphopt.ir.op_table import OPS
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Builder, is_several
-from graphopt.rewrite.rule.rule import AnyOf, Call, Computed, Expr, Literal, Rule, Term, Var
+from graphopt.rewrite.rule.rule import AnyOf, CallPattern, Computed, GuardExpr, Literal, Rule, Term, VarPattern
 
 H = TypeVar("H", bound=Hashable)
 
@@ -40,7 +40,7 @@ def build(
 
     Raises Refused where the term does not fit; nodes made until then stay with the builder.
     """
-    return _Site(_Plan((term,)), bindings, builder).root(term, n_outputs, None)
+    return _Instantiation(_RightSidePlan((term,)), bindings, builder).root(term, n_outputs, None)
 
 
 def replacements(rule: Rule, bindings: Bindings[H], roots: Sequence[H], builder: Builder[H]) -> list[H]:
@@ -48,7 +48,7 @@ def replacements(rule: Rule, bindings: Bindings[H], roots: Sequence[H], builder:
 
     Raises Refused where the right side does not fit, or a type is not provably the left side's.
     """
-    site = _Site(_plan(rule.rhs), bindings, builder)
+    site = _Instantiation(_plan(rule.rhs), bindings, builder)
     values: list[H] = []
     for left, right in zip(rule.lhs, rule.rhs, strict=True):
         families = family(left, bindings)
@@ -74,11 +74,11 @@ def family(term: Term, bindings: Bindings[Any] | None = None) -> tuple[str, ...]
     Where there are bindings, they say which names stand for several values.
     """
     match term:
-        case Var(name, _, starred):
+        case VarPattern(name, _, starred):
             if bindings is not None and name in bindings.values:
                 starred = is_several(bindings.values[name])
             return (name,) if starred else ()
-        case Call(inputs=inputs):
+        case CallPattern(inputs=inputs):
             start = _variadic(term)
             fixed = inputs if start is None else inputs[:start]
             return tuple(dict.fromkeys(n for t in fixed for n in family(t, bindings)))
@@ -98,7 +98,7 @@ def element(bindings: Bindings[H], names: Sequence[str], index: int) -> Bindings
     return one
 
 
-def _variadic(call: Call) -> int | None:
+def _variadic(call: CallPattern) -> int | None:
     return None if call.is_variable else ops.variadic_input(call.op)
 
 
@@ -109,7 +109,7 @@ def _length(names: Sequence[str], bindings: Bindings[Any]) -> int:
     return lengths.pop()
 
 
-class _Plan:
+class _RightSidePlan:
     """Which calls of right sides are equal, so that they are made once, and how many outputs are asked of each.
 
     Made once for each rule: to hash a term takes as long as to build it.
@@ -118,26 +118,26 @@ class _Plan:
     def __init__(self, terms: Sequence[Term]) -> None:
         self.terms = terms
         self.outputs: dict[int, int] = {}
-        self._numbers: dict[Call, int] = {}
+        self._numbers: dict[CallPattern, int] = {}
         self._by_identity: dict[int, int] = {}
         for call in (c for t in terms for c in _all_calls(t)):
             number = self._by_identity[id(call)] = self.number(call)
             self.outputs[number] = max(self.outputs.get(number, 1), call.output + 1)
 
-    def number(self, call: Call) -> int:
+    def number(self, call: CallPattern) -> int:
         """The number that calls have in common which differ in nothing but the choice of an output."""
         number = self._by_identity.get(id(call))
         return self._numbers.setdefault(_plain(call), len(self._numbers)) if number is None else number
 
 
-_plans: dict[int, _Plan] = {}
+_plans: dict[int, _RightSidePlan] = {}
 
 
-def _plan(terms: Sequence[Term]) -> _Plan:
+def _plan(terms: Sequence[Term]) -> _RightSidePlan:
     """The plan of these very terms; kept together with them, so that no others have their identity."""
     plan = _plans.get(id(terms))
     if plan is None:
-        plan = _plans[id(terms)] = _Plan(terms)
+        plan = _plans[id(terms)] = _RightSidePlan(terms)
     return plan
 
 
@@ -159,10 +159,10 @@ def _infer(
         return str(error)
 
 
-class _Site(Generic[H]):
+class _Instantiation(Generic[H]):
     """One place where right sides are built; equal terms are made once."""
 
-    def __init__(self, plan: _Plan, bindings: Bindings[H], builder: Builder[H]) -> None:
+    def __init__(self, plan: _RightSidePlan, bindings: Bindings[H], builder: Builder[H]) -> None:
         self.bindings = bindings
         self.builder = builder
         self.plan = plan
@@ -173,7 +173,7 @@ class _Site(Generic[H]):
 
     def root(self, term: Term, n: int | None, dtype: str | None) -> H | tuple[H, ...] | None:
         """The value of a root; with ``n``, that many: one for each term of a family, or the outputs of one call."""
-        if n is None or not isinstance(term, Call) or family(term, self.bindings):
+        if n is None or not isinstance(term, CallPattern) or family(term, self.bindings):
             return self.term(term, self.bindings, None, dtype)
         if _spreads(term):
             return self.call(term, self.bindings, None, dtype, n)
@@ -185,14 +185,14 @@ class _Site(Generic[H]):
 
     def term(self, term: Term, bindings: Bindings[H], index: int | None, dtype: str | None) -> H | tuple[H, ...] | None:
         names = family(term, bindings) if self.several else ()
-        if names and not isinstance(term, Var):
+        if names and not isinstance(term, VarPattern):
             length = _length(names, bindings)
             parts: list[Any] = [self.term(term, element(bindings, names, i), i, dtype) for i in range(length)]
             return tuple(parts)
         match term:
-            case Var("_"):
+            case VarPattern("_"):
                 return None
-            case Var(name):
+            case VarPattern(name):
                 if name not in bindings.values:
                     raise Refused(f"{name} is not bound by the left side")
                 return bindings.values[name]
@@ -200,12 +200,12 @@ class _Site(Generic[H]):
                 return self.builder.make_constant(constant_of(value, dtype))
             case Computed(expr, like):
                 return self.computed(expr, like, bindings, dtype)
-            case Call():
+            case CallPattern():
                 return self.call(term, bindings, index, dtype)[term.output]
             case AnyOf():
                 raise Refused("alternatives stand only in left sides")
 
-    def computed(self, expr: Expr, like: str | None, bindings: Bindings[H], dtype: str | None) -> H:
+    def computed(self, expr: GuardExpr, like: str | None, bindings: Bindings[H], dtype: str | None) -> H:
         if like is not None:
             operand: Any = bindings.values.get(like)
             if operand is None or is_several(operand):
@@ -216,14 +216,14 @@ class _Site(Generic[H]):
         value = self.evaluate(expr, bindings)
         return self.builder.make_constant(constant_of(value, dtype))
 
-    def evaluate(self, expr: Expr, bindings: Bindings[H]) -> object:
+    def evaluate(self, expr: GuardExpr, bindings: Bindings[H]) -> object:
         try:
             return expressions.evaluate(expr, bindings, self.builder)
         except expressions.Unknown as unknown:
             raise Refused(str(unknown)) from unknown
 
     def call(
-        self, call: Call, bindings: Bindings[H], index: int | None, dtype: str | None, n: int | None = None
+        self, call: CallPattern, bindings: Bindings[H], index: int | None, dtype: str | None, n: int | None = None
     ) -> tuple[H, ...]:
         """All outputs of a call."""
         key = (self.plan.number(call), index)
@@ -245,7 +245,7 @@ class _Site(Generic[H]):
         self.instances[key] = outputs
         return outputs
 
-    def head(self, call: Call, bindings: Bindings[H]) -> tuple[str, Attrs]:
+    def head(self, call: CallPattern, bindings: Bindings[H]) -> tuple[str, Attrs]:
         """The op and its attributes, as the rule computes them."""
         op, attrs = call.op, Attrs()
         if call.is_variable:
@@ -259,7 +259,7 @@ class _Site(Generic[H]):
         return op, attrs.with_(**explicit)
 
     def inputs(
-        self, call: Call, op: str, bindings: Bindings[H], index: int | None, dtype: str | None
+        self, call: CallPattern, op: str, bindings: Bindings[H], index: int | None, dtype: str | None
     ) -> tuple[H | None, ...]:
         """The inputs in order; numbers last, since their neighbours give them their dtype."""
         parts: list[Any] = [None] * len(call.inputs)
@@ -304,23 +304,23 @@ def _rounded(attrs: Attrs, inputs: Sequence[Fact | None]) -> str | None:
     return None
 
 
-def _all_calls(term: Term) -> list[Call]:
-    return [term, *(c for t in term.inputs for c in _all_calls(t))] if isinstance(term, Call) else []
+def _all_calls(term: Term) -> list[CallPattern]:
+    return [term, *(c for t in term.inputs for c in _all_calls(t))] if isinstance(term, CallPattern) else []
 
 
-def _plain(call: Call) -> Call:
+def _plain(call: CallPattern) -> CallPattern:
     """The call without the choice of an output, so that several outputs of one call are seen to be that."""
     return replace(call, output=0, name=None)
 
 
-def _spreads(call: Call) -> bool:
+def _spreads(call: CallPattern) -> bool:
     """Whether the op makes any number of outputs."""
     return not call.is_variable and ops.schema(call.op) is not None and ops.max_outputs(call.op) is None
 
 
 def _with_output(term: Term, index: int) -> Term:
     """The term in which each call that makes any number of outputs stands for output ``index``."""
-    if not isinstance(term, Call):
+    if not isinstance(term, CallPattern):
         return term
     if _spreads(term):
         return replace(term, output=index)

@@ -52,10 +52,10 @@ class Respelled:
     """The call that makes ``value``, with equal operands in the place of its own."""
 
     value: Value
-    inputs: tuple[Place | None, ...]
+    inputs: tuple[ValueSpelling | None, ...]
 
 
-Place: TypeAlias = "Value | Respelled"
+ValueSpelling: TypeAlias = "Value | Respelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Entry:
     """The name of the value that was rewritten."""
     before: str = ""
     after: str = ""
-    at: tuple[Place | int | str, ...] = ()
+    at: tuple[ValueSpelling | int | str, ...] = ()
     way: int = 0
     """Which of the rule's matches at that site, in the order of the directed matcher."""
     made: tuple[int, ...] = ()
@@ -95,7 +95,7 @@ class Entry:
         return f"{self.rule} #{self.id}"
 
 
-State: TypeAlias = tuple[int, tuple[int, ...], dict[tuple[int, ...], dict[int, dict[int, None]]]]
+JournalState: TypeAlias = tuple[int, tuple[int, ...], dict[tuple[int, ...], dict[int, dict[int, None]]]]
 """How much a journal holds: entries, the graphs that are open, and which entries made or changed each node."""
 
 
@@ -144,12 +144,12 @@ class Journal:
 
     # -- taking back
 
-    def state(self) -> State:
+    def state(self) -> JournalState:
         """All that was noted so far, for ``restore``."""
         kept = {path: {node: dict(numbers) for node, numbers in by.items()} for path, by in self._kept.items()}
         return len(self.entries), tuple(self._path), kept
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: JournalState) -> None:
         """Forget what was noted since a state."""
         length, path, self._kept = state
         del self.entries[length:]
@@ -164,7 +164,7 @@ class Journal:
         action: Action,
         rule: str = "",
         *,
-        at: Sequence[Place | int | str] = (),
+        at: Sequence[ValueSpelling | int | str] = (),
         way: int = 0,
         site: str = "",
         before: str = "",
@@ -241,7 +241,7 @@ def unsigned(graph: Graph) -> Graph:
     return graph if same and not graph.functions else twin
 
 
-def places(site: Place) -> Iterator[Value]:
+def places(site: ValueSpelling) -> Iterator[Value]:
     """All values that a place names."""
     if isinstance(site, Respelled):
         yield site.value

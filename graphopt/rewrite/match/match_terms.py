@@ -16,7 +16,7 @@ from graphopt.rewrite.guards.bindings import Bindings, is_several
 from graphopt.rewrite.match.build import family
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_number
-from graphopt.rewrite.rule.rule import AnyOf, Call, Literal, Term, Var, calls
+from graphopt.rewrite.rule.rule import AnyOf, CallPattern, Literal, Term, VarPattern, calls
 
 ValueBindings = Bindings[Value]
 
@@ -41,7 +41,7 @@ class TermMatcher:
     ) -> Iterator[ValueBindings]:
         """Bindings under which the term is this value. ``index``: the position within a family, if in one."""
         match term:
-            case Var():
+            case VarPattern():
                 bound = self._variable(term, value, bindings, index)
                 if bound is not None:
                     yield bound
@@ -53,13 +53,13 @@ class TermMatcher:
             case AnyOf(options=options):
                 for option in options:
                     yield from self.term(option, value, bindings, index)
-            case Call():
+            case CallPattern():
                 yield from self._call(term, value, bindings, index)
             case _:
                 self.fail("computed constants stand only in right sides")
 
     def _variable(
-        self, var: Var, value: Value | None, bindings: ValueBindings, index: int | None
+        self, var: VarPattern, value: Value | None, bindings: ValueBindings, index: int | None
     ) -> ValueBindings | None:
         name = var.name
         if name == "_":
@@ -114,7 +114,9 @@ class TermMatcher:
             return False
         return True
 
-    def _call(self, call: Call, value: Value, bindings: ValueBindings, index: int | None) -> Iterator[ValueBindings]:
+    def _call(
+        self, call: CallPattern, value: Value, bindings: ValueBindings, index: int | None
+    ) -> Iterator[ValueBindings]:
         node = self.graph.node(value.node)
         bound = self._head(call, node, value, bindings, index)
         if bound is None:
@@ -130,7 +132,7 @@ class TermMatcher:
         self.depth -= 1
 
     def _head(
-        self, call: Call, node: Node, value: Value, bindings: ValueBindings, index: int | None
+        self, call: CallPattern, node: Node, value: Value, bindings: ValueBindings, index: int | None
     ) -> ValueBindings | None:
         """Check the op, and bind what can be bound before the inputs: op variable, name, and plain attributes."""
         if not call.is_variable and node.op != call.op:
@@ -142,7 +144,7 @@ class TermMatcher:
             return None
         bound = bindings
         if call.name is not None:
-            named = self._variable(Var(call.name, starred=index is not None), value, bound, index)
+            named = self._variable(VarPattern(call.name, starred=index is not None), value, bound, index)
             if named is None:
                 return None
             bound = named
@@ -163,7 +165,9 @@ class TermMatcher:
 
     # -- inputs
 
-    def _inputs(self, call: Call, node: Node, bindings: ValueBindings, index: int | None) -> Iterator[ValueBindings]:
+    def _inputs(
+        self, call: CallPattern, node: Node, bindings: ValueBindings, index: int | None
+    ) -> Iterator[ValueBindings]:
         if node.captures:
             self.fail(f"{node.op} has bodies that capture values")
             return
@@ -253,7 +257,7 @@ class TermMatcher:
         """A starred variable, or each member of a family, against these values."""
         names = starred_names(term)
         if position == 0:
-            if isinstance(term, Var):
+            if isinstance(term, VarPattern):
                 present = tuple(v for v in values if v is not None)
                 before = bindings.values.get(term.name)
                 if len(present) < len(values):

@@ -21,17 +21,17 @@ from graphopt.rewrite.match.match_terms import TermMatcher, ValueBindings, call_
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.rule import (
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Each,
-    Expr,
     Field,
+    FunctionCall,
+    GuardExpr,
     Lit,
-    Ref,
+    NameRef,
     Rule,
     Series,
     Term,
-    Var,
+    VarPattern,
     subexpressions,
     variables,
 )
@@ -97,26 +97,26 @@ def root_ops(rule: Rule) -> frozenset[str] | None:
 def input_ops(rule: Rule) -> frozenset[str]:
     """Ops that must be among those that make the inputs of the rule's first root: a quick test before matching."""
     root = rule.lhs[0]
-    inputs = root.inputs if isinstance(root, Call) else ()
-    return frozenset(t.op for t in inputs if isinstance(t, Call) and not t.is_variable)
+    inputs = root.inputs if isinstance(root, CallPattern) else ()
+    return frozenset(t.op for t in inputs if isinstance(t, CallPattern) and not t.is_variable)
 
 
 def depth(term: Term) -> int:
     """How many calls lie between the root of a pattern and its deepest operand."""
-    inner = term.inputs if isinstance(term, Call) else term.options if isinstance(term, AnyOf) else ()
-    return isinstance(term, Call) + max(map(depth, inner), default=0)
+    inner = term.inputs if isinstance(term, CallPattern) else term.options if isinstance(term, AnyOf) else ()
+    return isinstance(term, CallPattern) + max(map(depth, inner), default=0)
 
 
-def _ops_of(term: Term, where: Sequence[Expr]) -> frozenset[str] | None:
+def _ops_of(term: Term, where: Sequence[GuardExpr]) -> frozenset[str] | None:
     match term:
-        case Call(op=op) if not term.is_variable:
+        case CallPattern(op=op) if not term.is_variable:
             return frozenset([op])
-        case Call(op=op):
+        case CallPattern(op=op):
             for guard in where:
                 match guard:
-                    case Apply("in", (Ref(name), Ref(kind))) if name == op and kind in ops.SETS:
+                    case FunctionCall("in", (NameRef(name), NameRef(kind))) if name == op and kind in ops.SETS:
                         return ops.SETS[kind]
-                    case Apply("in", (Ref(name), Series(items))) if name == op:
+                    case FunctionCall("in", (NameRef(name), Series(items))) if name == op:
                         return frozenset(i.value for i in items if isinstance(i, Lit) and isinstance(i.value, str))
             return None
         case AnyOf(options=options):
@@ -184,13 +184,13 @@ class Matcher(TermMatcher):
     def candidates(self, term: Term, bindings: ValueBindings) -> list[Value] | None:
         """Where a term could be, seen from a variable that is bound already; None where it has none."""
         match term:
-            case Var(name):
+            case VarPattern(name):
                 value = bindings.values.get(name)
                 return [value] if isinstance(value, Value) else None
             case AnyOf(options=options):
                 parts = [self.candidates(t, bindings) for t in options]
                 return None if None in parts else [v for p in parts if p is not None for v in p]
-            case Call():
+            case CallPattern():
                 for part in term.inputs:
                     sources = self.candidates(part, bindings)
                     if sources is None:
@@ -275,22 +275,22 @@ class Matcher(TermMatcher):
         yield Match(self.rule, tuple(roots), bindings)
 
 
-def _heads(term: Term) -> list[Call]:
+def _heads(term: Term) -> list[CallPattern]:
     """The calls that a term can start with."""
     if isinstance(term, AnyOf):
         return [c for t in term.options for c in _heads(t)]
-    return [term] if isinstance(term, Call) else []
+    return [term] if isinstance(term, CallPattern) else []
 
 
-def _names(expr: Expr) -> set[str]:
+def _names(expr: GuardExpr) -> set[str]:
     """All names in an expression."""
-    return {e.name for e in subexpressions(expr) if isinstance(e, Ref)}
+    return {e.name for e in subexpressions(expr) if isinstance(e, NameRef)}
 
 
-def is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
+def is_on_all(guard: GuardExpr, stars: Sequence[str]) -> bool:
     """Whether a guard says something of all values of a starred variable together, not of each of them."""
     inside = subexpressions(guard)
-    named = [e for e in inside if isinstance(e, Ref) and e.name in stars]
+    named = [e for e in inside if isinstance(e, NameRef) and e.name in stars]
     fields = [e for e in inside if isinstance(e, Field) and e.of in named]
     return len(named) > len(fields) or any(isinstance(e, Each) for e in inside)
 

@@ -16,16 +16,16 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value, trimmed
 from graphopt.rewrite.match.build import Refused, replacements
-from graphopt.rewrite.match.journal import Place
+from graphopt.rewrite.match.journal import ValueSpelling
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace, sharper
 from graphopt.rewrite.rule.rule import Rule
 
-_Call = tuple[str, Attrs, int, tuple[Value | None, ...]]
+_CallKey = tuple[str, Attrs, int, tuple[Value | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RuleApplication:
     """One application of a rule: its match, number ``way`` at its roots, what was made for them, and by nodes from
     which id on."""
 
@@ -46,7 +46,7 @@ class Alternatives:
         """Nodes from this id on were made here."""
         self._above: dict[Value, Value] = {}
         self._members: dict[Value, list[Value]] = {}
-        self._calls: dict[_Call, int] = {}
+        self._calls: dict[_CallKey, int] = {}
         self._constants: dict[Constant, Value] = {}
         for node in space.graph.nodes():
             self._remember(node)
@@ -111,7 +111,7 @@ class Alternatives:
 
     # -- left sides
 
-    def respell(self, site: Place) -> Value:
+    def respell(self, site: ValueSpelling) -> Value:
         """The value that a place means, made where it is spelled with other operands than any node has.
 
         Raises Refused where those are not known to be equal to its own.
@@ -165,7 +165,7 @@ class Alternatives:
         roots: Sequence[Value],
         way: int | None = None,
         fits: Callable[[Sequence[Value]], bool] | None = None,
-    ) -> Made:
+    ) -> RuleApplication:
         """Make the right side of a rule beside the left side with these roots: of match number ``way`` there, or of the
         first whose right side can be built and ``fits``. Raises Refused where there is none."""
         why = f"{rule.name} does not match at its site"
@@ -185,7 +185,7 @@ class Alternatives:
                 continue
             for root, value in zip(roots, values, strict=True):
                 self.unite(root, value)
-            return Made(match, number, tuple(values), first)
+            return RuleApplication(match, number, tuple(values), first)
         raise Refused(why)
 
     def _matches(self, rule: Rule, roots: Sequence[Value]) -> Iterator[tuple[int, Match]]:
@@ -273,7 +273,7 @@ class Alternatives:
                     self.graph.types[value] = type_
 
 
-def _call(node: Node) -> _Call:
+def _call(node: Node) -> _CallKey:
     return node.op, ops.canonical(node.op, node.attrs), node.n_outputs, node.inputs
 
 

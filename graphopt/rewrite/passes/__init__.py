@@ -15,7 +15,7 @@ from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
 from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.loops import COLLECT, HOIST, STATES
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.scatter import SLABS
 from graphopt.rewrite.passes.sequences import OPTIONALS, SEQUENCES
@@ -24,9 +24,9 @@ from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
 from graphopt.rewrite.passes.sizes import RANGE, SIZES, TAKEN
 from graphopt.rewrite.passes.views import NORMAL
 
-__all__ = ["PASSES", "Pass", "fix_dims", "fold_within", "freeze_defaults"]
+__all__ = ["PASSES", "NativePass", "fix_dims", "fold_within", "freeze_defaults"]
 
-PASSES: tuple[Pass, ...] = (
+PASSES: tuple[NativePass, ...] = (
     INLINE,
     UNUSED,
     OUTPUTS,

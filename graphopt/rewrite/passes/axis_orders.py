@@ -22,15 +22,15 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Node
 from graphopt.ir.types import Size, TensorType
 
-Order: TypeAlias = tuple[int, ...]
+AxisOrder: TypeAlias = tuple[int, ...]
 """A permutation: axis ``i`` of what is kept is axis ``order[i]`` of the value."""
 
-Blocks: TypeAlias = tuple[tuple[Order, Order], ...]
+Blocks: TypeAlias = tuple[tuple[AxisOrder, AxisOrder], ...]
 """Axes of the operand, and the axes of the result that they become; either may be none."""
 
 
 @dataclass(frozen=True)
-class Spelling:
+class ReorderedCall:
     """A call that gives a node's result in another order: operands are inputs of the node by number, or constants."""
 
     op: str
@@ -39,7 +39,7 @@ class Spelling:
 
 
 @dataclass(frozen=True)
-class Form:
+class AxisForm:
     """In which orders a node can be computed."""
 
     carried: tuple[int, ...]
@@ -47,55 +47,55 @@ class Form:
     rank: int
     """Of the carried inputs: those of lower rank are broadcast to it."""
     blocks: Blocks
-    spell: Callable[[Order, Order], Spelling | None]
+    spell: Callable[[AxisOrder, AxisOrder], ReorderedCall | None]
     """The call, given the order of the operands and that of the result."""
-    pinned: Order = ()
+    pinned: AxisOrder = ()
     """Axes of the operands that have to stay where they are."""
 
-    def orders(self, facts: Sequence[Fact | None], p: Order) -> tuple[Order | None, ...]:
+    def orders(self, facts: Sequence[Fact | None], p: AxisOrder) -> tuple[AxisOrder | None, ...]:
         """For each carried input the order in which it comes, given that of the operands; None where as it is."""
         return tuple(operand_order(facts[i], p) for i in self.carried)
 
-    def forward(self, p: Order) -> Order | None:
+    def forward(self, p: AxisOrder) -> AxisOrder | None:
         """The order of the result, given that of the operands; None where the node cannot take it."""
         if len(p) != self.rank or any(p[k] != k for k in self.pinned):
             return None
         return _through(self.blocks, p)
 
-    def backward(self, q: Order) -> Order | None:
+    def backward(self, q: AxisOrder) -> AxisOrder | None:
         """The order that the operands need for this order of the result."""
         p = _through(tuple((b, a) for a, b in self.blocks), q)
         return p if p is not None and self.forward(p) == q else None
 
 
-def identity(rank: int) -> Order:
+def identity(rank: int) -> AxisOrder:
     """The order in which nothing is moved."""
     return tuple(range(rank))
 
 
-def compose(p: Order, q: Order) -> Order:
+def compose(p: AxisOrder, q: AxisOrder) -> AxisOrder:
     """What a value is kept in that is transposed by ``p``, and then by ``q``."""
     return tuple(p[k] for k in q)
 
 
-def inverse(p: Order) -> Order:
+def inverse(p: AxisOrder) -> AxisOrder:
     """The order in which a value must be kept for ``Transpose(perm=p)`` to give it back."""
     return tuple(p.index(k) for k in range(len(p)))
 
 
-def turn(before: Order, order: Order) -> Order:
+def turn(before: AxisOrder, order: AxisOrder) -> AxisOrder:
     """The permutation that takes what is kept in one order to another, of higher rank perhaps (with new axes first)."""
     new = len(order) - len(before)
     wide = (*range(new), *(k + new for k in before))
     return tuple(wide.index(k) for k in order)
 
 
-def place(p: Order, k: int) -> int:
+def place(p: AxisOrder, k: int) -> int:
     """Where axis ``k`` of a value is (counted from the front or the end), in what is kept of it."""
     return p.index(k % len(p))
 
 
-def moved_fact(fact: Fact, order: Order | None) -> Fact:
+def moved_fact(fact: Fact, order: AxisOrder | None) -> Fact:
     """What is known of a value that is kept in an order, as far as types go."""
     if order is None or fact.shape is None:
         return fact
@@ -103,7 +103,7 @@ def moved_fact(fact: Fact, order: Order | None) -> Fact:
     return Fact(TensorType(fact.dtype or "", tuple(shape[k] for k in order)), fact.is_const)
 
 
-def operand_order(fact: Fact | None, p: Order) -> Order | None:
+def operand_order(fact: Fact | None, p: AxisOrder) -> AxisOrder | None:
     """In which order an operand comes that is broadcast to the rank of an order; None where it may stay as it is."""
     shape = None if fact is None else fact.shape
     assert shape is not None
@@ -116,7 +116,7 @@ def operand_order(fact: Fact | None, p: Order) -> Order | None:
     return p
 
 
-def form_of(node: Node, facts: Sequence[Fact | None], results: Sequence[Fact]) -> Form | None:
+def form_of(node: Node, facts: Sequence[Fact | None], results: Sequence[Fact]) -> AxisForm | None:
     """The form of a node, given what is known of its inputs and outputs; None where it takes no order but its own.
 
     Every form has the node as it is, which no spelling stands for: an Einsum that moves axes itself has none.
@@ -124,18 +124,18 @@ def form_of(node: Node, facts: Sequence[Fact | None], results: Sequence[Fact]) -
     make = FORMS.get(node.op)
     if make is None or node.captures:
         return None
-    form = make(_Site(node, facts, results))
+    form = make(_NodeView(node, facts, results))
     return form if form is None or form.forward(identity(form.rank)) == identity(results[0].rank or 0) else None
 
 
-def _through(blocks: Blocks, p: Order) -> Order | None:
+def _through(blocks: Blocks, p: AxisOrder) -> AxisOrder | None:
     """The order of the axes on the right of blocks, given that of the axes on their left.
 
     Axes that become none may lie anywhere, between those of a block too.
     """
     gone = {k for left, right in blocks if not right for k in left}
     kept = tuple(k for k in p if k not in gone)
-    placed: list[tuple[int, Order]] = []
+    placed: list[tuple[int, AxisOrder]] = []
     for left, right in blocks:
         if left and right:
             start = kept.index(left[0])
@@ -148,7 +148,7 @@ def _through(blocks: Blocks, p: Order) -> Order | None:
     return tuple(result) if sorted(result) == list(range(len(result))) else None
 
 
-class _Site:
+class _NodeView:
     """A node as functions of ``FORMS`` see it."""
 
     def __init__(self, node: Node, facts: Sequence[Fact | None], results: Sequence[Fact]) -> None:
@@ -188,9 +188,9 @@ class _Site:
             indices[index] = value
         return tuple(indices)
 
-    def spelled(self, attrs: Attrs | None = None, **changes: Constant | None) -> Spelling:
+    def spelled(self, attrs: Attrs | None = None, **changes: Constant | None) -> ReorderedCall:
         """The same op with some attributes and inputs changed."""
-        return Spelling(self.op, self.attrs if attrs is None else attrs, self.inputs(**changes))
+        return ReorderedCall(self.op, self.attrs if attrs is None else attrs, self.inputs(**changes))
 
 
 def _integers(values: Sequence[Any], dtype: str = "int64") -> Constant:
@@ -201,35 +201,37 @@ def _singles(rank: int) -> Blocks:
     return tuple(((k,), (k,)) for k in range(rank))
 
 
-def _kept(site: _Site, carried: Sequence[int], spell: Callable[[Order], Spelling | None], pinned: Order = ()) -> Form:
+def _kept(
+    site: _NodeView, carried: Sequence[int], spell: Callable[[AxisOrder], ReorderedCall | None], pinned: AxisOrder = ()
+) -> AxisForm:
     """The form of an op whose result has the axes of its first operand."""
     rank = site.rank(carried[0])
-    return Form(tuple(carried), rank, _singles(rank), lambda p, q: spell(p), pinned)
+    return AxisForm(tuple(carried), rank, _singles(rank), lambda p, q: spell(p), pinned)
 
 
 # -- element by element
 
 
-def _elementwise(site: _Site) -> Form | None:
+def _elementwise(site: _NodeView) -> AxisForm | None:
     """Ops on each element, of any number of operands that are broadcast to each other."""
     return _of_operands(site, range(len(site.facts)))
 
 
-def _bounded(site: _Site) -> Form | None:
+def _bounded(site: _NodeView) -> AxisForm | None:
     """Ops whose first operand has the elements; the others are numbers."""
     return _of_operands(site, [0])
 
 
-def _of_operands(site: _Site, carried: Sequence[int]) -> Form | None:
+def _of_operands(site: _NodeView, carried: Sequence[int]) -> AxisForm | None:
     ranks = [site.rank(i) for i in carried if site.has(i)]
     if -1 in ranks or not ranks:
         return None
     rank = max(ranks)
     inputs = tuple(i for i in carried if site.has(i))
-    return Form(inputs, rank, _singles(rank), lambda p, q: site.spelled())
+    return AxisForm(inputs, rank, _singles(rank), lambda p, q: site.spelled())
 
 
-def _quantize(site: _Site) -> Form | None:
+def _quantize(site: _NodeView) -> AxisForm | None:
     """QuantizeLinear and DequantizeLinear: by tensor, or along an axis."""
     if site.attribute("block_size") or site.rank() < 0 or site.rank(1) not in (0, 1):
         return None
@@ -243,10 +245,10 @@ def _quantize(site: _Site) -> Form | None:
 # -- along an axis
 
 
-def _along(*carried: int) -> Callable[[_Site], Form | None]:
+def _along(*carried: int) -> Callable[[_NodeView], AxisForm | None]:
     """Ops that go along the axis which an attribute names."""
 
-    def form(site: _Site) -> Form | None:
+    def form(site: _NodeView) -> AxisForm | None:
         if any(site.rank(i) < 0 or site.rank(i) != site.rank() for i in carried):
             return None
         axis = site.attribute("axis")
@@ -256,15 +258,15 @@ def _along(*carried: int) -> Callable[[_Site], Form | None]:
     return form
 
 
-def _concat(site: _Site) -> Form | None:
+def _concat(site: _NodeView) -> AxisForm | None:
     return _along(*range(len(site.facts)))(site)
 
 
-def _split(site: _Site) -> Form | None:
+def _split(site: _NodeView) -> AxisForm | None:
     return _along(0)(site)
 
 
-def _cumsum(site: _Site) -> Form | None:
+def _cumsum(site: _NodeView) -> AxisForm | None:
     axis = site.numbers(1)
     if axis is None or site.rank() < 1:
         return None
@@ -272,7 +274,7 @@ def _cumsum(site: _Site) -> Form | None:
     return _kept(site, [0], lambda p: site.spelled(_1=Constant.of(np.array(place(p, axis[0]), dtype or "int64"))))
 
 
-def _arg(site: _Site) -> Form | None:
+def _arg(site: _NodeView) -> AxisForm | None:
     """ArgMax and ArgMin."""
     rank = site.rank()
     if rank < 1:
@@ -280,10 +282,10 @@ def _arg(site: _Site) -> Form | None:
     k = site.attribute("axis") % rank
     keeps = bool(site.attribute("keepdims"))
     blocks = _singles(rank) if keeps else _without(rank, (k,))
-    return Form((0,), rank, blocks, lambda p, q: site.spelled(site.attrs.with_(axis=place(p, k))))
+    return AxisForm((0,), rank, blocks, lambda p, q: site.spelled(site.attrs.with_(axis=place(p, k))))
 
 
-def _reduce(site: _Site) -> Form | None:
+def _reduce(site: _NodeView) -> AxisForm | None:
     rank = site.rank()
     if rank < 1:
         return None
@@ -295,21 +297,23 @@ def _reduce(site: _Site) -> Form | None:
         if site.attribute("noop_with_empty_axes"):
             return None
         blocks = _singles(rank) if keeps else tuple(((k,), ()) for k in range(rank))
-        return Form((0,), rank, blocks, lambda p, q: site.spelled())
+        return AxisForm((0,), rank, blocks, lambda p, q: site.spelled())
     blocks = _singles(rank) if keeps else _without(rank, tuple(k % rank for k in axes))
     # a mean along the last axis is most likely part of a norm, and norms are known along the last axis only
     is_of_norm = site.op in ("ReduceMean", "ReduceSum") and axes in ((-1,), (rank - 1,))
     pinned = (rank - 1,) if is_of_norm else ()
-    return Form((0,), rank, blocks, lambda p, q: site.spelled(_1=_integers(sorted(place(p, k) for k in axes))), pinned)
+    return AxisForm(
+        (0,), rank, blocks, lambda p, q: site.spelled(_1=_integers(sorted(place(p, k) for k in axes))), pinned
+    )
 
 
-def _without(rank: int, axes: Order) -> Blocks:
+def _without(rank: int, axes: AxisOrder) -> Blocks:
     """Blocks of an op that drops axes."""
     kept = [k for k in range(rank) if k not in axes]
     return tuple(((k,), (kept.index(k),) if k in kept else ()) for k in range(rank))
 
 
-def _gather(site: _Site) -> Form | None:
+def _gather(site: _NodeView) -> AxisForm | None:
     """The indices' axes come in the place of the one that is gathered along."""
     rank, new = site.rank(), site.rank(1)
     if rank < 1 or new < 0:
@@ -319,13 +323,13 @@ def _gather(site: _Site) -> Form | None:
         ((k,), (k,) if k < axis else tuple(range(axis, axis + new)) if k == axis else (k + new - 1,))
         for k in range(rank)
     )
-    return Form((0,), rank, blocks, lambda p, q: site.spelled(site.attrs.with_(axis=place(p, axis))))
+    return AxisForm((0,), rank, blocks, lambda p, q: site.spelled(site.attrs.with_(axis=place(p, axis))))
 
 
 # -- by axis
 
 
-def _pad(site: _Site) -> Form | None:
+def _pad(site: _NodeView) -> AxisForm | None:
     rank, pads = site.rank(), site.numbers(1)
     if rank < 1 or pads is None:
         return None
@@ -339,7 +343,7 @@ def _pad(site: _Site) -> Form | None:
     return _kept(site, [0], lambda p: site.spelled(_1=_integers([*(pads[k] for k in p), *(pads[rank + k] for k in p)])))
 
 
-def _slice(site: _Site) -> Form | None:
+def _slice(site: _NodeView) -> AxisForm | None:
     rank, starts = site.rank(), site.shape(1)
     if rank < 1 or starts is None or not isinstance(starts[0], int):
         return None
@@ -349,22 +353,22 @@ def _slice(site: _Site) -> Form | None:
     return _kept(site, [0], lambda p: site.spelled(_3=_integers([place(p, k) for k in axes])))
 
 
-def _tile(site: _Site) -> Form | None:
+def _tile(site: _NodeView) -> AxisForm | None:
     times = site.numbers(1)
     if times is None or site.rank() != len(times):
         return None
     return _kept(site, [0], lambda p: site.spelled(_1=_integers([times[k] for k in p])))
 
 
-def _expand(site: _Site) -> Form | None:
+def _expand(site: _NodeView) -> AxisForm | None:
     shape = site.numbers(1)
     if shape is None or not 0 < site.rank() <= len(shape):
         return None
     rank = len(shape)
-    return Form((0,), rank, _singles(rank), lambda p, q: site.spelled(_1=_integers([shape[k] for k in p])))
+    return AxisForm((0,), rank, _singles(rank), lambda p, q: site.spelled(_1=_integers([shape[k] for k in p])))
 
 
-def _resize(site: _Site) -> Form | None:
+def _resize(site: _NodeView) -> AxisForm | None:
     """Every axis by itself. Runtimes interpolate along the last axes only, so that these must be the resized ones."""
     rank, out = site.rank(), site.results[0].shape
     index = 2 if site.has(2) and site.shape(2) != (0,) else 3
@@ -385,7 +389,7 @@ def _resize(site: _Site) -> Form | None:
     resized = [k for k in range(rank) if shape[k] != out[k]]
     nearest = site.attribute("mode") == "nearest"
 
-    def spell(p: Order) -> Spelling | None:
+    def spell(p: AxisOrder) -> ReorderedCall | None:
         if not nearest and sorted(place(p, k) for k in resized) != list(range(rank - len(resized), rank)):
             return None
         if isinstance(axes, tuple):
@@ -400,7 +404,7 @@ def _resize(site: _Site) -> Form | None:
 # -- views
 
 
-def _squeeze(site: _Site) -> Form | None:
+def _squeeze(site: _NodeView) -> AxisForm | None:
     rank, shape = site.rank(), site.shape()
     if rank < 1 or shape is None:
         return None
@@ -409,31 +413,31 @@ def _squeeze(site: _Site) -> Form | None:
         return None
     axes = tuple(k % rank for k in given)
     spell = lambda p, q: site.spelled(_1=_integers(sorted(place(p, k) for k in axes)))  # noqa: E731
-    return Form((0,), rank, _without(rank, axes), spell)
+    return AxisForm((0,), rank, _without(rank, axes), spell)
 
 
-def _unsqueeze(site: _Site) -> Form | None:
+def _unsqueeze(site: _NodeView) -> AxisForm | None:
     rank, given = site.rank(), site.numbers(1)
     if rank < 0 or given is None:
         return None
     new = {k % (rank + len(given)) for k in given}
     old = [k for k in range(rank + len(given)) if k not in new]
     blocks = tuple(((k,), (old[k],)) for k in range(rank)) + tuple(((), (k,)) for k in sorted(new))
-    return Form((0,), rank, blocks, lambda p, q: site.spelled(_1=_integers(sorted(place(q, k) for k in new))))
+    return AxisForm((0,), rank, blocks, lambda p, q: site.spelled(_1=_integers(sorted(place(q, k) for k in new))))
 
 
-def _reshape(site: _Site) -> Form | None:
+def _reshape(site: _NodeView) -> AxisForm | None:
     """Blocks of axes that are merged, split, or both."""
     before, after = site.shape(), site.results[0].shape
     blocks = None if before is None or after is None else factored(before, after)
     if blocks is None or before is None or after is None:
         return None
 
-    def spell(p: Order, q: Order) -> Spelling | None:
+    def spell(p: AxisOrder, q: AxisOrder) -> ReorderedCall | None:
         wanted = target([after[k] for k in q])
-        return None if wanted is None else Spelling("Reshape", Attrs(), (0, _integers(wanted)))
+        return None if wanted is None else ReorderedCall("Reshape", Attrs(), (0, _integers(wanted)))
 
-    return Form((0,), len(before), blocks, spell)
+    return AxisForm((0,), len(before), blocks, spell)
 
 
 def target(shape: Sequence[Size]) -> list[int] | None:
@@ -449,7 +453,7 @@ def factored(before: Sequence[Size], after: Sequence[Size]) -> Blocks | None:
         return None
     left = [k for k, n in enumerate(before) if n != 1]
     right = [k for k, n in enumerate(after) if n != 1]
-    blocks: list[tuple[Order, Order]] = [((k,), ()) for k, n in enumerate(before) if n == 1]
+    blocks: list[tuple[AxisOrder, AxisOrder]] = [((k,), ()) for k, n in enumerate(before) if n == 1]
     blocks += [((), (k,)) for k, n in enumerate(after) if n == 1]
     while left and right:
         lengths = next(
@@ -480,7 +484,7 @@ def _product(sizes: Any) -> Size:
 # -- images, normalizations, products
 
 
-def _channels(site: _Site) -> Form | None:
+def _channels(site: _NodeView) -> AxisForm | None:
     """BatchNormalization, LRN and the like: the channels stay, all else may move; where the channels do not stay, a
     batch normalization is a product and a sum."""
     if site.rank() < 2 or len(site.results) != 1 or site.attribute("training_mode"):
@@ -488,21 +492,21 @@ def _channels(site: _Site) -> Form | None:
     return _kept(site, [0], lambda p: site.spelled(), (1,))
 
 
-def _instances(site: _Site) -> Form | None:
+def _instances(site: _NodeView) -> AxisForm | None:
     return _kept(site, [0], lambda p: site.spelled(), (0, 1)) if site.rank() > 2 else None
 
 
-def _global_pool(site: _Site) -> Form | None:
+def _global_pool(site: _NodeView) -> AxisForm | None:
     """A pool over all positions is a reduction of whatever axes they are."""
     rank = site.rank()
     if rank < 3:
         return None
 
-    def spell(p: Order) -> Spelling:
+    def spell(p: AxisOrder) -> ReorderedCall:
         if p[:2] == (0, 1):
             return site.spelled()
         axes = _integers(sorted(place(p, k) for k in range(2, rank)))
-        return Spelling(_REDUCTION[site.op], Attrs(keepdims=1), (0, axes))
+        return ReorderedCall(_REDUCTION[site.op], Attrs(keepdims=1), (0, axes))
 
     # along the last axis alone it is a mean of a norm, as in _reduce
     return _kept(site, [0], spell, (2,) if rank == 3 else ())
@@ -511,13 +515,13 @@ def _global_pool(site: _Site) -> Form | None:
 _REDUCTION = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 
 
-def _window(site: _Site) -> Form | None:
+def _window(site: _NodeView) -> AxisForm | None:
     """Pools over windows: height and width may change places."""
     rank = site.rank()
     if rank < 4 or len(site.results) != 1 or site.attribute("storage_order"):
         return None
 
-    def spell(p: Order) -> Spelling:
+    def spell(p: AxisOrder) -> ReorderedCall:
         n = rank - 2
         attrs = site.attrs
         for name in ("kernel_shape", "strides", "dilations", "pads"):
@@ -530,7 +534,7 @@ def _window(site: _Site) -> Form | None:
     return _kept(site, [0], spell, (0, 1))
 
 
-def _last_axes(site: _Site) -> Form | None:
+def _last_axes(site: _NodeView) -> AxisForm | None:
     """LayerNormalization and RMSNormalization: the axes before those that are normalized may move, where the scale and
     the bias, which may have any shape that is broadcast, are the same along these."""
     rank = site.rank()
@@ -544,12 +548,12 @@ def _last_axes(site: _Site) -> Form | None:
     return _kept(site, [0], lambda p: site.spelled(), tuple(range(first, rank)))
 
 
-def _trilu(site: _Site) -> Form | None:
+def _trilu(site: _NodeView) -> AxisForm | None:
     rank = site.rank()
     return _kept(site, [0], lambda p: site.spelled(), (rank - 2, rank - 1)) if rank > 2 else None
 
 
-def _matmul(site: _Site) -> Form | None:
+def _matmul(site: _NodeView) -> AxisForm | None:
     """Axes of the batch move freely, and the rows with them where the right side is one matrix. (Rows and columns could
     be exchanged with the factors, but attention and shared inputs are known by their products as they are.)"""
     left, right = site.rank(0), site.rank(1)
@@ -557,11 +561,11 @@ def _matmul(site: _Site) -> Form | None:
     if min(left, right) < 2:
         return None
     if right == 2:
-        return Form((0,), rank, _singles(rank), lambda p, q: site.spelled(), (rank - 1,))
-    return Form((0, 1), rank, _singles(rank), lambda p, q: site.spelled(), (rank - 2, rank - 1))
+        return AxisForm((0,), rank, _singles(rank), lambda p, q: site.spelled(), (rank - 1,))
+    return AxisForm((0, 1), rank, _singles(rank), lambda p, q: site.spelled(), (rank - 2, rank - 1))
 
 
-def _einsum(site: _Site) -> Form | None:
+def _einsum(site: _NodeView) -> AxisForm | None:
     """The equation says where axes are."""
     equation = str(site.attribute("equation")).replace(" ", "")
     source, arrow, result = equation.partition("->")
@@ -571,14 +575,14 @@ def _einsum(site: _Site) -> Form | None:
     if len(set(source)) != len(source):
         return None
 
-    def spell(p: Order, q: Order) -> Spelling:
+    def spell(p: AxisOrder, q: AxisOrder) -> ReorderedCall:
         letters = "".join(source[k] for k in p) + "->" + "".join(result[k] for k in q)
         return site.spelled(site.attrs.with_(equation=letters))
 
-    return Form((0,), len(source), blocks, spell)
+    return AxisForm((0,), len(source), blocks, spell)
 
 
-_PER_OP: Mapping[Callable[[_Site], Form | None], str] = {
+_PER_OP: Mapping[Callable[[_NodeView], AxisForm | None], str] = {
     _bounded: "Clip CastLike",
     _quantize: "QuantizeLinear DequantizeLinear",
     _along(0): "Softmax LogSoftmax Hardmax LpNormalization TopK",
@@ -607,7 +611,7 @@ _PER_OP: Mapping[Callable[[_Site], Form | None], str] = {
     _einsum: "Einsum",
 }
 
-FORMS: Mapping[str, Callable[[_Site], Form | None]] = {
+FORMS: Mapping[str, Callable[[_NodeView], AxisForm | None]] = {
     **dict.fromkeys(ops.KINDS["elementwise"], _elementwise),
     **dict.fromkeys(ops.KINDS["reduce"], _reduce),
     **{op: make for make, names in _PER_OP.items() for op in names.split()},

@@ -21,7 +21,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Type
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.splice import outside
 
 
@@ -168,13 +168,13 @@ def _sink(space: Workspace, node: Node, port: int, at: int, last: Node, its: Nod
         space.replace(old, result if i == port else results[i])
 
 
-HEADS = Pass(
+HEADS = NativePass(
     "common-head",
     "what both branches compute from the same values is computed once, in front of them",
     "O2",
     visit=hoist_heads,
 )
-TAILS = Pass(
+TAILS = NativePass(
     "common-tail",
     "what both branches do last is done once, behind them, where its neighbours can take it up",
     "O2",
@@ -268,7 +268,7 @@ def _rank(space: Workspace, value: Value | None) -> int | None:
     return None if value is None else space.fact(value).rank
 
 
-DEMAND = Pass(
+DEMAND = NativePass(
     "only-branch",
     "a branch whose result no reader can take is never taken",
     "O1",

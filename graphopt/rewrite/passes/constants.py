@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from graphopt.ir.graph import CONSTANT, Attrs, Graph, Node, Origin
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 
 def own_constants(space: Workspace, node: Node) -> bool:
@@ -40,7 +40,7 @@ def _formal(node: Node, body: Graph, i: int) -> int:
     return body.inputs[i - node.captures].node
 
 
-OWN = Pass(
+OWN = NativePass(
     "own-constants",
     "runtimes prepare weights beforehand only where they are constants of the same graph",
     "A8",
@@ -61,6 +61,6 @@ def store_constants(space: Workspace) -> bool:
     return space.edits != before
 
 
-INITIALIZERS = Pass(
+INITIALIZERS = NativePass(
     "constant-node", "a Constant node is an initializer, which runtimes need not run", "A8", sweep=store_constants
 )

@@ -10,7 +10,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph, Node, Value
 from graphopt.ir.infer_bodies import loop_head
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.splice import splice
 
 UNROLLED = 256
@@ -221,19 +221,19 @@ def _narrow(space: Workspace, node: Node, inputs: Sequence[Value | None], attrs:
         space.replace(node.outputs[index], new)
 
 
-DECIDED = Pass("decided-if", "a branch that is always taken needs no If", "O1", visit=decide_if)
-IDLE = Pass("idle-if", "an If whose branches are equal is no choice", "O2", visit=drop_choice)
-UNROLL = Pass(
+DECIDED = NativePass("decided-if", "a branch that is always taken needs no If", "O1", visit=decide_if)
+IDLE = NativePass("idle-if", "an If whose branches are equal is no choice", "O2", visit=drop_choice)
+UNROLL = NativePass(
     "short-loop",
     "a loop of a few passes is its passes one after another",
     "O3",
     visit=unroll_loop,
     makes=frozenset({"Concat", "Unsqueeze"}),
 )
-CAPTURES = Pass(
+CAPTURES = NativePass(
     "captures", "a body holds its small constants itself, and captures only what it reads", "A8", visit=trim_captures
 )
-CARRIED = Pass(
+CARRIED = NativePass(
     "carried-for-nobody",
     "what no one reads is neither returned nor carried from pass to pass",
     "O7",

@@ -8,7 +8,7 @@ from graphopt.ir import ops
 from graphopt.ir.functions import calls
 from graphopt.ir.graph import INPUT, Graph, Node
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 
 def remove_unused(space: Workspace, node: Node) -> bool:
@@ -63,8 +63,8 @@ def remove_functions(space: Workspace) -> bool:
     return True
 
 
-UNUSED = Pass("unused-node", "what reaches no output need not be computed", "A1", visit=remove_unused)
-OUTPUTS = Pass("unused-output", "an optional output that nobody reads need not be made", "A23", visit=cut_outputs)
-FUNCTIONS = Pass(
+UNUSED = NativePass("unused-node", "what reaches no output need not be computed", "A1", visit=remove_unused)
+OUTPUTS = NativePass("unused-output", "an optional output that nobody reads need not be made", "A23", visit=cut_outputs)
+FUNCTIONS = NativePass(
     "unused-function", "functions and operator sets that nobody uses are dropped", "A7", sweep=remove_functions
 )

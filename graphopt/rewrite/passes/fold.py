@@ -24,7 +24,7 @@ from graphopt.rewrite.match.evaluation import (
     result_bytes,
 )
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 WORK_LIMIT = 64 << 20
 """The most bytes that one computed constant may take while rewriting goes on."""
@@ -218,7 +218,7 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) ->
                 space.replace(value, space.make_constant(results[value]))
 
 
-FOLD = Pass("constant-folding", "what rests on constants alone is computed once, now", "A17,A18,D9", visit=fold)
+FOLD = NativePass("constant-folding", "what rests on constants alone is computed once, now", "A17,A18,D9", visit=fold)
 
 
 KINDS = {
@@ -240,31 +240,31 @@ def _of(wanted: Callable[[str], bool]) -> Callable[[Workspace, Node], bool]:
 
 
 KNOWN = (
-    Pass(
+    NativePass(
         "known-shape", "the shape of a tensor of known sizes is a constant", "B1", visit=_of(KINDS["B1"].__contains__)
     ),
-    Pass(
+    NativePass(
         "known-size", "one size of a shape is a constant where it is known", "B2", visit=_of(KINDS["B2"].__contains__)
     ),
-    Pass(
+    NativePass(
         "known-sizes",
         "some sizes of a shape are a constant where they are known",
         "B3",
         visit=_of(KINDS["B3"].__contains__),
     ),
-    Pass(
+    NativePass(
         "known-range",
         "sizes, ranges and fills of known extent are constants",
         "B8",
         visit=_of(KINDS["B8"].__contains__),
     ),
-    Pass(
+    NativePass(
         "scattered-sizes",
         "a shape of which some sizes are overwritten is a constant",
         "B13",
         visit=_of(KINDS["B13"].__contains__),
     ),
-    Pass(
+    NativePass(
         "known-elements",
         "what is computed from shapes is known before the model runs",
         "A19",

@@ -13,7 +13,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.functions import callee, expanded_size
 from graphopt.ir.graph import CONSTANT, AttrRef, Attrs, Function, Graph, Node
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.splice import splice
 
 LIMIT = 100_000
@@ -105,7 +105,7 @@ def _spelled(form: str, value: object) -> Constant:
     return Constant.of(np.array(value, dtype=np.float32 if "float" in form else np.int64))
 
 
-INLINE = Pass(
+INLINE = NativePass(
     "inline-functions",
     "what a local function does can be rewritten once it stands in the graph",
     "A15,O6",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from graphopt.ir import ops
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.splice import outside
 
 SAFE = (
@@ -96,13 +96,13 @@ def capture_states(space: Workspace, node: Node) -> bool:
     return True
 
 
-HOIST = Pass(
+HOIST = NativePass(
     "loop-invariant",
     "what is the same in every pass is computed once, in front of the loop",
     "O4",
     visit=hoist_invariants,
 )
-STATES = Pass("unchanged-state", "what a loop carries along unchanged is captured", "O7", visit=capture_states)
+STATES = NativePass("unchanged-state", "what a loop carries along unchanged is captured", "O7", visit=capture_states)
 
 
 def collect(space: Workspace, node: Node) -> bool:
@@ -161,7 +161,7 @@ def _rebuild(space: Workspace, node: Node, body: Graph, i: int, added: Value, st
         space.replace(Value(stack.id), results[-1])
 
 
-COLLECT = Pass(
+COLLECT = NativePass(
     "stacked-sequence",
     "a loop stacks what its passes give by itself, without a sequence that it carries along",
     "F11,O4",

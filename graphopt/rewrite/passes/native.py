@@ -11,7 +11,7 @@ from graphopt.rewrite.rule.rule import Soundness
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class NativePass:
     """A clean-up written in Python. It has ``visit``, which looks at one node, or ``sweep``, which looks at the whole
     graph; both edit the workspace and return whether they changed anything."""
 

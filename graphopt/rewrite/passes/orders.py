@@ -22,9 +22,9 @@ from graphopt.rewrite.extract.dag import Option, Problem, price
 from graphopt.rewrite.guards.functions import moves_only_ones
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.axis_orders import (
-    Form,
-    Order,
-    Spelling,
+    AxisForm,
+    AxisOrder,
+    ReorderedCall,
     compose,
     form_of,
     identity,
@@ -33,8 +33,8 @@ from graphopt.rewrite.passes.axis_orders import (
     target,
     turn,
 )
-from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.passes.reorder import Made, Misfit, Plan, Turned, reorder
+from graphopt.rewrite.passes.native import NativePass
+from graphopt.rewrite.passes.reorder import OrderMisfit, ReorderedNode, ReorderPlan, TransposedValue, reorder
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.target import PORTABLE
 
@@ -64,7 +64,7 @@ def choose_orders(space: Workspace) -> bool:
     if any(_is_view_of_view(space, node) for node in space.graph.nodes()):
         return False
     for surcharge in (0.0, DEAR):  # where that takes more calls than there were, calls are made dear
-        choice = _Choice(space, surcharge)
+        choice = _OrderChoice(space, surcharge)
         plan = choice.plan()
         if plan is None:
             return False
@@ -73,12 +73,12 @@ def choose_orders(space: Workspace) -> bool:
     return False
 
 
-def _is_rebuilt(space: Workspace, plan: Plan) -> bool:
+def _is_rebuilt(space: Workspace, plan: ReorderPlan) -> bool:
     """Rebuild the graph as planned; whether that changed it."""
     first = space.graph.next_id
     try:
         return reorder(space, plan)
-    except Misfit:
+    except OrderMisfit:
         space.undo(first)
         return False
 
@@ -92,25 +92,25 @@ def _is_view_of_view(space: Workspace, node: Node) -> bool:
     return target(shape) is not None
 
 
-class _Choice:
+class _OrderChoice:
     """One look at one graph."""
 
     def __init__(self, space: Workspace, surcharge: float) -> None:
         self.space, self.graph, self.surcharge = space, space.graph, surcharge
         self.cost_model = CostModel(PORTABLE, stated_sizes(space.graph))
-        self.forms: dict[int, Form | None] = {}
+        self.forms: dict[int, AxisForm | None] = {}
         self.operand_facts: dict[int, list[Fact | None]] = {}
-        self.spellings: dict[tuple[int, Order], Spelling | None] = {}
-        self.orders: dict[Value, list[Order]] = {}
+        self.spellings: dict[tuple[int, AxisOrder], ReorderedCall | None] = {}
+        self.orders: dict[Value, list[AxisOrder]] = {}
         self.waiting: deque[int] = deque()
-        self.made: dict[Value, dict[Order, tuple[Option, ...]]] = {}
+        self.made: dict[Value, dict[AxisOrder, tuple[Option, ...]]] = {}
         """How values are made whose node has a choice."""
         self.names: dict[object, int] = {}
-        self.keys: list[tuple[str, Value, Order]] = []
-        self.runs: dict[tuple[Value, Order], Option] = {}
+        self.keys: list[tuple[str, Value, AxisOrder]] = []
+        self.runs: dict[tuple[Value, AxisOrder], Option] = {}
         """How nodes of several outputs are run: named by the first of these."""
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> ReorderPlan | None:
         """What makes each value in each order in which it is had; None where nothing is gained."""
         self.find_orders()
         before = sum(map(self.make, self.graph.order()))
@@ -131,7 +131,7 @@ class _Choice:
             return replace(fact, constant=self.space.constant(value))
         return fact
 
-    def form(self, node: Node) -> Form | None:
+    def form(self, node: Node) -> AxisForm | None:
         """The form of a node, found once."""
         if node.id not in self.forms:
             results = [self.space.fact(v) for v in node.outputs]
@@ -163,7 +163,7 @@ class _Choice:
                     for value in node.outputs:
                         self.offer(value, q)
 
-    def perm(self, node: Node) -> Order | None:
+    def perm(self, node: Node) -> AxisOrder | None:
         """The permutation of a Transpose of a value that is no constant; None of any other node.
 
         One that the right side of a product needs is left to the product, which runtimes have transposed for nothing.
@@ -188,7 +188,7 @@ class _Choice:
         """Whether a node multiplies two matrices neither of which is constant."""
         return node.op == "MatMul" and all(v is not None and not self.space.fact(v).is_const for v in node.inputs)
 
-    def offer(self, value: Value | None, order: Order | None) -> None:
+    def offer(self, value: Value | None, order: AxisOrder | None) -> None:
         """Let an order of a value come into question."""
         if value is None or order is None:
             return
@@ -200,14 +200,14 @@ class _Choice:
             candidates.append(order)
             self.waiting.extend((value.node, *self.graph.readers(value.node)))
 
-    def orders_of(self, value: Value | None) -> list[Order]:
+    def orders_of(self, value: Value | None) -> list[AxisOrder]:
         """The orders of a value that come into question, its own first."""
         if value is None:
             return []
         rank = self.space.fact(value).rank
         return self.orders.get(value) or ([] if rank is None else [identity(rank)])
 
-    def ways(self, node: Node, form: Form) -> list[tuple[Order, Order]]:
+    def ways(self, node: Node, form: AxisForm) -> list[tuple[AxisOrder, AxisOrder]]:
         """Orders of operands and results in which a node may be computed, its own first."""
         offered = [identity(form.rank)]
         for i in form.carried:
@@ -217,11 +217,11 @@ class _Choice:
         pairs = ((p, form.forward(p)) for p in dict.fromkeys(offered))
         return [(p, q) for p, q in pairs if q is not None and self.spelling(node, form, p, q) is not None]
 
-    def spelling(self, node: Node, form: Form, p: Order, q: Order) -> Spelling | None:
+    def spelling(self, node: Node, form: AxisForm, p: AxisOrder, q: AxisOrder) -> ReorderedCall | None:
         """The call in an order, where the model's opset has it; in its own, the node as it is. Found once."""
         if (node.id, p) not in self.spellings and p == identity(form.rank):
             unmoved = tuple(None if v is None else i for i, v in enumerate(node.inputs))
-            self.spellings[node.id, p] = Spelling(node.op, node.attrs, unmoved)
+            self.spellings[node.id, p] = ReorderedCall(node.op, node.attrs, unmoved)
         if (node.id, p) not in self.spellings:
             spelling = form.spell(p, q)
             if spelling is not None:
@@ -230,7 +230,7 @@ class _Choice:
             self.spellings[node.id, p] = spelling
         return self.spellings[node.id, p]
 
-    def operands(self, node: Node, form: Form, p: Order, spelling: Spelling) -> list[Fact | None]:
+    def operands(self, node: Node, form: AxisForm, p: AxisOrder, spelling: ReorderedCall) -> list[Fact | None]:
         """What is known of the operands of a call in an order."""
         orders = dict(zip(form.carried, form.orders(self.facts(node), p), strict=True))
         facts: list[Fact | None] = []
@@ -251,7 +251,7 @@ class _Choice:
             x, y = node.inputs[0], node.outputs[0]
             assert x is not None
             self.made[y] = {
-                q: (Option(0.0, (self.name("had", x, source),), Made(node.id, source)),)
+                q: (Option(0.0, (self.name("had", x, source),), ReorderedNode(node.id, source)),)
                 for q in self.orders_of(y)
                 for source in [compose(perm, q)]
             }
@@ -264,7 +264,7 @@ class _Choice:
         for p, q in ways:
             spelling = self.spelling(node, form, p, q)
             assert spelling is not None
-            option = Option(self.cost(node, form, p, q), self.needs(node, form, p), Made(node.id, p, spelling))
+            option = Option(self.cost(node, form, p, q), self.needs(node, form, p), ReorderedNode(node.id, p, spelling))
             if node.n_outputs > 1:
                 self.runs[node.outputs[0], p] = option
                 option = Option(0.0, (self.name("run", node.outputs[0], p),), option.meaning)
@@ -272,7 +272,7 @@ class _Choice:
                 self.made[value][q] = (*self.made[value].get(q, ()), option)
         return self.cost(node, form, *ways[0])
 
-    def needs(self, node: Node, form: Form, p: Order) -> tuple[int, ...]:
+    def needs(self, node: Node, form: AxisForm, p: AxisOrder) -> tuple[int, ...]:
         """What a node reads that is computed in an order of its operands."""
         orders = dict(zip(form.carried, form.orders(self.facts(node), p), strict=True))
         names: list[int] = []
@@ -282,20 +282,20 @@ class _Choice:
                 names.append(self.name("had", value, orders.get(i) or identity(rank or 0)))
         return tuple(dict.fromkeys(names))
 
-    def cost(self, node: Node, form: Form, p: Order, q: Order) -> float:
+    def cost(self, node: Node, form: AxisForm, p: AxisOrder, q: AxisOrder) -> float:
         """What a node costs in an order: no less than in its own, so that only transposes are worth a change."""
         unmoved = identity(form.rank)
         cost = self.call_cost(node, form, p, q)
         return cost if p == unmoved else max(cost, self.call_cost(node, form, unmoved, identity(len(q))))
 
-    def call_cost(self, node: Node, form: Form, p: Order, q: Order) -> float:
+    def call_cost(self, node: Node, form: AxisForm, p: AxisOrder, q: AxisOrder) -> float:
         spelling = self.spelling(node, form, p, q)
         assert spelling is not None
         results = [moved_fact(self.space.fact(v), q) for v in node.outputs]
         operands = self.operands(node, form, p, spelling)
         return self.cost_model.cost(spelling.op, spelling.attrs, operands, results).seconds
 
-    def name(self, kind: str, value: Value, order: Order) -> int:
+    def name(self, kind: str, value: Value, order: AxisOrder) -> int:
         """The class of the problem that stands for a value *had* or *made* in an order, or for a node *run* in it."""
         key = kind, value, order
         if key not in self.names:
@@ -303,21 +303,21 @@ class _Choice:
             self.keys.append(key)
         return self.names[key]
 
-    def having(self, value: Value, order: Order) -> tuple[Option, ...]:
+    def having(self, value: Value, order: AxisOrder) -> tuple[Option, ...]:
         """How a value is had in an order: as it was made, or transposed."""
         if value not in self.made:  # it is there, in its own order
             original = identity(self.space.fact(value).rank or 0)
             cost = self.turning(value, original, order)
-            return (Option(cost, (), None if order == original else Turned(value, original, order)),)
+            return (Option(cost, (), None if order == original else TransposedValue(value, original, order)),)
         orders = self.made[value]
         options = [Option(0.0, (self.name("made", value, order),))] if order in orders else []
         for other in orders:
             if other != order:
-                turned = Turned(value, other, order)
+                turned = TransposedValue(value, other, order)
                 options.append(Option(self.turning(value, other, order), (self.name("made", value, other),), turned))
         return tuple(options)
 
-    def turning(self, value: Value, source: Order, order: Order) -> float:
+    def turning(self, value: Value, source: AxisOrder, order: AxisOrder) -> float:
         """What it costs to have a value in an order that was made in another."""
         perm = turn(source, order)
         if source == order or self.space.fact(value).is_const:
@@ -332,9 +332,9 @@ class _Choice:
 
     # -- the choice
 
-    def solve(self, before: float) -> Plan | None:
+    def solve(self, before: float) -> ReorderPlan | None:
         """The cheapest choice, where it is cheaper than the graph as it is."""
-        from graphopt.rewrite.extract.choose import Limits, solve
+        from graphopt.rewrite.extract.choose import SolverLimits, solve
 
         wanted = dict.fromkeys(v for v in self.graph.outputs if v in self.made)
         for node in self.graph.nodes():
@@ -349,21 +349,21 @@ class _Choice:
             else:
                 alternatives = (self.runs[value, order],) if kind == "run" else self.made[value][order]
             options[len(options)] = alternatives
-        choice = solve(Problem(options, roots), Limits()).choice
+        choice = solve(Problem(options, roots), SolverLimits()).choice
         if price(choice) >= before * (1 - GAIN):
             return None
-        computed: dict[tuple[Value, Order], Made] = {}
-        turned: dict[tuple[Value, Order], Turned] = {}
+        computed: dict[tuple[Value, AxisOrder], ReorderedNode] = {}
+        turned: dict[tuple[Value, AxisOrder], TransposedValue] = {}
         for c, option in choice.items():
             kind, value, order = self.keys[c]
-            if isinstance(option.meaning, Turned):
+            if isinstance(option.meaning, TransposedValue):
                 turned[value, order] = option.meaning
-            elif isinstance(option.meaning, Made) and kind == "made":
+            elif isinstance(option.meaning, ReorderedNode) and kind == "made":
                 computed[value, order] = option.meaning
         forms = {id: form for id, form in self.forms.items() if form is not None}
-        return Plan(computed, turned, forms)
+        return ReorderPlan(computed, turned, forms)
 
-    def takes_more_calls(self, plan: Plan) -> bool:
+    def takes_more_calls(self, plan: ReorderPlan) -> bool:
         """Whether a plan turns more values, or computes more of them twice, than the graph has transposes."""
         runs = {(m.node, m.order) for m in plan.made.values() if m.spelling is not None}
         again = len(runs) - len({node for node, _ in runs})
@@ -371,7 +371,7 @@ class _Choice:
         return len(plan.turned) + again > len(perms)
 
 
-ORDERS = Pass(
+ORDERS = NativePass(
     "axis-orders",
     "values are kept in the orders of axes that leave the fewest and cheapest transposes in the whole graph",
     "E2,E5,E8,E10,E12",

@@ -14,58 +14,58 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Node, Value
 from graphopt.rewrite.guards.functions import moves_only_ones
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.axis_orders import Form, Order, Spelling, identity, moved_fact, target, turn
+from graphopt.rewrite.passes.axis_orders import AxisForm, AxisOrder, ReorderedCall, identity, moved_fact, target, turn
 
 
-class Misfit(Exception):  # noqa: N818 - the graph stays as it is
+class OrderMisfit(Exception):  # noqa: N818 - the graph stays as it is
     """A call in another order does not give the type that it should."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReorderedNode:
     """A node computed with its operands in an order; without a spelling, a transposition that its operand, had in that
     order, makes needless."""
 
     node: int
-    order: Order
-    spelling: Spelling | None = None
+    order: AxisOrder
+    spelling: ReorderedCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class TransposedValue:
     """A value had in one order from what was made in another."""
 
     value: Value
-    made: Order
-    order: Order
+    made: AxisOrder
+    order: AxisOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReorderPlan:
     """How each value is made in the orders in which it is wanted, and had in those in which it is not made."""
 
-    made: Mapping[tuple[Value, Order], Made]
-    turned: Mapping[tuple[Value, Order], Turned]
-    forms: Mapping[int, Form]
+    made: Mapping[tuple[Value, AxisOrder], ReorderedNode]
+    turned: Mapping[tuple[Value, AxisOrder], TransposedValue]
+    forms: Mapping[int, AxisForm]
 
 
-def reorder(space: Workspace, plan: Plan) -> bool:
+def reorder(space: Workspace, plan: ReorderPlan) -> bool:
     """Rebuild the graph as planned; whether it changed. Raises Misfit, with new nodes left behind."""
-    return _Builder(space, plan).run()
+    return _ReorderBuilder(space, plan).run()
 
 
-class _Builder:
-    def __init__(self, space: Workspace, plan: Plan) -> None:
+class _ReorderBuilder:
+    def __init__(self, space: Workspace, plan: ReorderPlan) -> None:
         self.space, self.graph, self.plan = space, space.graph, plan
         self.first = space.graph.next_id
-        self.kept: dict[tuple[Value, Order], Value] = {}
+        self.kept: dict[tuple[Value, AxisOrder], Value] = {}
         """What stands for a value in an order."""
-        self.calls: dict[tuple[int, Order], tuple[Value, ...]] = {}
+        self.calls: dict[tuple[int, AxisOrder], tuple[Value, ...]] = {}
         """The outputs of nodes that were computed in an order of their operands."""
 
     def run(self) -> bool:
         moves: list[tuple[Value, Value]] = []
-        by_node: dict[int, dict[Value, list[Order]]] = {}
+        by_node: dict[int, dict[Value, list[AxisOrder]]] = {}
         for value, order in self.plan.made:
             by_node.setdefault(value.node, {}).setdefault(value, []).append(order)
         for node in self.graph.order():
@@ -83,7 +83,7 @@ class _Builder:
     def rank(self, value: Value) -> int:
         return self.space.fact(value).rank or 0
 
-    def make(self, node: Node, value: Value, order: Order) -> Value:
+    def make(self, node: Node, value: Value, order: AxisOrder) -> Value:
         """The value in an order, computed by its node in the order that the plan says."""
         computed = self.plan.made[value, order]
         if computed.spelling is None:
@@ -96,7 +96,7 @@ class _Builder:
             self.calls[node.id, computed.order] = self.call(node, computed, order)
         return self.calls[node.id, computed.order][value.port]
 
-    def call(self, node: Node, computed: Made, order: Order) -> tuple[Value, ...]:
+    def call(self, node: Node, computed: ReorderedNode, order: AxisOrder) -> tuple[Value, ...]:
         """The node's results in an order."""
         assert computed.spelling is not None
         form = self.plan.forms[node.id]
@@ -119,20 +119,20 @@ class _Builder:
         try:
             facts = infer.infer_node(op, attrs, input_facts, len(wanted), self.graph.opset)
         except GraphoptError as error:
-            raise Misfit(str(error)) from error
+            raise OrderMisfit(str(error)) from error
         for fact, want in zip(facts, wanted, strict=True):
             if fact.type != want.type:
-                raise Misfit(f"{op} gives {fact.type} where {want.type} is wanted")
+                raise OrderMisfit(f"{op} gives {fact.type} where {want.type} is wanted")
         return self.space.call(op, inputs, attrs, facts)
 
-    def had(self, value: Value, order: Order) -> Value:
+    def had(self, value: Value, order: AxisOrder) -> Value:
         """What stands for a value in an order."""
         kept = self.kept.get((value, order))
         if kept is None:
             kept = self.kept[value, order] = self.turned(value, order)
         return kept
 
-    def turned(self, value: Value, order: Order) -> Value:
+    def turned(self, value: Value, order: AxisOrder) -> Value:
         turned = self.plan.turned.get((value, order))
         original = identity(self.rank(value))
         start = original if turned is None else turned.made
@@ -158,7 +158,7 @@ class _Builder:
             return self.add("Reshape", [source, constant], NO_ATTRS, [after])[0]
         return self.add("Transpose", [source], Attrs(perm=perm), [after])[0]
 
-    def transposed(self, source: Value, perm: Order) -> Value | None:
+    def transposed(self, source: Value, perm: AxisOrder) -> Value | None:
         """A transposition of the value by this permutation that the graph has already."""
         for user, _ in self.graph.users(source):
             node = self.graph.node(user)

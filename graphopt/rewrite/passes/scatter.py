@@ -15,14 +15,14 @@ import numpy as np
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 MOST_INDICES = 1 << 20
 """Constants of more indices are not looked at."""
 
 
 @dataclass(frozen=True)
-class Part:
+class AxisRun:
     """A run of an axis: elements ``start`` to ``stop`` of a value, along that axis, of the ``size`` that it has."""
 
     value: Value
@@ -55,7 +55,7 @@ def join_slabs(space: Workspace, node: Node, covers: bool) -> bool:
     if _known(space, updates) != (*shape[:axis], width, *shape[axis + 1 :]):
         return False
     before = _parts(space, data, axis, shape[axis])
-    parts = [*_cut(before, 0, first), Part(updates, 0, width, width), *_cut(before, first + width, shape[axis])]
+    parts = [*_cut(before, 0, first), AxisRun(updates, 0, width, width), *_cut(before, first + width, shape[axis])]
     left = any(part.value == data or space.graph.constant_of(part.value) is not None for part in parts)
     if left == covers or any(not p.is_whole and space.graph.constant_of(p.value) is None for p in parts):
         return False
@@ -106,29 +106,29 @@ def _run(indices: Array, size: int) -> tuple[int, int] | None:
     return (first, width) if same and alike else None
 
 
-def _parts(space: Workspace, value: Value, axis: int, size: int) -> list[Part]:
+def _parts(space: Workspace, value: Value, axis: int, size: int) -> list[AxisRun]:
     """The parts that a value was put together from along an axis, or the value."""
     maker = space.graph.node(value.node)
     if maker.op == "Concat" and int(maker.attrs.get("axis", 0)) % (space.fact(value).rank or 1) == axis:  # type: ignore[arg-type]
         shapes = [None if v is None else _known(space, v) for v in maker.inputs]
         if all(shapes):
-            return [Part(v, 0, s[axis], s[axis]) for v, s in zip(maker.inputs, shapes, strict=True) if v and s]
-    return [Part(value, 0, size, size)]
+            return [AxisRun(v, 0, s[axis], s[axis]) for v, s in zip(maker.inputs, shapes, strict=True) if v and s]
+    return [AxisRun(value, 0, size, size)]
 
 
-def _cut(parts: list[Part], start: int, stop: int) -> list[Part]:
+def _cut(parts: list[AxisRun], start: int, stop: int) -> list[AxisRun]:
     """What lies between two places of parts in a row."""
-    between: list[Part] = []
+    between: list[AxisRun] = []
     at = 0
     for part in parts:
         low, high = max(start - at, 0), min(stop - at, part.size)
         if low < high:
-            between.append(Part(part.value, low, high, part.size))
+            between.append(AxisRun(part.value, low, high, part.size))
         at += part.size
     return between
 
 
-def _cut_constant(space: Workspace, part: Part, axis: int) -> Value:
+def _cut_constant(space: Workspace, part: AxisRun, axis: int) -> Value:
     constant = space.graph.constant_of(part.value)
     assert constant is not None
     index = (slice(None),) * axis + (slice(part.start, part.stop),)
@@ -143,14 +143,14 @@ def _joining(covers: bool) -> Callable[[Workspace, Node], bool]:
 
 
 SLABS = (
-    Pass(
+    NativePass(
         "complete-scatter",
         "scatters that write everything are what they write",
         "F7",
         visit=_joining(covers=True),
         makes=frozenset({"Concat"}),
     ),
-    Pass(
+    NativePass(
         "scatter-into-fill",
         "what is written into a fill stands beside it",
         "F8",

@@ -10,7 +10,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.ir.types import OptionalType, TensorType
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 DEEPEST = 256
 """How many elements inserted one after the other are followed."""
@@ -191,11 +191,11 @@ def _is_optional(space: Workspace, value: Value) -> bool:
     return type is None or isinstance(type, OptionalType)
 
 
-SEQUENCES = Pass(
+SEQUENCES = NativePass(
     "open-sequence",
     "what reads a sequence of known tensors reads the tensors",
     "F11",
     visit=open_sequence,
     makes=frozenset({"Concat", "Gather", "Slice", "Unsqueeze"}),
 )
-OPTIONALS = Pass("open-optional", "an optional value that is there is a value", "F12", visit=open_optional)
+OPTIONALS = NativePass("open-optional", "an optional value that is there is a value", "F12", visit=open_optional)

@@ -10,7 +10,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Node, Value
 from graphopt.ir.types import Size
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 END = (1 << 63) - 1
 """The end of a slice that goes on to the end of the axis, whatever its size."""
@@ -151,32 +151,32 @@ def _fixing(accepts: Callable[[Sequence[int]], bool]) -> Callable[[Workspace, No
 
 
 FIXED = (
-    Pass(
+    NativePass(
         "known-target",
         "a target shape, or the end of a slice, is a constant where the sizes are known",
         "B10",
         visit=_fixing(lambda elements: 0 not in elements and -1 not in elements),
     ),
-    Pass(
+    NativePass(
         "aligned-target",
         "sizes of a target shape are matched with the input's one by one; the model's own -1 is the rest",
         "B11",
         visit=_fixing(lambda elements: 0 in elements and -1 in elements),
     ),
-    Pass(
+    NativePass(
         "reshape-as",
         "a target shape that repeats sizes of the input is a constant with 0 in their place",
         "B9",
         visit=_fixing(lambda elements: 0 in elements),
     ),
-    Pass(
+    NativePass(
         "open-size",
         "the one size of a target shape that is open is -1",
         "D8",
         visit=_fixing(lambda elements: -1 in elements),
     ),
 )
-SAME = Pass(
+SAME = NativePass(
     "common-reshape",
     "reshapes of one value to one shape are one, however the shape is computed",
     "A5",

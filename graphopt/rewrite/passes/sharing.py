@@ -11,7 +11,7 @@ from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 
 def share_nodes(space: Workspace) -> bool:
@@ -83,5 +83,5 @@ def _head(constant: Constant) -> bytes:
     return bytes(np.ascontiguousarray(constant.array.reshape(-1)[:SMALL]).view(np.uint8).tobytes())
 
 
-DUPLICATES = Pass("duplicate-constant", "equal constants are stored once", "A6,A21", sweep=share_constants)
-COMMON = Pass("common-node", "equal nodes are computed once", "A4", sweep=share_nodes)
+DUPLICATES = NativePass("duplicate-constant", "equal constants are stored once", "A6,A21", sweep=share_constants)
+COMMON = NativePass("common-node", "equal nodes are computed once", "A4", sweep=share_nodes)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Node, Value
 from graphopt.ir.types import Size
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 PIECES = frozenset({"Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Cast", "Identity"})
 """Ops that cut pieces out of a shape and put them together."""
@@ -74,20 +74,20 @@ def _place(elements: tuple[Size, ...], shape: tuple[Size, ...]) -> int | None:
     return next((i for i in range(len(shape)) if shape[i : i + len(elements)] == elements), None)
 
 
-SIZES = Pass(
+SIZES = NativePass(
     "common-size",
     "a size that is computed in two ways, as a sum of sizes and as a size of what was joined, is computed once",
     "B12",
     sweep=share_sizes,
 )
-RANGE = Pass(
+RANGE = NativePass(
     "range-of-shape",
     "sizes side by side are read off a tensor without those around them",
     "B4",
     visit=take_range,
     makes=frozenset({"Shape"}),
 )
-TAKEN = Pass(
+TAKEN = NativePass(
     "taken-sizes",
     "sizes that are cut out of a shape and put together again are taken at once",
     "B16",

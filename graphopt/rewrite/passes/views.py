@@ -17,7 +17,7 @@ from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.ir.types import Size
 from graphopt.rewrite.extract.cost import UNKNOWN, scatters
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.native import NativePass
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 """Ops that group the atoms in another way and leave their order."""
@@ -28,7 +28,7 @@ LONGEST = 16
 
 
 @dataclass(frozen=True)
-class Atom:
+class AxisFactor:
     """A factor of an axis: ``size`` steps of ``stride`` elements of that axis each. Of an open axis: all of it."""
 
     axis: int
@@ -36,7 +36,7 @@ class Atom:
     size: Size
 
 
-Axes = list[tuple[Atom, ...]]
+FactoredAxes = list[tuple[AxisFactor, ...]]
 
 
 class _NoOrderError(Exception):
@@ -80,7 +80,7 @@ def _shorten(space: Workspace, chain: Sequence[Node]) -> bool:
     if source is None or start is None or goal is None:
         return False
     try:
-        axes: Axes = [() if s == 1 else (Atom(i, 1, s),) for i, s in enumerate(start)]
+        axes: FactoredAxes = [() if s == 1 else (AxisFactor(i, 1, s),) for i, s in enumerate(start)]
         for node in chain:
             axes = _apply(space, node, axes)
         plan = _plan([a for axis in axes for a in axis], start, goal)
@@ -132,7 +132,7 @@ def _weight(ops: Sequence[str]) -> tuple[int, int]:
 # -- what each op does to the atoms
 
 
-def _apply(space: Workspace, node: Node, axes: Axes) -> Axes:
+def _apply(space: Workspace, node: Node, axes: FactoredAxes) -> FactoredAxes:
     shape = space.fact(Value(node.id)).shape
     if shape is None:
         raise _NoOrderError
@@ -144,7 +144,7 @@ def _apply(space: Workspace, node: Node, axes: Axes) -> Axes:
     return _blocks(node, axes, shape)
 
 
-def _blocks(node: Node, axes: Axes, shape: tuple[Size, ...]) -> Axes:
+def _blocks(node: Node, axes: FactoredAxes, shape: tuple[Size, ...]) -> FactoredAxes:
     """DepthToSpace and SpaceToDepth, as the reshapes and transposes that define them."""
     n, c, h, w = _sizes(axes)
     b = node.attrs["blocksize"]
@@ -160,7 +160,7 @@ def _blocks(node: Node, axes: Axes, shape: tuple[Size, ...]) -> Axes:
     return _grouped([a for i in perm for a in inner[i]], shape)
 
 
-def _sizes(axes: Axes) -> list[Size]:
+def _sizes(axes: FactoredAxes) -> list[Size]:
     sizes: list[Size] = []
     for axis in axes:
         size: Size = 1
@@ -170,12 +170,12 @@ def _sizes(axes: Axes) -> list[Size]:
     return sizes
 
 
-def _grouped(atoms: Sequence[Atom], shape: Sequence[Size]) -> Axes:
+def _grouped(atoms: Sequence[AxisFactor], shape: Sequence[Size]) -> FactoredAxes:
     """The atoms in axes of these sizes; atoms that reach over the end of an axis are split."""
     waiting = list(atoms)
-    axes: Axes = []
+    axes: FactoredAxes = []
     for size in shape:
-        group: list[Atom] = []
+        group: list[AxisFactor] = []
         left = size
         while left != 1:
             if not waiting:
@@ -189,8 +189,8 @@ def _grouped(atoms: Sequence[Atom], shape: Sequence[Size]) -> Axes:
                 left //= atom.size
             elif atom.size % left == 0:
                 rest = atom.size // left
-                waiting.insert(0, Atom(atom.axis, atom.stride, rest))
-                atom = Atom(atom.axis, atom.stride * rest, left)
+                waiting.insert(0, AxisFactor(atom.axis, atom.stride, rest))
+                atom = AxisFactor(atom.axis, atom.stride * rest, left)
                 left = 1
             else:
                 raise _NoOrderError
@@ -204,7 +204,9 @@ def _grouped(atoms: Sequence[Atom], shape: Sequence[Size]) -> Axes:
 # -- what is left to do
 
 
-def _plan(atoms: Sequence[Atom], start: tuple[Size, ...], goal: tuple[Size, ...]) -> list[tuple[str, tuple[int, ...]]]:
+def _plan(
+    atoms: Sequence[AxisFactor], start: tuple[Size, ...], goal: tuple[Size, ...]
+) -> list[tuple[str, tuple[int, ...]]]:
     """The ops that bring the atoms into this order and then into that shape."""
     before = sorted(atoms, key=lambda a: (a.axis, -a.stride))
     places = [before.index(a) for a in atoms]
@@ -230,14 +232,14 @@ def _plan(atoms: Sequence[Atom], start: tuple[Size, ...], goal: tuple[Size, ...]
     return plan if moved == goal else [*plan, ("Reshape", _target(goal))]
 
 
-def _together(before: Sequence[Atom], run: list[int]) -> bool:
+def _together(before: Sequence[AxisFactor], run: list[int]) -> bool:
     """Whether a run of atoms is whole axes of the tensor at the start."""
     axes = {before[i].axis for i in run}
     return all(before[i].axis not in axes or i in run for i in range(len(before)))
 
 
 def _whole_axes(
-    start: tuple[Size, ...], before: Sequence[Atom], runs: list[list[int]], goal: tuple[Size, ...]
+    start: tuple[Size, ...], before: Sequence[AxisFactor], runs: list[list[int]], goal: tuple[Size, ...]
 ) -> tuple[int, ...]:
     """The order of the axes, where those of size 1, which may stand anywhere, stand where the goal has them."""
     long = list(dict.fromkeys(before[i].axis for run in runs for i in run))
@@ -251,7 +253,7 @@ def _whole_axes(
     return (*perm, *long, *short)
 
 
-def _size(atoms: Sequence[Atom]) -> Size:
+def _size(atoms: Sequence[AxisFactor]) -> Size:
     return _sizes([tuple(atoms)])[0]
 
 
@@ -262,7 +264,7 @@ def _target(shape: Sequence[Size]) -> tuple[int, ...]:
     return tuple(s if isinstance(s, int) else -1 for s in shape)
 
 
-NORMAL = Pass(
+NORMAL = NativePass(
     "view-calculus",
     "reshapes and transposes in a row are one transpose at most, between reshapes",
     "D11",

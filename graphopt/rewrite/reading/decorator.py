@@ -28,28 +28,28 @@ from graphopt.rewrite.rule.notation import show_expr, show_term
 from graphopt.rewrite.rule.rule import (
     ABSENT,
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Computed,
     Each,
-    Expr,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
+    RuleStage,
     Series,
     Soundness,
-    Stage,
     Term,
-    Var,
+    VarPattern,
     calls,
     joined,
     negative,
 )
 from graphopt.rewrite.rule.rule import Field as FieldOf
 
-Number: TypeAlias = int | float | bool
+GuardNumber: TypeAlias = int | float | bool
 
 
 class Many:
@@ -70,7 +70,7 @@ def rule(
     always: bool = False,
     targets: Sequence[str] = (),
     name: str = "",
-) -> Callable[[Callable[..., Rewrite]], Rule]:
+) -> Callable[[Callable[..., RuleSides]], Rule]:
     """A decorator that makes a rule of a function which returns ``left.becomes(right, when=guard)``.
 
     Exactly one soundness class must be given. The rule's name is the function's, with hyphens; its
@@ -83,7 +83,7 @@ def rule(
         Soundness.APPROX: approx,
     }
 
-    def decorate(function: Callable[..., Rewrite]) -> Rule:
+    def decorate(function: Callable[..., RuleSides]) -> Rule:
         called = name or function.__name__.strip("_").replace("_", "-")
         chosen = [s for s, is_given in given.items() if is_given]
         if len(chosen) != 1:
@@ -91,7 +91,7 @@ def rule(
                 f"{called}: expected one soundness class: exact=True, finite=True, reals=True or approx=True"
             )
         rewrite = function(*map(_parameter, inspect.signature(function).parameters.values()))
-        if not isinstance(rewrite, Rewrite):
+        if not isinstance(rewrite, RuleSides):
             raise RuleError(f"{called}: expected `return left.becomes(right)`, found {type(rewrite).__name__}")
         code = function.__code__
         return check(
@@ -103,7 +103,7 @@ def rule(
                 reason=" ".join((inspect.getdoc(function) or "").split()),
                 family=",".join(family.replace(",", " ").split()),
                 soundness=chosen[0],
-                stage=Stage.ALWAYS if always else Stage.EXPLORE,
+                stage=RuleStage.ALWAYS if always else RuleStage.EXPLORE,
                 targets=frozenset(targets),
                 source=f"{Path(code.co_filename).name}:{code.co_firstlineno}",
             )
@@ -114,13 +114,13 @@ def rule(
 
 def _parameter(parameter: inspect.Parameter) -> Name:
     kind = parameter.annotation if isinstance(parameter.annotation, str) else parameter.annotation.__name__
-    return Name(Var(parameter.name, optional=kind == "Maybe", starred=kind == "Many"))
+    return Name(VarPattern(parameter.name, optional=kind == "Maybe", starred=kind == "Many"))
 
 
-class Rewrite:
+class RuleSides:
     """What a rule function returns: both sides and the guards."""
 
-    def __init__(self, lhs: tuple[Term, ...], rhs: tuple[Term, ...], where: tuple[Expr, ...]) -> None:
+    def __init__(self, lhs: tuple[Term, ...], rhs: tuple[Term, ...], where: tuple[GuardExpr, ...]) -> None:
         named = {c.name for t in lhs for c in calls(t)} - {None}
         self.lhs = lhs
         self.rhs = tuple(_refer(t, named) for t in rhs)
@@ -129,36 +129,42 @@ class Rewrite:
 
 def _refer(term: Term, named: set[str | None]) -> Term:
     """A right side in which a term that the left side named stands for that value."""
-    if not isinstance(term, Call):
+    if not isinstance(term, CallPattern):
         return term
     if term.name in named:
         assert term.name is not None
-        return Var(term.name)
+        return VarPattern(term.name)
     return replace(term, inputs=tuple(_refer(t, named) for t in term.inputs))
 
 
-class Roots:
+class RootPatterns:
     """Left sides that are rewritten together: ``roots(MatMul(x, a), MatMul(x, b)).becomes(...)``."""
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         self.terms = terms
 
-    def becomes(self, *right: Any, when: Any = ()) -> Rewrite:
+    def becomes(self, *right: Any, when: Any = ()) -> RuleSides:
         """The rewrite of these terms to the ones on the right, where the guard holds."""
         guard = None if isinstance(when, tuple) and not when else as_expr(when)
-        guards = guard.arguments if isinstance(guard, Apply) and guard.function == "and" else (guard,) if guard else ()
-        return Rewrite(self.terms, tuple(map(as_term, right)), guards)
+        guards = (
+            guard.arguments
+            if isinstance(guard, FunctionCall) and guard.function == "and"
+            else (guard,)
+            if guard
+            else ()
+        )
+        return RuleSides(self.terms, tuple(map(as_term, right)), guards)
 
 
-def roots(*terms: Any) -> Roots:
+def roots(*terms: Any) -> RootPatterns:
     """Several terms that are rewritten together."""
-    return Roots(tuple(map(as_term, terms)))
+    return RootPatterns(tuple(map(as_term, terms)))
 
 
 class Expression:
     """An expression of a guard or an attribute; operators make larger ones."""
 
-    def __init__(self, expr: Expr) -> None:
+    def __init__(self, expr: GuardExpr) -> None:
         self.expr = expr
 
     def __repr__(self) -> str:
@@ -176,7 +182,7 @@ class Expression:
 
     def in_(self, container: Any) -> Expression:
         """Whether this is in a named set (``"float"``, ``"unary"``) or equal to an element of a sequence."""
-        return Expression(Apply("in", (self.expr, _set(container))))
+        return Expression(FunctionCall("in", (self.expr, _set(container))))
 
     def not_in(self, container: Any) -> Expression:
         """Whether this is not in a set or sequence."""
@@ -184,16 +190,16 @@ class Expression:
 
     def __getitem__(self, index: Any) -> Expression:
         if not isinstance(index, slice):
-            return Expression(Item(self.expr, as_expr(index)))
+            return Expression(IndexExpr(self.expr, as_expr(index)))
         start, stop = (None if e is None else as_expr(e) for e in (index.start, index.stop))
-        return Expression(Item(self.expr, start, stop, slice=True))
+        return Expression(IndexExpr(self.expr, start, stop, slice=True))
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(f"`{self}` cannot be iterated while a rule is written")
 
     def _with(self, function: str, other: Any, swapped: bool = False) -> Expression:
         parts = (as_expr(other), self.expr) if swapped else (self.expr, as_expr(other))
-        return Expression(Apply(function, parts))
+        return Expression(FunctionCall(function, parts))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
         return self._with("==", other)
@@ -259,7 +265,7 @@ class Expression:
         return Expression(negative(self.expr))
 
     def __invert__(self) -> Expression:
-        return Expression(Apply("not", (self.expr,)))
+        return Expression(FunctionCall("not", (self.expr,)))
 
     def __and__(self, other: Any) -> Expression:
         return Expression(joined("and", (self.expr, as_expr(other))))
@@ -271,7 +277,7 @@ class Expression:
         return Expression(joined("or", (self.expr, as_expr(other))))
 
 
-class Fact(Expression):
+class FactExpression(Expression):
     """An expression that has facts of its own: ``x.shape``, ``m.dtype``."""
 
     def __getattr__(self, name: str) -> Expression:
@@ -280,11 +286,11 @@ class Fact(Expression):
         return Expression(FieldOf(self.expr, name))
 
 
-class Name(Fact):
+class Name(FactExpression):
     """A parameter of a rule function: a variable for operands, an attribute, an op or a rest of attributes."""
 
-    def __init__(self, var: Var) -> None:
-        super().__init__(Ref(var.name))
+    def __init__(self, var: VarPattern) -> None:
+        super().__init__(NameRef(var.name))
         self.var = var
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Op:
@@ -299,13 +305,13 @@ class Name(Fact):
         if isinstance(index, str):
             return self
         item = super().__getitem__(index)
-        return Fact(item.expr) if self.var.starred else item
+        return FactExpression(item.expr) if self.var.starred else item
 
 
 class Op:
     """A term: an op applied to terms."""
 
-    def __init__(self, term: Call | AnyOf) -> None:
+    def __init__(self, term: CallPattern | AnyOf) -> None:
         self.term = term
 
     def __repr__(self) -> str:
@@ -328,17 +334,17 @@ class Op:
             raise RuleError(
                 f"{self}: a term must have a name to ask for its .{name}: write .named({name[0]!r}) behind it"
             )
-        return Expression(FieldOf(Ref(call.name), name))
+        return Expression(FieldOf(NameRef(call.name), name))
 
     def named(self, name: str) -> Op:
         """The term with a name for its value, so that guards can ask for its facts and the right side can use it."""
         return Op(replace(self._call("a name"), name=name))
 
-    def becomes(self, right: Any, when: Any = ()) -> Rewrite:
+    def becomes(self, right: Any, when: Any = ()) -> RuleSides:
         """The rewrite of this term to the one on the right, where the guard holds."""
-        return Roots((self.term,)).becomes(right, when=when)
+        return RootPatterns((self.term,)).becomes(right, when=when)
 
-    def _call(self, what: str) -> Call:
+    def _call(self, what: str) -> CallPattern:
         if isinstance(self.term, AnyOf):
             raise RuleError(f"{self}: alternatives have no {what} of their own")
         return self.term
@@ -357,7 +363,7 @@ def computed(value: Any, like: Name | None = None) -> Computed:
 
 def choose(condition: Any, yes: Any, no: Any) -> Expression:
     """``yes if condition else no``."""
-    return Expression(Apply("if", (as_expr(condition), as_expr(yes), as_expr(no))))
+    return Expression(FunctionCall("if", (as_expr(condition), as_expr(yes), as_expr(no))))
 
 
 def each(value: Any) -> Expression:
@@ -371,7 +377,7 @@ def make_call(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Op:
     named = {places[k]: as_term(v) for k, v in attrs.items() if k in places}
     rest = [k.removeprefix("**") for k in attrs if k.startswith("**")]
     others = tuple((k, as_expr(v)) for k, v in attrs.items() if k not in places and not k.startswith("**"))
-    return Op(Call(op, placed(tuple(map(as_term, inputs)), named), others, rest[0] if rest else None))
+    return Op(CallPattern(op, placed(tuple(map(as_term, inputs)), named), others, rest[0] if rest else None))
 
 
 def as_term(value: Any) -> Term:
@@ -385,7 +391,7 @@ def as_term(value: Any) -> Term:
             return value.term
         case Expression():
             return Computed(value.expr)
-        case Var() | Literal() | Call() | AnyOf() | Computed():
+        case VarPattern() | Literal() | CallPattern() | AnyOf() | Computed():
             return value
         case bool() | int() | float():
             return Literal(value)
@@ -396,13 +402,13 @@ def as_term(value: Any) -> Term:
     raise RuleError(f"expected a term, found {value!r}")
 
 
-def as_expr(value: Any) -> Expr:
+def as_expr(value: Any) -> GuardExpr:
     """A Python value as an expression."""
     match value:
         case Expression():
             return value.expr
-        case Op() if isinstance(value.term, Call) and value.term.name:
-            return Ref(value.term.name)
+        case Op() if isinstance(value.term, CallPattern) and value.term.name:
+            return NameRef(value.term.name)
         case None | bool() | int() | float() | str():
             return Lit(value)
         case list() | tuple():
@@ -410,8 +416,8 @@ def as_expr(value: Any) -> Expr:
     raise RuleError(f"expected an expression, found {value!r}")
 
 
-def _set(container: Any) -> Expr:
-    return Ref(container) if isinstance(container, str) and container in SETS else as_expr(container)
+def _set(container: Any) -> GuardExpr:
+    return NameRef(container) if isinstance(container, str) and container in SETS else as_expr(container)
 
 
 class _Ops:
@@ -432,10 +438,10 @@ class _Functions:
     def __getattr__(self, name: str) -> Callable[..., Expression]:
         if name not in FUNCTIONS:
             raise AttributeError(f"unknown function {name}{nearest(name, FUNCTIONS)}")
-        return lambda *arguments: Expression(Apply(name, tuple(map(as_expr, arguments))))
+        return lambda *arguments: Expression(FunctionCall(name, tuple(map(as_expr, arguments))))
 
 
 ops = _Ops()
 fn = _Functions()
-opset = Expression(Ref("opset"))
+opset = Expression(NameRef("opset"))
 """The opset of the model."""

@@ -20,22 +20,22 @@ from graphopt.rewrite.rule.notation import show_rule as format_rule
 from graphopt.rewrite.rule.rule import (
     ABSENT,
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Computed,
     Each,
-    Expr,
     Field,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
+    RuleStage,
     Series,
     Soundness,
-    Stage,
     Term,
-    Var,
+    VarPattern,
     joined,
     negative,
 )
@@ -57,12 +57,12 @@ def parse_rules(text: str, filename: str = "<rules>", strict: bool = False) -> l
     ``strict`` also wants a reason and a family of each rule. Raises RuleError with file, line and
     column at the first mistake.
     """
-    return _Reader(text, filename, strict).rules()
+    return _RuleReader(text, filename, strict).rules()
 
 
-def parse_expr(text: str, filename: str = "<expression>") -> Expr:
+def parse_expr(text: str, filename: str = "<expression>") -> GuardExpr:
     """An expression, as guards and attributes write it. Whether its names mean anything is not checked."""
-    return _Reader(text, filename, strict=False).expression()
+    return _RuleReader(text, filename, strict=False).expression()
 
 
 @cache
@@ -72,7 +72,7 @@ def _parser() -> Lark:
     return Lark.open("grammar.lark", rel_to=__file__, parser="lalr", start=["rules", "expr"], maybe_placeholders=True)
 
 
-class _Reader:
+class _RuleReader:
     """Turns the parse tree of one file into rules."""
 
     def __init__(self, text: str, filename: str, strict: bool) -> None:
@@ -96,7 +96,7 @@ class _Reader:
             raise RuleError(f"{self.filename}: brackets are nested too deep") from None
         return list(rules.values())
 
-    def expression(self) -> Expr:
+    def expression(self) -> GuardExpr:
         try:
             return self.expr(self.tree("expr"))  # type: ignore[no-any-return]
         except RecursionError:
@@ -141,7 +141,13 @@ class _Reader:
         lhs = tuple(self.term(t) for t in left.children)
         rhs = tuple(self.term(t) for t in right.children)
         guard = () if where is None else self.expr(where)
-        guards = guard.arguments if isinstance(guard, Apply) and guard.function == "and" else (guard,) if guard else ()
+        guards = (
+            guard.arguments
+            if isinstance(guard, FunctionCall) and guard.function == "and"
+            else (guard,)
+            if guard
+            else ()
+        )
         header = self.header(token)
         rule = Rule(str(token), lhs, rhs, guards, source=f"{self.filename}:{token.line}", **header)
         wrong = complaint(rule, self.strict)
@@ -167,7 +173,7 @@ class _Reader:
             "reason": " ".join(" ".join([*above[:-1], match["reason"]]).split()),
             "family": ",".join((match["family"] or "").replace(",", " ").split()),
             "soundness": Soundness(match["soundness"]),
-            "stage": Stage.ALWAYS if match["always"] else Stage.EXPLORE,
+            "stage": RuleStage.ALWAYS if match["always"] else RuleStage.EXPLORE,
             "targets": frozenset((match["targets"] or "").replace(",", " ").split()),
         }
 
@@ -196,11 +202,11 @@ class _Reader:
                 return self.call(*parts)
 
     def variable(self, token: Token, optional: bool = False, starred: bool = False) -> Term:
-        return self.keep(Var(self.name(token), optional, starred), token)  # type: ignore[no-any-return]
+        return self.keep(VarPattern(self.name(token), optional, starred), token)  # type: ignore[no-any-return]
 
     def call(self, op: Token, arguments: Any, output: Token | None, name: Token | None) -> Term:
         inputs: list[Term] = []
-        attrs: list[tuple[str, Expr]] = []
+        attrs: list[tuple[str, GuardExpr]] = []
         rest: str | None = None
         for part in arguments.children if arguments else ():
             if part is None:
@@ -221,7 +227,7 @@ class _Reader:
         if output is not None and not output.isdigit():
             self.fail(output, f"expected the number of an output, found '{output}'")
         port = int(output) if output else 0
-        call = Call(str(op), tuple(inputs), tuple(attrs), rest, port, name and self.name(name))
+        call = CallPattern(str(op), tuple(inputs), tuple(attrs), rest, port, name and self.name(name))
         try:
             call = place(call)
         except RuleError as error:
@@ -255,36 +261,36 @@ class _Reader:
     def expr(self, branch: Any) -> Any:
         return self.keep(self.read(branch), _first_token(branch))
 
-    def read(self, branch: Any) -> Expr:
+    def read(self, branch: Any) -> GuardExpr:
         parts = branch.children
         # syntax-directed translation: one case for each production of expressions in grammar.lark
         match branch.data:
             case "reference":
-                return Ref(self.name(parts[0]))
+                return NameRef(self.name(parts[0]))
             case "number_value" | "named_value" | "string_value":
                 return Lit(self.value(parts[0]))
             case "field":
                 return Field(self.expr(parts[0]), str(parts[1]))
             case "item":
-                return Item(self.expr(parts[0]), self.expr(parts[1]))
+                return IndexExpr(self.expr(parts[0]), self.expr(parts[1]))
             case "slice":
                 of, start, stop = parts
-                return Item(self.expr(of), start and self.expr(start), stop and self.expr(stop), slice=True)
+                return IndexExpr(self.expr(of), start and self.expr(start), stop and self.expr(stop), slice=True)
             case "series":
                 return Series(self.several(parts))
             case "each":
                 return Each(self.expr(parts[0]))
             case "apply":
-                return Apply(self.name(parts[0]), self.several(parts[1:]))
+                return FunctionCall(self.name(parts[0]), self.several(parts[1:]))
             case "sign":
                 return self.sign(*parts)
             case "negation":
-                return Apply("not", (self.expr(parts[0]),))
+                return FunctionCall("not", (self.expr(parts[0]),))
             case "choice":
                 yes, condition, no = parts
-                return Apply("if", (self.expr(condition), self.expr(yes), self.expr(no)))
+                return FunctionCall("if", (self.expr(condition), self.expr(yes), self.expr(no)))
             case "power":
-                return Apply("**", self.several(parts))
+                return FunctionCall("**", self.several(parts))
             case "comparison":
                 return self.comparison(parts)
             case "both":
@@ -294,29 +300,29 @@ class _Reader:
             case _:
                 return self.infix(parts)
 
-    def several(self, parts: list[Any]) -> tuple[Expr, ...]:
+    def several(self, parts: list[Any]) -> tuple[GuardExpr, ...]:
         return tuple(self.expr(p) for p in parts if p is not None)
 
-    def sign(self, sign: Token, part: Any) -> Expr:
-        inner: Expr = self.expr(part)
+    def sign(self, sign: Token, part: Any) -> GuardExpr:
+        inner: GuardExpr = self.expr(part)
         return negative(inner) if sign == "-" else inner
 
-    def infix(self, parts: list[Any]) -> Expr:
+    def infix(self, parts: list[Any]) -> GuardExpr:
         """Operators of one level, from left to right."""
-        expr: Expr = self.expr(parts[0])
+        expr: GuardExpr = self.expr(parts[0])
         for operator, right in zip(parts[1::2], parts[2::2], strict=True):
-            expr = Apply(_word(operator), (expr, self.expr(right)))
+            expr = FunctionCall(_word(operator), (expr, self.expr(right)))
             self.keep(expr, _first_token(parts[0]))
         return expr
 
-    def comparison(self, parts: list[Any]) -> Expr:
+    def comparison(self, parts: list[Any]) -> GuardExpr:
         """``a < b < c`` is ``a < b and b < c``."""
-        comparisons: list[Expr] = []
+        comparisons: list[GuardExpr] = []
         values = self.several(parts[::2])
         for left, operator, right in zip(values, map(_word, parts[1::2]), values[1:], strict=False):
             inside = operator.removeprefix("not ")
-            one = Apply(inside, (left, right))
-            comparisons.append(Apply("not", (one,)) if inside != operator else one)
+            one = FunctionCall(inside, (left, right))
+            comparisons.append(FunctionCall("not", (one,)) if inside != operator else one)
         return joined("and", tuple(comparisons))
 
 

@@ -13,20 +13,20 @@ from graphopt.rewrite.guards.functions import FUNCTIONS, arity
 from graphopt.rewrite.rule.rule import (
     ABSENT,
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Computed,
     Each,
-    Expr,
     Field,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
     Series,
     Term,
-    Var,
+    VarPattern,
     subexpressions,
     variables,
 )
@@ -64,21 +64,21 @@ def complaint(rule: Rule, strict: bool = False) -> Complaint | None:
 
 def unify(rule: Rule) -> Rule:
     """The rule with each variable marked optional or starred everywhere, where it is so anywhere."""
-    marked: dict[str, Var] = {}
+    marked: dict[str, VarPattern] = {}
     for term in (*rule.lhs, *rule.rhs):
         for part in _parts(term):
-            if isinstance(part, Var):
+            if isinstance(part, VarPattern):
                 old = marked.get(part.name, part)
-                marked[part.name] = Var(part.name, old.optional or part.optional, old.starred or part.starred)
+                marked[part.name] = VarPattern(part.name, old.optional or part.optional, old.starred or part.starred)
     lhs, rhs = (tuple(_mark(t, marked) for t in side) for side in (rule.lhs, rule.rhs))
     return replace(rule, lhs=lhs, rhs=rhs)
 
 
-def _mark(term: Term, marked: dict[str, Var]) -> Term:
+def _mark(term: Term, marked: dict[str, VarPattern]) -> Term:
     match term:
-        case Var(name):
+        case VarPattern(name):
             return marked[name]
-        case Call(inputs=inputs):
+        case CallPattern(inputs=inputs):
             return replace(term, inputs=tuple(_mark(t, marked) for t in inputs))
         case AnyOf(options):
             return AnyOf(tuple(_mark(t, marked) for t in options))
@@ -94,7 +94,7 @@ def named_inputs(op: str) -> dict[str, int]:
     return {formal.name: i for i, formal in enumerate(schema.inputs) if formal.name not in schema.defaults}
 
 
-def place(call: Call) -> Call:
+def place(call: CallPattern) -> CallPattern:
     """The call with what was given by the name of an input at that input's place. RuleError where it is given twice."""
     places = named_inputs(call.op) if call.attrs else {}
     named = {name: as_term(e) for name, e in call.attrs if name in places}
@@ -117,11 +117,11 @@ def placed(inputs: tuple[Term, ...], named: dict[int, Term]) -> tuple[Term, ...]
     return tuple(terms)
 
 
-def as_term(expr: Expr) -> Term:
+def as_term(expr: GuardExpr) -> Term:
     """An expression where a term stands: a name is a variable, numbers are a literal, anything else is computed."""
     match expr:
-        case Ref(name):
-            return Var(name)
+        case NameRef(name):
+            return VarPattern(name)
         case Lit(int() | float() as value):
             return Literal(value)
         case Series(items) if all(isinstance(i, Lit) and isinstance(i.value, int | float) for i in items):
@@ -130,7 +130,7 @@ def as_term(expr: Expr) -> Term:
 
 
 @dataclass(frozen=True)
-class Names:
+class BoundNames:
     """What the left side of a rule binds."""
 
     operands: frozenset[str]
@@ -145,14 +145,14 @@ class Names:
         return self.operands | self.attrs | self.heads | self.rests
 
 
-def bound(terms: tuple[Term, ...]) -> Names:
+def bound(terms: tuple[Term, ...]) -> BoundNames:
     """What patterns bind."""
     parts = [p for t in terms for p in _parts(t)]
-    calls_ = [c for c in parts if isinstance(c, Call)]
-    variables_ = [v for v in parts if isinstance(v, Var) and v.name != "_"]
-    return Names(
+    calls_ = [c for c in parts if isinstance(c, CallPattern)]
+    variables_ = [v for v in parts if isinstance(v, VarPattern) and v.name != "_"]
+    return BoundNames(
         frozenset(v.name for v in variables_) | frozenset(c.name for c in calls_ if c.name),
-        frozenset(e.name for c in calls_ for _, e in c.attrs if isinstance(e, Ref) and e.name not in SETS),
+        frozenset(e.name for c in calls_ for _, e in c.attrs if isinstance(e, NameRef) and e.name not in SETS),
         frozenset(c.op for c in calls_ if c.is_variable),
         frozenset(c.rest for c in calls_ if c.rest),
         frozenset(v.name for v in variables_ if v.starred)
@@ -167,7 +167,7 @@ def _complaints(rule: Rule, strict: bool) -> Iterator[Complaint]:
     yield from _clashes(rule.lhs, names)
     for term in (*rule.lhs, *rule.rhs):
         for part in _parts(term):
-            if isinstance(part, Call):
+            if isinstance(part, CallPattern):
                 yield from _call(part)
     for term in rule.lhs:
         yield from _pattern(term)
@@ -192,7 +192,7 @@ def _head(rule: Rule, strict: bool) -> Iterator[Complaint]:
             rule.rhs[0], f"expected as many terms on the right as on the left: {len(rule.lhs)}, found {len(rule.rhs)}"
         )
     for root in rule.lhs:
-        if not all(isinstance(t, Call) for t in (root.options if isinstance(root, AnyOf) else (root,))):
+        if not all(isinstance(t, CallPattern) for t in (root.options if isinstance(root, AnyOf) else (root,))):
             yield Complaint(root, "expected an op on the left, `Op(...)`: a variable alone matches every value")
 
 
@@ -202,21 +202,21 @@ def _depths(rule: Rule) -> Iterator[Complaint]:
             yield Complaint(part, f"this is nested more than {DEEPEST} deep")
 
 
-def _depth(part: Term | Expr) -> int:
-    inside: tuple[Term | Expr | None, ...] = ()
+def _depth(part: Term | GuardExpr) -> int:
+    inside: tuple[Term | GuardExpr | None, ...] = ()
     match part:
-        case Call(inputs=terms) | AnyOf(options=terms):
+        case CallPattern(inputs=terms) | AnyOf(options=terms):
             inside = terms
         case Field(of) | Each(of):
             inside = (of,)
-        case Item(of, index, stop):
+        case IndexExpr(of, index, stop):
             inside = (of, index, stop)
-        case Apply(arguments=items) | Series(items):
+        case FunctionCall(arguments=items) | Series(items):
             inside = items
     return 1 + max((_depth(p) for p in inside if p is not None), default=0)
 
 
-def _clashes(lhs: tuple[Term, ...], names: Names) -> Iterator[Complaint]:
+def _clashes(lhs: tuple[Term, ...], names: BoundNames) -> Iterator[Complaint]:
     kinds = {"an operand": names.operands, "an attribute": names.attrs, "an op": names.heads, "`**`": names.rests}
     for part in (p for t in lhs for p in _parts(t)):
         for name in _own_names(part):
@@ -230,15 +230,15 @@ def _clashes(lhs: tuple[Term, ...], names: Names) -> Iterator[Complaint]:
 def _own_names(part: Term) -> list[str]:
     """The names that a term itself binds."""
     match part:
-        case Var(name):
+        case VarPattern(name):
             return [name]
-        case Call(op=op, name=name, rest=rest):
-            attributes = [e.name for _, e in part.attrs if isinstance(e, Ref)]
+        case CallPattern(op=op, name=name, rest=rest):
+            attributes = [e.name for _, e in part.attrs if isinstance(e, NameRef)]
             return [n for n in (name, rest, *attributes, op if part.is_variable else None) if n]
     return []
 
 
-def _call(call: Call) -> Iterator[Complaint]:
+def _call(call: CallPattern) -> Iterator[Complaint]:
     if call.is_variable:
         return
     schema = ops.schema(call.op)
@@ -271,14 +271,14 @@ def _pattern(term: Term) -> Iterator[Complaint]:
                 )
 
 
-def _replacement(term: Term, names: Names) -> Iterator[Complaint]:
+def _replacement(term: Term, names: BoundNames) -> Iterator[Complaint]:
     for part in _parts(term):
         match part:
-            case Var(name) if name != "_" and name not in names.operands:
+            case VarPattern(name) if name != "_" and name not in names.operands:
                 yield Complaint(part, f"`{name}` is not bound on the left{_or_nearest(name, names.operands)}")
-            case Call(op=op) if part.is_variable and op not in names.heads:
+            case CallPattern(op=op) if part.is_variable and op not in names.heads:
                 yield Complaint(part, f"the op `{op}` is not bound on the left{_or_nearest(op, names.heads)}")
-            case Call(rest=str(rest)) if rest not in names.rests:
+            case CallPattern(rest=str(rest)) if rest not in names.rests:
                 yield Complaint(part, f"`**{rest}` is not bound on the left{_or_nearest(rest, names.rests)}")
             case Computed(like=str(like)) if like not in names.operands:
                 yield Complaint(part, f"`{like}` is not bound on the left{_or_nearest(like, names.operands)}")
@@ -286,30 +286,30 @@ def _replacement(term: Term, names: Names) -> Iterator[Complaint]:
                 yield Complaint(part.options[0], "alternatives can stand on the left only")
 
 
-def _expressions(rule: Rule) -> Iterator[Expr]:
+def _expressions(rule: Rule) -> Iterator[GuardExpr]:
     """All expressions of a rule, but for the attribute variables that the left side binds."""
     for side, terms in ((0, rule.lhs), (1, rule.rhs)):
         for part in (p for t in terms for p in _parts(t)):
-            if isinstance(part, Call):
-                yield from (e for _, e in part.attrs if side or not isinstance(e, Ref))
+            if isinstance(part, CallPattern):
+                yield from (e for _, e in part.attrs if side or not isinstance(e, NameRef))
             if isinstance(part, Computed):
                 yield part.expr
     yield from rule.where
 
 
-def _expression(expr: Expr, names: Names) -> Iterator[Complaint]:
+def _expression(expr: GuardExpr, names: BoundNames) -> Iterator[Complaint]:
     match expr:
-        case Ref(name):
+        case NameRef(name):
             if name not in names.all and name not in SETS and name != "opset":
                 yield Complaint(expr, f"`{name}` is not bound on the left{_or_nearest(name, names.all | SETS)}")
         case Field(of, name):
-            if not (isinstance(of, Ref) and of.name in names.heads | names.rests) and name not in FACTS:
+            if not (isinstance(of, NameRef) and of.name in names.heads | names.rests) and name not in FACTS:
                 hint = nearest(f".{name}", [f".{f}" for f in FACTS]) or f"; facts are {', '.join(FACTS)}"
                 yield Complaint(expr, f"unknown fact .{name}{hint}")
         case Each(body):
-            if not any(isinstance(e, Ref) and e.name in names.starred for e in subexpressions(body)):
+            if not any(isinstance(e, NameRef) and e.name in names.starred for e in subexpressions(body)):
                 yield Complaint(expr, "`each` needs a starred variable in what follows it")
-        case Apply(function, arguments) if function not in LAZY:
+        case FunctionCall(function, arguments) if function not in LAZY:
             if function not in FUNCTIONS:
                 yield Complaint(expr, f"unknown function {function}{nearest(function, FUNCTIONS)}")
             else:
@@ -323,7 +323,7 @@ def _expression(expr: Expr, names: Names) -> Iterator[Complaint]:
 def _parts(term: Term) -> Iterator[Term]:
     """The term and all terms in it."""
     yield term
-    inside = term.inputs if isinstance(term, Call) else term.options if isinstance(term, AnyOf) else ()
+    inside = term.inputs if isinstance(term, CallPattern) else term.options if isinstance(term, AnyOf) else ()
     for part in inside:
         yield from _parts(part)
 

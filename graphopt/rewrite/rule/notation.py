@@ -7,21 +7,21 @@ import textwrap
 
 from graphopt.rewrite.rule.rule import (
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Computed,
     Each,
-    Expr,
     Field,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
+    RuleStage,
     Series,
-    Stage,
     Term,
-    Var,
+    VarPattern,
 )
 
 RESERVED = frozenset(
@@ -39,7 +39,7 @@ INFIX = {
 _EACH, _CHOICE, _NOT, _COMPARISON, _SIGN, _POSTFIX, _ATOM = 0, 1, 4, 5, 8, 10, 11
 
 
-def show_expr(expr: Expr) -> str:
+def show_expr(expr: GuardExpr) -> str:
     """The expression as it is written in a rule file."""
     return _expr(expr)[0]
 
@@ -47,7 +47,7 @@ def show_expr(expr: Expr) -> str:
 def show_term(term: Term) -> str:
     """The term as it is written in a rule file."""
     match term:
-        case Var(name, optional, starred):
+        case VarPattern(name, optional, starred):
             return f"{name}{'?' if optional else ''}{'*' if starred else ''}"
         case Literal(value):
             return f"[{', '.join(map(show_number, value))}]" if isinstance(value, tuple) else show_number(value)
@@ -55,7 +55,7 @@ def show_term(term: Term) -> str:
             return f"{{{show_expr(expr)}{f' like {like}' if like else ''}}}"
         case AnyOf(options):
             return f"({' | '.join(map(show_term, options))})"
-        case Call():
+        case CallPattern():
             return _call(term)
 
 
@@ -82,7 +82,7 @@ def show_number(value: int | float | str | bool | None) -> str:
 def _reason(rule: Rule) -> str:
     header = f"[{rule.family}] " if rule.family else ""
     header += rule.soundness.value
-    header += " always" if rule.stage is Stage.ALWAYS else ""
+    header += " always" if rule.stage is RuleStage.ALWAYS else ""
     header += f" for {', '.join(sorted(rule.targets))}" if rule.targets else ""
     lines = textwrap.wrap(rule.reason, 100, break_long_words=False, break_on_hyphens=False)
     if rule.family and lines:
@@ -96,7 +96,7 @@ def _terms(terms: tuple[Term, ...]) -> str:
     return ", ".join(map(show_term, terms))
 
 
-def _call(call: Call) -> str:
+def _call(call: CallPattern) -> str:
     arguments = [*map(show_term, call.inputs), *(f"{name}={show_expr(e)}" for name, e in call.attrs)]
     if call.rest:
         arguments.append(f"**{call.rest}")
@@ -105,24 +105,24 @@ def _call(call: Call) -> str:
     return f"{call.op}({', '.join(arguments)}){output}{name}"
 
 
-def _within(expr: Expr, level: int) -> str:
+def _within(expr: GuardExpr, level: int) -> str:
     """The text of a part, in parentheses where it binds less tightly than what is around it."""
     text, own_level = _expr(expr)
     return text if own_level >= level else f"({text})"
 
 
-def _expr(expr: Expr) -> tuple[str, int]:
+def _expr(expr: GuardExpr) -> tuple[str, int]:
     """The text, and how tightly it binds."""
     match expr:
         case Lit(value):
             negative = isinstance(value, int | float) and show_number(value).startswith("-")
             return show_number(value), _SIGN if negative else _ATOM
-        case Ref(name):
+        case NameRef(name):
             return name, _ATOM
         case Field(of, name):
             owner = f"({show_expr(of)})" if isinstance(of, Lit) else _within(of, _POSTFIX)
             return f"{owner}.{name}", _POSTFIX
-        case Item(of, index, stop, slice):
+        case IndexExpr(of, index, stop, slice):
             start = "" if index is None else show_expr(index)
             end = "" if stop is None else show_expr(stop)
             return f"{_within(of, _POSTFIX)}[{f'{start}:{end}' if slice else start}]", _POSTFIX
@@ -133,13 +133,13 @@ def _expr(expr: Expr) -> tuple[str, int]:
             return f"({body},)" if len(items) == 1 else f"({body})", _ATOM
         case Each(body):
             return f"each {show_expr(body)}", _EACH
-        case Apply(function, arguments):
+        case FunctionCall(function, arguments):
             return _apply(function, arguments)
 
 
-def _apply(function: str, arguments: tuple[Expr, ...]) -> tuple[str, int]:
+def _apply(function: str, arguments: tuple[GuardExpr, ...]) -> tuple[str, int]:
     match function, arguments:
-        case "not", (Apply("in", (item, container)),):
+        case "not", (FunctionCall("in", (item, container)),):
             return f"{_within(item, _COMPARISON + 1)} not in {_within(container, _COMPARISON + 1)}", _COMPARISON
         case "not", (part,):
             return f"not {_within(part, _NOT)}", _NOT

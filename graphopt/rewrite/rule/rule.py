@@ -51,7 +51,7 @@ def soundness(given: str | Soundness, what: str = "policy") -> Soundness:
     return Soundness(given)
 
 
-class Stage(Enum):
+class RuleStage(Enum):
     """When a rule is tried."""
 
     ALWAYS = "always"
@@ -78,7 +78,7 @@ class Lit:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class NameRef:
     """What the pattern bound to a name (an operand, an attribute, an op), or a named set such as ``float``."""
 
     name: str
@@ -88,65 +88,65 @@ class Ref:
 class Field:
     """A fact of an operand: ``x.dtype``, ``w.shape``, ``b.is_const``."""
 
-    of: Expr
+    of: GuardExpr
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class IndexExpr:
     """One element, ``of[index]``; or, where ``stop`` is given or ``slice`` is set, the elements from index to stop."""
 
-    of: Expr
-    index: Expr | None
-    stop: Expr | None = None
+    of: GuardExpr
+    index: GuardExpr | None
+    stop: GuardExpr | None = None
     slice: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class FunctionCall:
     """A named function (``compose(p, q)``) or an operator (``+``, ``==``, ``and``, ``in``) on expressions."""
 
     function: str
-    arguments: tuple[Expr, ...]
+    arguments: tuple[GuardExpr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """A sequence of expressions: ``(a, b)`` or ``[a, b]``."""
 
-    items: tuple[Expr, ...]
+    items: tuple[GuardExpr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
     """``each body``: the body for each value of the starred variables in it, as a sequence."""
 
-    body: Expr
+    body: GuardExpr
 
 
-Expr: TypeAlias = Lit | Ref | Field | Item | Apply | Series | Each
+GuardExpr: TypeAlias = Lit | NameRef | Field | IndexExpr | FunctionCall | Series | Each
 
 
-def joined(function: str, parts: tuple[Expr, ...]) -> Expr:
+def joined(function: str, parts: tuple[GuardExpr, ...]) -> GuardExpr:
     """``and`` or ``or`` of all parts, those of the same kind spread out; of one part, that part."""
-    spread: list[Expr] = []
+    spread: list[GuardExpr] = []
     for part in parts:
-        spread.extend(part.arguments if isinstance(part, Apply) and part.function == function else (part,))
-    return spread[0] if len(spread) == 1 else Apply(function, tuple(spread))
+        spread.extend(part.arguments if isinstance(part, FunctionCall) and part.function == function else (part,))
+    return spread[0] if len(spread) == 1 else FunctionCall(function, tuple(spread))
 
 
-def negative(expr: Expr) -> Expr:
+def negative(expr: GuardExpr) -> GuardExpr:
     """Minus an expression; of a number, that number."""
     if isinstance(expr, Lit) and isinstance(expr.value, int | float) and not isinstance(expr.value, bool):
         return Lit(-expr.value)
-    return Apply("neg", (expr,))
+    return FunctionCall("neg", (expr,))
 
 
 # -- terms: patterns, and what replaces them
 
 
 @dataclass(frozen=True, slots=True)
-class Var:
+class VarPattern:
     """Any value. The same name twice is the same value. ``optional``: an input that may be left out (``b?``).
 
     The name ``_`` is no variable: it stands for an input that is absent (``Resize(x, _, scales)``).
@@ -173,12 +173,12 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallPattern:
     """An op applied to terms.
 
     ``op`` is ONNX's name, or a lower-case name: a variable that stands for an op with all its
     attributes (guarded by ``f in unary`` and the like). In a pattern an attribute that is not
-    mentioned has its default; ``attrs`` maps names to a ``Ref`` that binds the attribute, or to an
+    mentioned has its default; ``attrs`` maps names to a ``NameRef`` that binds the attribute, or to an
     expression that it must equal. ``rest`` names a variable for all attributes not mentioned
     (``**a``). Inputs left out at the end are absent. ``output`` picks one output of several, and
     ``name`` gives the term's value a name for guards (``MatMul(x, w) as m``).
@@ -186,7 +186,7 @@ class Call:
 
     op: str
     inputs: tuple[Term, ...]
-    attrs: tuple[tuple[str, Expr], ...] = ()
+    attrs: tuple[tuple[str, GuardExpr], ...] = ()
     rest: str | None = None
     output: int = 0
     name: str | None = None
@@ -212,13 +212,13 @@ class Computed:
     ``like``, the dtype is that of the operand named.
     """
 
-    expr: Expr
+    expr: GuardExpr
     like: str | None = None
 
 
-Term: TypeAlias = Var | Literal | Call | AnyOf | Computed
+Term: TypeAlias = VarPattern | Literal | CallPattern | AnyOf | Computed
 
-ABSENT = Var("_")
+ABSENT = VarPattern("_")
 """An input that is not there, where others follow it."""
 
 
@@ -233,19 +233,19 @@ class Rule(Displayed):
     name: str
     lhs: tuple[Term, ...]
     rhs: tuple[Term, ...]
-    where: tuple[Expr, ...] = ()
+    where: tuple[GuardExpr, ...] = ()
     reason: str = ""
     family: str = ""
     soundness: Soundness = Soundness.EXACT
-    stage: Stage = Stage.EXPLORE
+    stage: RuleStage = RuleStage.EXPLORE
     targets: frozenset[str] = frozenset()
     source: str = field(default="", compare=False)
 
 
-def calls(term: Term) -> tuple[Call, ...]:
+def calls(term: Term) -> tuple[CallPattern, ...]:
     """All calls in a term, the outermost first."""
     match term:
-        case Call(inputs=inputs):
+        case CallPattern(inputs=inputs):
             return (term, *(c for t in inputs for c in calls(t)))
         case AnyOf(options=options):
             return tuple(c for t in options for c in calls(t))
@@ -253,14 +253,14 @@ def calls(term: Term) -> tuple[Call, ...]:
             return ()
 
 
-def variables(term: Term) -> tuple[Var, ...]:
+def variables(term: Term) -> tuple[VarPattern, ...]:
     """All variables in a term, each name once, in order of appearance."""
     match term:
-        case Var("_"):
-            named: tuple[Var, ...] = ()
-        case Var():
+        case VarPattern("_"):
+            named: tuple[VarPattern, ...] = ()
+        case VarPattern():
             named = (term,)
-        case Call(inputs=inputs):
+        case CallPattern(inputs=inputs):
             named = tuple(v for t in inputs for v in variables(t))
         case AnyOf(options=options):
             named = tuple(v for t in options for v in variables(t))
@@ -269,14 +269,14 @@ def variables(term: Term) -> tuple[Var, ...]:
     return tuple({v.name: v for v in named}.values())
 
 
-def subexpressions(expr: Expr) -> tuple[Expr, ...]:
+def subexpressions(expr: GuardExpr) -> tuple[GuardExpr, ...]:
     """An expression and all that it is made of, the outermost first."""
     match expr:
         case Field(of=of):
-            parts: tuple[Expr | None, ...] = (of,)
-        case Item(of=of, index=index, stop=stop):
+            parts: tuple[GuardExpr | None, ...] = (of,)
+        case IndexExpr(of=of, index=index, stop=stop):
             parts = (of, index, stop)
-        case Apply(arguments=arguments):
+        case FunctionCall(arguments=arguments):
             parts = arguments
         case Series(items=items):
             parts = items

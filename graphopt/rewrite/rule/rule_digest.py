@@ -6,10 +6,10 @@ from dataclasses import replace
 from hashlib import sha256
 
 from graphopt.rewrite.rule.notation import show_rule
-from graphopt.rewrite.rule.rule import Rule, Stage
+from graphopt.rewrite.rule.rule import Rule, RuleStage
 
 
 def content(rule: Rule) -> str:
     """A digest of both sides, guards and soundness class; not of the rule's name, reason, targets or place."""
-    plain = replace(rule, name="rule", reason="", family="", stage=Stage.EXPLORE, targets=frozenset())
+    plain = replace(rule, name="rule", reason="", family="", stage=RuleStage.EXPLORE, targets=frozenset())
     return sha256(show_rule(plain).encode()).hexdigest()[:16]

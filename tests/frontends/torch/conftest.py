@@ -13,16 +13,16 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The programs that the backend makes, torch having compiled nothing yet."""
     import torch
 
-    from graphopt.frontends.torch.region import Program
+    from graphopt.frontends.torch.region import TorchProgram
 
-    made: list[Program] = []
-    begin = Program.__init__
+    made: list[TorchProgram] = []
+    begin = TorchProgram.__init__
 
-    def init(self: Program, *arguments: Any) -> None:
+    def init(self: TorchProgram, *arguments: Any) -> None:
         begin(self, *arguments)
         made.append(self)
 
-    monkeypatch.setattr(Program, "__init__", init)
+    monkeypatch.setattr(TorchProgram, "__init__", init)
     torch._dynamo.reset()
     yield made
     torch._dynamo.reset()

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import InvalidModelError
 from graphopt.ir.constants import Constant
-from graphopt.ir.onnx_io.store import Store
+from graphopt.ir.onnx_io.store import TensorStore
 from graphopt.ir.onnx_io.tensors import Storage, read_sparse, read_tensor
 from tests.ir.onnx_io.model_zoo import of_every_dtype, sparse
 
@@ -26,7 +26,7 @@ def test_every_dtype_is_read(proto: TensorProto, array: np.ndarray[Any, Any]) ->
 @pytest.mark.parametrize(("proto", "array"), CASES)
 def test_every_dtype_is_written(proto: TensorProto, array: np.ndarray[Any, Any]) -> None:
     made = TensorProto()
-    Store().tensor(Constant.of(array), made, proto.name)
+    TensorStore().tensor(Constant.of(array), made, proto.name)
     assert made.data_type == proto.data_type
     assert repr(numpy_helper.to_array(made).tolist()) == repr(array.tolist())
     if proto.HasField("raw_data"):
@@ -41,7 +41,7 @@ def test_narrow_elements_are_packed_lowest_bits_first(dtype: str, size: int) -> 
     array = np.arange(size).astype(np.uint8).view(np.uint8) % 4
     narrow = array.astype(getattr(ml_dtypes, dtype))
     made = TensorProto()
-    Store().tensor(Constant.of(narrow), made)
+    TensorStore().tensor(Constant.of(narrow), made)
     assert made.raw_data == numpy_helper.from_array(narrow).raw_data
     assert read_tensor(made, Storage(), "here").array.tolist() == narrow.tolist()
 

@@ -11,7 +11,7 @@ from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.script import read
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Call, walk
+from graphopt.runtime.steps import KernelStep, walk
 
 SQUARES = """
 @program
@@ -26,7 +26,7 @@ def squares(x: Buffer[("n", 6), "float32"], y: Buffer[("n", 6), "float32"], n: s
 def counted(text: str, **sizes: int) -> list[int]:
     """The operations of each call of a graph."""
     steps = walk(link(parse(text)).steps)
-    return [evaluate(s.flops, sizes) for s in steps if isinstance(s, Call)]
+    return [evaluate(s.flops, sizes) for s in steps if isinstance(s, KernelStep)]
 
 
 def test_a_block_counts_once_however_it_is_scheduled() -> None:

@@ -21,7 +21,7 @@ from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.expressions import Const, Expr, select, substitute
 from graphopt.lowering.loops.interpret import interpret
-from graphopt.lowering.loops.nest import Invoke, Nest, Range, Region, rename_buffers, statements, substitute_in
+from graphopt.lowering.loops.nest import BufferRegion, Invoke, Nest, Range, rename_buffers, statements, substitute_in
 from tests.lowering.native import check, random_arrays, run
 
 RNG = np.random.default_rng(5)
@@ -165,7 +165,7 @@ def nest(pads: int = 1, fill: float = 0.0, step: int = 1, is_read_twice: bool = 
     padded = t.compute((1, 1, 9 + 2 * pads, 16), inside, "float32", "padded")
     shape = (1, 1, (9 + 2 * pads - 3) // step + 1, 16)
 
-    def element(n: Expr, b: Expr, i: Expr, lane: Expr) -> t.Reduction:
+    def element(n: Expr, b: Expr, i: Expr, lane: Expr) -> t.ReduceStage:
         value = padded[n, depth.var, i * step + k.var, m.var] * w[b, depth.var, k.var, m.var, lane]
         return t.sum(value, depth, k, m)
 
@@ -199,7 +199,7 @@ def test_the_function_does_what_its_description_says(name: str) -> None:
     buffers = {b: replace(b, shape=tuple(substitute(e, values) for e in b.shape)) for b in params}
     body = rename_buffers(substitute_in(intrinsic.description.body, values), buffers)
     described = Nest("described", tuple(buffers.values()), body)
-    regions = [Region(b, tuple(Range(Const(0), n) for n in b.shape)) for b in buffers.values()]
+    regions = [BufferRegion(b, tuple(Range(Const(0), n) for n in b.shape)) for b in buffers.values()]
     call = Invoke(name, (*regions, *values.values()))
     want = random_arrays(described)
     got = [a.copy() for a in want]

@@ -36,7 +36,7 @@ def product(m: int, n: int, k: int, signs: tuple[str, str], transpose: bool = Fa
     zx, zw = placeholder((size,), signs[0], "zx"), placeholder((width,), signs[1], "zw")
     p = te.reduce_axis(depth)
 
-    def element(i: Var, j: Var) -> te.Reduction:
+    def element(i: Var, j: Var) -> te.ReduceStage:
         left = cast(x[i, p.var], "int32") - cast(zx[i], "int32")
         right = cast(w[j, p.var] if transpose else w[p.var, j], "int32") - cast(zw[j], "int32")
         return te.sum(left * right, p)

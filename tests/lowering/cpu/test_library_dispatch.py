@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.compile import linked_for
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.default_schedules import scheduled
-from graphopt.lowering.cpu.library_dispatch import Product, called_product, fastest, ways
+from graphopt.lowering.cpu.library_dispatch import MatrixProduct, called_product, fastest, ways
 from graphopt.lowering.cpu.weight_packing import laid_out
 from graphopt.lowering.loops import compute as te
 from graphopt.lowering.loops.compute import compute, nest, placeholder
@@ -27,14 +27,14 @@ def nest_of(m: Expr, k: Expr, n: Expr, form: str = "nn", dtype: str = "float32")
     b = placeholder((k, n) if form[1] == "n" else (n, k), dtype, "b")
     step = te.reduce_axis(k)
 
-    def element(i: Expr, j: Expr) -> te.Reduction:
+    def element(i: Expr, j: Expr) -> te.ReduceStage:
         x = a[i, step.var] if form[0] == "n" else a[step.var, i]
         return te.sum(x * (b[step.var, j] if form[1] == "n" else b[j, step.var]), step)
 
     return nest("kernel", [a, b], [compute((m, n), element)], [e for e in (m, k, n) if isinstance(e, Var)])
 
 
-def product_of(written: Nest) -> Product:
+def product_of(written: Nest) -> MatrixProduct:
     found = chains(written)
     assert found is not None
     made = called_product(found, written)

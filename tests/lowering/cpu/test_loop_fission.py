@@ -16,7 +16,7 @@ N = 40
 
 
 def _product(a: Tensor, b: Tensor, name: str) -> Tensor:
-    def element(i: Expr, j: Expr) -> t.Reduction:
+    def element(i: Expr, j: Expr) -> t.ReduceStage:
         k = t.reduce_axis(N)
         return t.sum(a[i, k.var] * b[k.var, j], k)
 

@@ -22,7 +22,7 @@ def matrices(
     b = t.placeholder((*stack, *((n, k) if ways[1] == "t" else (k, n))), dtype, name="b")
     bias, s = t.placeholder((n,), "float32", name="bias"), t.reduce_axis(k)
 
-    def element(*at: Expr) -> t.Reduction:
+    def element(*at: Expr) -> t.ReduceStage:
         *rest, i, j = at
         x = a[(*rest, *((s.var, i) if ways[0] == "t" else (i, s.var)))]
         y = b[(*rest, *((j, s.var) if ways[1] == "t" else (s.var, j)))]
@@ -42,7 +42,7 @@ def window(size: int = 7, stride: int = 2, dilation: int = 2, pad: int = 2, grou
     bias = t.placeholder((out,), name="bias")
     c, h, v = (t.reduce_axis(n) for n in (2, kernel, kernel))
 
-    def element(n: Var, o: Var, i: Var, j: Var) -> t.Reduction:
+    def element(n: Var, o: Var, i: Var, j: Var) -> t.ReduceStage:
         y, z = i * stride + h.var * dilation - pad, j * stride + v.var * dilation - pad
         inside = (y >= 0) & (y < size) & (z >= 0) & (z < size)
         channel = c.var if groups == 1 else o // 6 * 2 + c.var
@@ -58,7 +58,7 @@ def einsum() -> Nest:
     a, b = t.placeholder((2, 5, 3, 4), name="a"), t.placeholder((2, 7, 4, 3), name="b")
     k, q = t.reduce_axis(4), t.reduce_axis(2)
 
-    def element(h: Var, i: Var, j: Var) -> t.Reduction:
+    def element(h: Var, i: Var, j: Var) -> t.ReduceStage:
         return t.sum(a[q.var, i, h, k.var] * b[q.var, j, k.var, h], k, q)
 
     return t.nest("einsum", [a, b], [t.compute((3, 5, 7), element, name="y")])
@@ -82,7 +82,7 @@ def integers() -> Nest:
     """A product of bytes, in int32."""
     a, b, k = t.placeholder((18, 20), "uint8", name="a"), t.placeholder((20, 24), "int8", name="b"), t.reduce_axis(20)
 
-    def element(i: Var, j: Var) -> t.Reduction:
+    def element(i: Var, j: Var) -> t.ReduceStage:
         return t.sum(cast(a[i, k.var], "int32") * cast(b[k.var, j], "int32"), k)
 
     return t.nest("integers", [a, b], [t.compute((18, 24), element, "int32", name="y")])

@@ -152,7 +152,7 @@ def both_ends() -> Nest:
     """Two results of each row at once."""
     x, k = t.placeholder((3, 90)), t.reduce_axis(90)
 
-    def element(i: Var) -> t.Reduction:
+    def element(i: Var) -> t.ReduceStage:
         lowest, highest = t.lowest("float32"), t.highest("float32")
         made = lambda a, b: [apply("max", a[0], b[0]), apply("min", a[1], b[1])]  # noqa: E731
         return t.reduction([k], [x[i, k.var], x[i, k.var]], [lowest, highest], made)

@@ -6,7 +6,7 @@ import pytest
 
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cuda.card import CARD
-from graphopt.lowering.cuda.row_plans import Plan, at_least, planned
+from graphopt.lowering.cuda.row_plans import RowPlan, at_least, planned
 from graphopt.lowering.cuda.rows import rows_of
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops.expressions import Const, Expr, Var
@@ -15,7 +15,7 @@ from tests.lowering.cuda.row_nests import N, channel_softmax, halves, odd_rows, 
 from tests.lowering.described import largest_of
 
 
-def _plan(nest: Nest, count: int | None = None) -> Plan:
+def _plan(nest: Nest, count: int | None = None) -> RowPlan:
     found = chains(nest)
     assert found is not None
     rows = rows_of(found[:count])

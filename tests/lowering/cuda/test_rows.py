@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.lowering.analysis.canonical_nest import Chain, chains
-from graphopt.lowering.cuda.rows import Rows, rows_of
+from graphopt.lowering.cuda.rows import RowBlocks, rows_of
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.expressions import Const, Expr
 from graphopt.lowering.loops.nest import Nest
@@ -16,7 +16,7 @@ def _found(nest: Nest) -> tuple[Chain, ...]:
     return found
 
 
-def _sizes(rows: Rows | None) -> tuple[list[Expr], list[Expr]]:
+def _sizes(rows: RowBlocks | None) -> tuple[list[Expr], list[Expr]]:
     assert rows is not None
     return list(rows.extents), list(rows.length)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from graphopt.lowering.fuse.kinds import Kind, is_repeated, kind_of, loads_of, work
+from graphopt.lowering.fuse.kinds import FusionKind, is_repeated, kind_of, loads_of, work
 from graphopt.lowering.loops import compute
 from graphopt.lowering.loops.compute import Tensor, placeholder, reduce_axis
 from graphopt.lowering.loops.expressions import apply
@@ -11,21 +11,24 @@ C = placeholder((4, 1))
 K = reduce_axis(5)
 W = placeholder((5, 3))
 
-KINDS: dict[str, tuple[Tensor, Kind]] = {
-    "the same place": (compute.compute((4, 5), lambda i, j: X[i, j] + 1.0), Kind.ELEMENTWISE),
-    "an axis left out": (compute.compute((4, 5), lambda i, j: X[i, j] + B[j]), Kind.BROADCAST),
-    "the first element of an axis": (compute.compute((4, 5), lambda i, j: X[i, j] + C[i, 0]), Kind.BROADCAST),
-    "axes turned": (compute.compute((5, 4), lambda i, j: X[j, i]), Kind.INJECTIVE),
-    "a shift": (compute.compute((4, 4), lambda i, j: X[i, j + 1]), Kind.INJECTIVE),
-    "a sum": (compute.compute((4,), lambda i: compute.sum(X[i, K.var], K)), Kind.REDUCTION),
+KINDS: dict[str, tuple[Tensor, FusionKind]] = {
+    "the same place": (compute.compute((4, 5), lambda i, j: X[i, j] + 1.0), FusionKind.ELEMENTWISE),
+    "an axis left out": (compute.compute((4, 5), lambda i, j: X[i, j] + B[j]), FusionKind.BROADCAST),
+    "the first element of an axis": (compute.compute((4, 5), lambda i, j: X[i, j] + C[i, 0]), FusionKind.BROADCAST),
+    "axes turned": (compute.compute((5, 4), lambda i, j: X[j, i]), FusionKind.INJECTIVE),
+    "a shift": (compute.compute((4, 4), lambda i, j: X[i, j + 1]), FusionKind.INJECTIVE),
+    "a sum": (compute.compute((4,), lambda i: compute.sum(X[i, K.var], K)), FusionKind.REDUCTION),
     "a product of matrices": (
         compute.compute((4, 3), lambda i, j: compute.sum(X[i, K.var] * W[K.var, j], K)),
-        Kind.ANCHOR,
+        FusionKind.ANCHOR,
     ),
-    "a product with a vector": (compute.compute((4,), lambda i: compute.sum(X[i, K.var] * B[K.var], K)), Kind.ANCHOR),
+    "a product with a vector": (
+        compute.compute((4,), lambda i: compute.sum(X[i, K.var] * B[K.var], K)),
+        FusionKind.ANCHOR,
+    ),
     "squares of distances": (
         compute.compute((4,), lambda i: compute.sum((X[i, K.var] - C[i, 0]) * (X[i, K.var] - C[i, 0]), K)),
-        Kind.REDUCTION,
+        FusionKind.REDUCTION,
     ),
 }
 
@@ -38,7 +41,7 @@ def test_kinds(case: str) -> None:
 
 def test_a_procedure_is_opaque() -> None:
     (made,) = compute.procedure([("y", (4,), "float32")], [B], lambda y: compute.loop(4, lambda i: _store(y, i)))
-    assert kind_of([made]) == Kind.OPAQUE
+    assert kind_of([made]) == FusionKind.OPAQUE
 
 
 def _store(y: Tensor, i: object) -> object:
@@ -50,7 +53,7 @@ def _store(y: Tensor, i: object) -> object:
 def test_several_stages_are_as_heavy_as_the_heaviest() -> None:
     total = compute.compute((4,), lambda i: compute.sum(X[i, K.var], K))
     made = compute.compute((4, 5), lambda i, j: X[i, j] / total[i])
-    assert kind_of([made]) == Kind.REDUCTION
+    assert kind_of([made]) == FusionKind.REDUCTION
 
 
 def test_what_is_loaded_at_several_points() -> None:

@@ -10,14 +10,14 @@ from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.ir.tolerance import error
 from graphopt.lowering.fuse.groups import group
-from graphopt.lowering.fuse.nests import Written, write
+from graphopt.lowering.fuse.nests import FusedNest, write
 from graphopt.lowering.link.passes import needed
 from graphopt.lowering.loops.interpret import interpret, numpy_dtype
 from graphopt.lowering.loops.nest import blocks
 from graphopt.lowering.lower.lower import lower
 
 
-def written(text: str) -> list[Written]:
+def written(text: str) -> list[FusedNest]:
     graph = parse(text)
     facts = infer(graph)
     lowered = lower(graph, facts)

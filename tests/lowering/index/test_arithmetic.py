@@ -23,7 +23,7 @@ from graphopt.lowering.loops.expressions import (
     select,
     variables,
 )
-from graphopt.lowering.loops.nest import Buffer, Range, Region
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Range
 
 Values = Mapping[str, int]
 I, J, K, F, O, N, M = (Var(name) for name in "ijkfonm")  # noqa: E741
@@ -154,7 +154,7 @@ def test_a_linear_form_is_equal(expr: Expr, extents: Mapping[Var, Expr], over: s
 @quick
 def test_a_cover_holds_every_region(parts: list[tuple[Expr, int]], extents: Mapping[Var, Expr]) -> None:
     buffer = Buffer("A", (Const(1 << 20),))
-    regions = [Region(buffer, (Range(start, Const(n)),)) for start, n in parts]
+    regions = [BufferRegion(buffer, (Range(start, Const(n)),)) for start, n in parts]
     inner = {v: e for v, e in extents.items() if v != I and I not in variables(e)}
     around = {v: e for v, e in extents.items() if v not in inner}
     (side,) = cover(regions, inner, around).ranges
@@ -241,12 +241,12 @@ def test_bounds_of_windows_and_resizes() -> None:
 
 def test_a_cover_is_as_large_as_the_windows_need() -> None:
     buffer = Buffer("A", (Const(64), N))
-    window = Region(buffer, (Range(O * 8 + I * 2 + J), Range(K)))
+    window = BufferRegion(buffer, (Range(O * 8 + I * 2 + J), Range(K)))
     assert cover([window], {I: 4, J: 3, K: N}, {O: 4}).ranges == (Range(O * 8, Const(9)), Range(Const(0), N))
     # the tile of a resize by 3/2 starts anywhere: the box is large enough for each
-    resized = Region(buffer, (Range((O * 3 + I) // 2), Range(Const(0))))
+    resized = BufferRegion(buffer, (Range((O * 3 + I) // 2), Range(Const(0))))
     assert cover([resized], {I: 4}, {O: 4}).ranges[0] == Range(O * 3 // 2, Const(3))
-    shifted = [Region(buffer, (Range(I + d), Range(Const(0)))) for d in (1, 0, 2)]
+    shifted = [BufferRegion(buffer, (Range(I + d), Range(Const(0)))) for d in (1, 0, 2)]
     assert cover(shifted, {I: 8}).ranges[0] == Range(Const(0), Const(10))
 
 

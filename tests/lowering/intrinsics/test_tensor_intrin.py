@@ -14,7 +14,7 @@ from graphopt.lowering.intrinsics.tensor_intrin import (
     register_intrinsic,
 )
 from graphopt.lowering.loops.expressions import Const
-from graphopt.lowering.loops.nest import Buffer, Invoke, Nest, Range, Region, Store, statements
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Invoke, Nest, Range, Store, statements
 from graphopt.lowering.loops.script import read
 from tests.lowering.documented import same_results
 
@@ -51,7 +51,8 @@ def test_an_intrinsic_of_ones_own(monkeypatch):
     assert find_intrinsic("scale") is own
     x, y = Buffer("x", (Const(3), Const(8))), Buffer("y", (Const(8),))
     call = Invoke(
-        "scale", (Region(y, (Range(Const(4), Const(4)),)), Region(x, (Range(Const(2)), Range(Const(0), Const(4)))))
+        "scale",
+        (BufferRegion(y, (Range(Const(4), Const(4)),)), BufferRegion(x, (Range(Const(2)), Range(Const(0), Const(4))))),
     )
     assert outputs_of(call) == {0}
     (store,) = [s for s in statements(implementation(call)) if isinstance(s, Store)]
@@ -61,7 +62,7 @@ def test_an_intrinsic_of_ones_own(monkeypatch):
         implementation(Invoke("scale", call.args[:1]))
     with pytest.raises(ScheduleError, match="is of another kind"):
         implementation(Invoke("scale", (call.args[0], Const(1))))
-    whole = Region(x, (Range(Const(0), Const(3)), Range(Const(0), Const(4))))
+    whole = BufferRegion(x, (Range(Const(0), Const(3)), Range(Const(0), Const(4))))
     with pytest.raises(ScheduleError, match="the region of x has more than 1 sides"):
         implementation(Invoke("scale", (call.args[0], whole)))
 

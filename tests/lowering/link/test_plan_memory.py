@@ -14,7 +14,7 @@ from graphopt.lowering.link.passes import link, planner_of
 from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.script import read, show
 from graphopt.runtime.program import Program
-from graphopt.runtime.steps import Buffer, Call, Code, Host, Place, Port, Ref, walk
+from graphopt.runtime.steps import BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
 
 
 def linked(text: str) -> Linked:
@@ -22,7 +22,7 @@ def linked(text: str) -> Linked:
 
 
 def calls(made: Linked) -> list[str]:
-    return [s.label for s in walk(made.steps) if isinstance(s, Call)]
+    return [s.label for s in walk(made.steps) if isinstance(s, KernelStep)]
 
 
 def test_equal_nests_share_a_kernel() -> None:
@@ -57,8 +57,8 @@ def test_a_view_has_the_memory_of_what_it_views() -> None:
 
 def test_symbols_are_arguments_of_calls() -> None:
     made = linked("x: float32[n, m] y = Transpose(x, perm=[1, 0]) return y")
-    (call,) = [s for s in made.steps if isinstance(s, Call)]
-    assert {a for a in call.args if not isinstance(a, Ref)} == {"n", "m"}
+    (call,) = [s for s in made.steps if isinstance(s, KernelStep)]
+    assert {a for a in call.args if not isinstance(a, BufferRef)} == {"n", "m"}
     assert made.buffers[made.outputs[0].buffer].shape == ("m", "n")
 
 
@@ -67,7 +67,7 @@ def test_what_runs_by_reference_is_named_with_the_reason() -> None:
     ((name, op, why),) = made.reference
     assert (name, op) == ("z", "NonZero")
     assert why
-    (host,) = [s for s in made.steps if isinstance(s, Host)]
+    (host,) = [s for s in made.steps if isinstance(s, HostStep)]
     assert host.binds[0][1:] == (0, 1)
     (found,) = made.functions[host.function](np.array([[1, 0], [0, 2]], np.float32))
     np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
@@ -75,7 +75,7 @@ def test_what_runs_by_reference_is_named_with_the_reason() -> None:
 
 def test_flops_and_bytes_are_sizes() -> None:
     made = linked("x: float32[n, 4] y = Add(Mul(x, x), 1.0) return y")
-    (call,) = [s for s in made.steps if isinstance(s, Call)]
+    (call,) = [s for s in made.steps if isinstance(s, KernelStep)]
     assert call.flops == ("*", 8, "n")
     assert call.bytes == ("+", ("*", 16, "n"), ("*", 16, "n"), 0) or call.bytes == ("+", ("*", 16, "n"), ("*", 16, "n"))
 
@@ -100,8 +100,8 @@ def moved(x: Buffer[(40,), "float32"], y: Buffer[(40,), "float32"]):
 
 def started(planner: Planner, place: Place) -> tuple[int, int]:
     """A buffer of 40 elements, and one that is seen as another."""
-    own = planner.add(Buffer("float32", (40,), place))
-    return own, planner.add(Buffer("float32", (40,), "view", own))
+    own = planner.add(ProgramBuffer("float32", (40,), place))
+    return own, planner.add(ProgramBuffer("float32", (40,), "view", own))
 
 
 def test_kernels_know_that_operands_are_apart_where_none_that_is_written_shares_the_memory_of_another() -> None:
@@ -114,7 +114,7 @@ def test_kernels_know_that_operands_are_apart_where_none_that_is_written_shares_
         for step in planner.calls(MOVED, dict(zip(MOVED.buffers, pair, strict=True)), {}, "moved", (), True)
     ]
     kernels = list(planner.kernels)
-    assert [kernels[s.kernel].noalias for s in steps if isinstance(s, Call)] == [True, True, False, False]
+    assert [kernels[s.kernel].noalias for s in steps if isinstance(s, KernelStep)] == [True, True, False, False]
     assert kernels[0].source == kernels[1].source
     assert len(kernels) == 2
 
@@ -130,7 +130,7 @@ def test_what_is_only_read_may_be_read_twice() -> None:
 
 def test_a_nest_that_writes_what_it_reads_runs_one_element_after_the_other() -> None:
     planner = planner_of(MOVED, BY_RULE, is_ready=True)
-    x = planner.add(Buffer("float32", (40,), "input"))
+    x = planner.add(ProgramBuffer("float32", (40,), "input"))
     y, seen = started(planner, "output")
     steps = [
         step

@@ -1,5 +1,5 @@
 from graphopt.lowering.loops.expressions import Const, Var
-from graphopt.lowering.loops.loop_nests import Loop, peeled, wrapped
+from graphopt.lowering.loops.loop_nests import LoopSpec, peeled, wrapped
 from graphopt.lowering.loops.nest import Buffer, For, Store, seq
 
 ROW, COLUMN = Var("i"), Var("j")
@@ -7,7 +7,7 @@ STORE = Store(Buffer("A", (Const(2), Const(3))), (ROW, COLUMN), Const(0.0, "floa
 
 
 def test_loops_are_put_around_a_statement_and_taken_off() -> None:
-    whole = wrapped([Loop(ROW, Const(2)), Loop(COLUMN, Const(3), "vectorized")], STORE)
+    whole = wrapped([LoopSpec(ROW, Const(2)), LoopSpec(COLUMN, Const(3), "vectorized")], STORE)
     assert whole == For(ROW, Const(2), For(COLUMN, Const(3), STORE, "vectorized"))
     loops, body = peeled(whole)
     assert [loop.var for loop in loops] == [ROW, COLUMN]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graphopt.errors import ScriptError
 from graphopt.lowering.loops.expressions import Apply, Const, Load, Var
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
-from graphopt.lowering.loops.nest import For, Invoke, Nest, Range, Region, Seq, Store, blocks, statements
+from graphopt.lowering.loops.nest import BufferRegion, For, Invoke, Nest, Range, Seq, Store, blocks, statements
 from graphopt.lowering.loops.script import Buffer, alloc, axis, block, grid, init, program, read, show, show_expr
 from tests.lowering.random_nests import random_nest
 
@@ -166,7 +166,7 @@ def test_a_line_is_what_the_same_is_in_python(text: str, value: object) -> None:
 def test_regions_are_boxes() -> None:
     found = body('invoke("x", A[:], A[i:i + 2], A[1:3], A[i], A[i * 2:i * 2 + i], value(A[i]), 2.5)')
     ranges = [(Const(0), Const(8)), (i, Const(2)), (Const(1), Const(2)), (i, Const(1)), (i * 2, i)]
-    boxes = tuple(Region(A, (Range(*r),)) for r in ranges)
+    boxes = tuple(BufferRegion(A, (Range(*r),)) for r in ranges)
     assert found == Invoke("x", (*boxes, A[i], Const(2.5, "float32")))
 
 

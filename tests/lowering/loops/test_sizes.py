@@ -8,7 +8,7 @@ from graphopt.lowering.loops.expressions import Expr
 from graphopt.lowering.loops.interpret import value
 from graphopt.lowering.loops.nest import Buffer
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, symbols_in, total
-from graphopt.lowering.operators.operation import Sizes
+from graphopt.lowering.operators.operation import SizeVars
 from graphopt.runtime.sizes import evaluate
 
 A, B = symbol("a"), symbol("b")
@@ -22,7 +22,7 @@ def test_a_size_is_the_same_number_in_all_forms(size: Size, a: int, is_same: boo
     symbols = Symbols()
     assert evaluate(symbols.size(size), known) == want
 
-    sizes = Sizes()
+    sizes = SizeVars()
     expr = sizes(size)
     names = {var: symbols(s) for s, var in sizes.variables.items()}
     assert evaluate(size_of(expr, names), known) == want

@@ -4,16 +4,16 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.lowering.link.passes import needed
-from graphopt.lowering.lower.lower import Bodied, Described, Lowering, NeedsValues, Referred, Viewed, lower
+from graphopt.lowering.lower.lower import Bodied, Described, LoweredNode, NeedsValues, Referred, Viewed, lower
 
 
-def lowered(text: str) -> dict[str, Lowering]:
+def lowered(text: str) -> dict[str, LoweredNode]:
     """What becomes of each node, by the name of what it makes (its op where that has none)."""
     graph = parse(text)
     return {graph.names.get(low.node.outputs[0], low.node.op): low for low in of(graph).values()}
 
 
-def of(graph: Graph) -> dict[int, Lowering]:
+def of(graph: Graph) -> dict[int, LoweredNode]:
     return lower(graph, infer(graph))
 
 

@@ -6,10 +6,10 @@ from graphopt.errors import ExecutionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.lowering.lower.reference import Function, name_of, reference
+from graphopt.lowering.lower.reference import ReferenceFunction, name_of, reference
 
 
-def function(text: str) -> Function:
+def function(text: str) -> ReferenceFunction:
     graph: Graph = parse(text)
     node = graph.order()[-1]
     return reference(graph, node, infer(graph))

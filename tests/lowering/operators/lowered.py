@@ -21,7 +21,7 @@ from graphopt.lowering.intrinsics.tensor_intrin import descriptions
 from graphopt.lowering.loops.compute import Tensor, nest
 from graphopt.lowering.loops.interpret import interpret, value
 from graphopt.lowering.operators.node import tensor_of
-from graphopt.lowering.operators.operation import DTYPES, NotLowered, Operation, Sizes
+from graphopt.lowering.operators.operation import DTYPES, NotLowered, Operation, SizeVars
 from graphopt.lowering.operators.table import describe
 from tests.ir.backend_cases import Case, cases
 
@@ -97,7 +97,7 @@ def check(case: Case) -> None:
             assert error(want.array, got) <= 1.0
 
 
-class SpelledOut(Sizes):
+class SpelledOut(SizeVars):
     """Sizes whose variables all stand for symbols, which the arrays tell."""
 
     spells_out = True

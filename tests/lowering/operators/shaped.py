@@ -15,7 +15,7 @@ from graphopt.ir.graph import Attrs
 from graphopt.ir.tolerance import error
 from graphopt.ir.types import TensorType
 from graphopt.lowering.operators.node import tensor_of
-from graphopt.lowering.operators.operation import Operation, Sizes
+from graphopt.lowering.operators.operation import Operation, SizeVars
 from graphopt.lowering.operators.table import describe
 from tests.lowering.operators.lowered import interpreted
 
@@ -44,7 +44,7 @@ def operation(
         None if a is None else fact_of(Constant.of(a)) if k in known else Fact(TensorType(a.dtype.name, a.shape))
         for k, a in enumerate(arrays)
     )
-    size = Sizes()
+    size = SizeVars()
     tensors = tuple(None if f is None else tensor_of(f, size, f"x{k}") for k, f in enumerate(facts))
     first = facts[0]
     assert first is not None

@@ -9,7 +9,7 @@ import pytest
 
 from graphopt.errors import ExecutionError
 from graphopt.ir.constants import Array
-from graphopt.lowering.loops.compute import Elements
+from graphopt.lowering.loops.compute import ElementwiseStage
 from graphopt.lowering.operators.indexing import TABLE
 from graphopt.lowering.operators.table import describe
 from tests.ir.backend_cases import Case
@@ -38,7 +38,7 @@ def test_gather(axis: int, indices: Array) -> None:
 
 def test_gather_of_a_known_index_reads_it_nowhere() -> None:
     (made,) = describe(operation("Gather", [numbers(2, 3), np.array(1)], (3,), known={1}, axis=0))
-    assert isinstance(made.stage, Elements)
+    assert isinstance(made.stage, ElementwiseStage)
     assert not made.stage.requirements
     assert str(made.stage.values[0]).count("Load(") == 1
 
@@ -96,7 +96,7 @@ def test_even_unchecked_a_position_never_leaves_the_axis() -> None:
     indices = ints(-(2**63), -4, -3, 0, 2, 3, 2**63 - 1)
     op = operation("Gather", [numbers(3), indices], (7,), axis=0)
     (made,) = describe(op)
-    assert isinstance(made.stage, Elements)
-    object.__setattr__(made, "stage", Elements(made.stage.axes, made.stage.values))
+    assert isinstance(made.stage, ElementwiseStage)
+    object.__setattr__(made, "stage", ElementwiseStage(made.stage.axes, made.stage.values))
     (found,) = interpreted(op, [made], [numbers(3), indices])
     assert set(found.tolist()) <= {1.0, 2.0, 3.0}

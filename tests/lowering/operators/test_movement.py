@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.errors import ExecutionError
-from graphopt.lowering.loops.compute import Elements, Tensor, reads
+from graphopt.lowering.loops.compute import ElementwiseStage, Tensor, reads
 from graphopt.lowering.loops.expressions import Apply
 from graphopt.lowering.operators.movement import TABLE
 from graphopt.lowering.operators.operation import NotKnown
@@ -125,7 +125,7 @@ def test_concat(count: int, axis: int) -> None:
 def test_the_inputs_of_a_concat_are_told_apart_in_few_steps() -> None:
     arrays = [numbers(2, 1) for _ in range(64)]
     (made,) = describe(operation("Concat", arrays, (2, 64), axis=1))
-    assert isinstance(made.stage, Elements)
+    assert isinstance(made.stage, ElementwiseStage)
 
     def depth(e: Any) -> int:
         own = isinstance(e, Apply) and e.fn == "select"
@@ -222,6 +222,6 @@ def test_everything_here_is_one_stage_that_fusion_can_write_out() -> None:
     ]:
         made += describe(operation(op, arrays, shape, **attrs))
     for tensor in made:
-        assert isinstance(tensor.stage, Elements)
+        assert isinstance(tensor.stage, ElementwiseStage)
         assert not tensor.stage.requirements
         assert all(source.stage is None for source in reads(tensor))

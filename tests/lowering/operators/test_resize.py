@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from graphopt.ir import evaluate
 from graphopt.ir.graph import Attrs
 from graphopt.ir.tolerance import error
-from graphopt.lowering.loops.compute import Elements
+from graphopt.lowering.loops.compute import ElementwiseStage
 from graphopt.lowering.loops.expressions import Const, Var
-from graphopt.lowering.operators.coordinates import Line
+from graphopt.lowering.operators.coordinates import ResizedAxis
 from graphopt.lowering.operators.operation import NotLowered
 from graphopt.lowering.operators.resize import TABLE
 from graphopt.lowering.operators.table import describe
@@ -201,7 +201,7 @@ def test_scales_have_to_be_known() -> None:
 def test_doubling_divides_the_index_by_two(transformation: str, nearest: str) -> None:
     i, n = Var("i"), Var("n")
     for size, count in ((Const(5), Const(10)), (n, n * 2)):
-        line = Line(size, count, 2.0, transformation, ratio=(Const(2), Const(1)))
+        line = ResizedAxis(size, count, 2.0, transformation, ratio=(Const(2), Const(1)))
         assert line.nearest(i, nearest) == i // 2
 
 
@@ -209,4 +209,4 @@ def test_one_stage_where_few_elements_take_part() -> None:
     x, scales = numbers(1, 1, 4, 4), floats(1, 1, 2, 2)
     for mode in ("nearest", "linear"):
         (made,) = describe(operation("Resize", [x, floats(), scales], (1, 1, 8, 8), known={1, 2}, mode=mode))
-        assert isinstance(made.stage, Elements)
+        assert isinstance(made.stage, ElementwiseStage)

@@ -5,7 +5,7 @@ import pytest
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.loops.script import read
-from graphopt.lowering.schedule.schedule import Number, Schedule
+from graphopt.lowering.schedule.schedule import Schedule, TracedInt
 
 CHAIN = """
 @program
@@ -97,7 +97,7 @@ def test_an_error_leaves_the_nest_and_the_trace_as_they_were(s: Schedule) -> Non
 
 def test_drawn_numbers_are_numbers_that_know_their_step(s: Schedule) -> None:
     tile = s.sample_perfect_tile("i", 2)
-    assert all(isinstance(f, Number) for f in tile)
+    assert all(isinstance(f, TracedInt) for f in tile)
     assert tile[0] * tile[1] == 8
     assert type(tile[0] * 2) is int
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import RuleError
-from graphopt.rewrite.checking.check import DEEP, QUICK, Report, check_files, check_rule
+from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, check_files, check_rule
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.ruleset import standard
 
 
-def checked(text: str, soundness: str = "exact") -> Report:
+def checked(text: str, soundness: str = "exact") -> CheckReport:
     return check_rule(parse_rules(f"# why [A1] {soundness}\nr: {text}")[0])
 
 

@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.rewrite.egraph.egglog import ABSENT, Atom, EGraph, Table
+from graphopt.rewrite.egraph.egglog import ABSENT, Atom, ConstructorTable, EGraph
 
 
 def egraph() -> EGraph:
     """Leaves 1 and 2, f(1) is 3 and f(2) is 4; nothing at all is 0."""
     e = EGraph()
     e.add(0, None)
-    for table in (Table("leaf", 0), Table("f", 1), Table("plus", 2, commutative=True), Table("minus", 2)):
+    for table in (
+        ConstructorTable("leaf", 0),
+        ConstructorTable("f", 1),
+        ConstructorTable("plus", 2, commutative=True),
+        ConstructorTable("minus", 2),
+    ):
         e.declare_table(table)
     e.add(1, "leaf", 1)
     e.add(2, "leaf", 2)
@@ -96,11 +101,11 @@ def test_relations_hold_numbers_and_terms() -> None:
 
 FORK = """
 import multiprocessing, os, sys
-from graphopt.rewrite.egraph.egglog import EGraph, Table
+from graphopt.rewrite.egraph.egglog import EGraph, ConstructorTable
 
 def search(n=1):
     e = EGraph()
-    e.declare_table(Table("leaf", 0))
+    e.declare_table(ConstructorTable("leaf", 0))
     for number in range(n):
         e.add(number, "leaf", number)
     e.run([])

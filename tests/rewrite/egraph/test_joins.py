@@ -9,7 +9,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.rewrite.egraph import joins, matching
-from graphopt.rewrite.egraph.saturate import Budget, _Run
+from graphopt.rewrite.egraph.saturate import SaturationBudget, _Run
 from tests.rewrite.egraph.test_matching import RULES
 from tests.rewrite.egraph.test_matching import graph as any_graph
 from tests.rewrite.small_graphs import Maker, rules
@@ -43,7 +43,7 @@ def variadic(n: int) -> Graph:
 
 
 def run(graph: Graph, text: str = VARIADIC) -> _Run:
-    found = _Run(graph, infer(graph), rules(text), Budget(), None)
+    found = _Run(graph, infer(graph), rules(text), SaturationBudget(), None)
     found.run()
     return found
 

@@ -13,7 +13,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.egraph.classes import Classes
 from graphopt.rewrite.egraph.matching import Matching
-from graphopt.rewrite.egraph.saturate import Budget, _Run
+from graphopt.rewrite.egraph.saturate import SaturationBudget, _Run
 from graphopt.rewrite.egraph.substitutions import Instance, independent
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, is_several
@@ -190,7 +190,7 @@ def test_every_kind_of_pattern_matches_somewhere() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_egglog_and_this_side_agree_on_what_is_equal(seed: int) -> None:
     g = random_graph(seed)
-    run = _Run(g, infer(g), rules(ALGEBRA), Budget(nodes=200), None)
+    run = _Run(g, infer(g), rules(ALGEBRA), SaturationBudget(nodes=200), None)
     run.run()
     run.matching.search([])
     classes, _ = run.matching._engine.read([])
@@ -201,7 +201,7 @@ def test_egglog_and_this_side_agree_on_what_is_equal(seed: int) -> None:
 def test_queries_that_are_not_asked_have_nothing_new(seed: int) -> None:
     g = random_graph(seed)
     found = [rule for rule in rules(ALGEBRA) if rule.name != "regroup"]
-    run = _Run(g, infer(g), found, Budget(nodes=2000), None)
+    run = _Run(g, infer(g), found, SaturationBudget(nodes=2000), None)
     assert run.run() == "saturated"
     matching = run.matching
     matching.search([])

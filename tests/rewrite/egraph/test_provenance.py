@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from graphopt.ir.graph import NO_ATTRS
-from graphopt.rewrite.egraph.provenance import Applied, Congruent, Provenance, Spelling, Symbol
-from graphopt.rewrite.egraph.saturate import Budget, saturate
+from graphopt.rewrite.egraph.provenance import Applied, Congruent, Provenance, TermSpelling, TermSymbol
+from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
 from tests.rewrite.small_graphs import ALGEBRA, random_graph, rules
 
 Tree = tuple[int, tuple["Tree", ...]]
 
 
-def tree(provenance: Provenance, term: Spelling) -> Tree:
+def tree(provenance: Provenance, term: TermSpelling) -> Tree:
     number = term if isinstance(term, int) else term.term
     children = provenance.terms[number][1] if isinstance(term, int) else term.children
     return provenance.terms[number][0], tuple(tree(provenance, c) for c in children)
@@ -32,7 +32,7 @@ def put(whole: Tree, site: tuple[int, ...], part: Tree) -> Tree:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_explanations_are_chains(seed: int) -> None:
-    saturated = saturate(random_graph(seed), None, rules(ALGEBRA), Budget(nodes=150))
+    saturated = saturate(random_graph(seed), None, rules(ALGEBRA), SaturationBudget(nodes=150))
     why = saturated.provenance
     for nodes in saturated.classes.values():
         for node in nodes[1:]:
@@ -44,7 +44,7 @@ def test_explanations_are_chains(seed: int) -> None:
 
 
 def terms(n: int) -> Provenance:
-    why = Provenance([Symbol("x", NO_ATTRS, only=i) for i in range(n)] + [Symbol("f", NO_ATTRS)])
+    why = Provenance([TermSymbol("x", NO_ATTRS, only=i) for i in range(n)] + [TermSymbol("f", NO_ATTRS)])
     why.terms += [(i, ()) for i in range(n)]
     return why
 

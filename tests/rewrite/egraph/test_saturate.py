@@ -18,7 +18,7 @@ from graphopt.ir.types import TensorType, symbol
 from graphopt.progress import Event
 from graphopt.rewrite.egraph import saturate as module
 from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated
-from graphopt.rewrite.egraph.saturate import Budget, saturate
+from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
 from tests.rewrite.derivations.test_derive import derived
 from tests.rewrite.small_graphs import ALGEBRA, Maker, random_graph, rules
 
@@ -47,7 +47,7 @@ def random_choice(saturated: Saturated, seed: int) -> dict[int, ENode]:
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_is_chosen_computes_the_same(seed: int) -> None:
     graph = random_graph(seed)
-    saturated = saturate(graph, None, rules(ALGEBRA), Budget(nodes=300))
+    saturated = saturate(graph, None, rules(ALGEBRA), SaturationBudget(nodes=300))
     given = {f"x{i}": np.random.default_rng(i).standard_normal((3, 3)).astype(np.float32) for i in range(3)}
     wanted = run(graph, given)
     for other in range(4):
@@ -100,7 +100,7 @@ def test_the_budget_of_nodes_is_never_exceeded(limit: int) -> None:
     for i in range(1, 8):
         y = m("Add", y, m.input(f"x{i}", 2))
     before = len(list(m.done(y).nodes()))
-    saturated = saturate(m.graph, None, rules(ALGEBRA), Budget(nodes=limit - before))
+    saturated = saturate(m.graph, None, rules(ALGEBRA), SaturationBudget(nodes=limit - before))
     assert saturated.stop == "nodes"
     assert limit - 2 <= saturated.nodes <= limit  # what a match makes is made whole or not at all
 
@@ -111,14 +111,14 @@ def test_the_budget_of_rounds_is_exact() -> None:
     for _ in range(9):
         y = m("Add", y, m.graph.inputs[0])
     graph = m.done(y)
-    saturated = saturate(graph, None, rules(ALGEBRA), Budget(iters=2))
+    saturated = saturate(graph, None, rules(ALGEBRA), SaturationBudget(iters=2))
     assert (saturated.stop, saturated.iterations) == ("iterations", 2)
 
 
 def test_the_clock_is_a_stop_that_cannot_be_reproduced() -> None:
     m = Maker()
     y = m("Neg", m("Neg", m.input("x", 2)))
-    saturated = saturate(m.done(y), None, rules(ALGEBRA), Budget(seconds=0))
+    saturated = saturate(m.done(y), None, rules(ALGEBRA), SaturationBudget(seconds=0))
     assert saturated.stop == "seconds"
     assert not saturated.reproducible
 
@@ -129,10 +129,10 @@ def test_rules_that_match_often_sit_out_and_come_back(monkeypatch: pytest.Monkey
     for i in range(1, 5):
         y = m("Add", y, m.input(f"x{i}", 2))
     graph = m.done(m("Relu", m("Relu", y)))
-    whole = saturate(graph, None, rules(ALGEBRA), Budget(iters=100))
+    whole = saturate(graph, None, rules(ALGEBRA), SaturationBudget(iters=100))
     monkeypatch.setattr(module, "OFTEN", 1)
     monkeypatch.setattr(module, "EACH", 0)
-    patient = saturate(graph, None, rules(ALGEBRA), Budget(iters=100))
+    patient = saturate(graph, None, rules(ALGEBRA), SaturationBudget(iters=100))
     assert patient.stop == whole.stop == "saturated"
     assert patient.iterations > whole.iterations
     assert patient.nodes == whole.nodes
@@ -148,11 +148,11 @@ def sum_of(n: int) -> Graph:
 
 def test_a_rule_gives_a_class_no_more_than_so_many_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     regroup = rules("regroup: Add(Add(a, b), c) => Add(a, Add(b, c))")
-    whole = saturate(sum_of(6), None, regroup, Budget(iters=100))
+    whole = saturate(sum_of(6), None, regroup, SaturationBudget(iters=100))
     assert (whole.stop, whole.put_off) == ("saturated", {})
     assert max(map(len, whole.classes.values())) == 2**5 - 1
     monkeypatch.setattr(module, "CROWD", 10)
-    some = saturate(sum_of(6), None, regroup, Budget(iters=100))
+    some = saturate(sum_of(6), None, regroup, SaturationBudget(iters=100))
     assert some.stop == "put off"
     assert some.put_off["regroup"] > 0
     assert max(map(len, some.classes.values())) < 2**5 - 1
@@ -176,7 +176,7 @@ def test_whether_a_term_is_new_is_seen_from_what_it_reads() -> None:
             y = product if y is None else m("Add", y, product)
         text = "sum: Add(MatMul(x, a), MatMul(y, b)) => MatMul(Concat(x, y, axis=-1), Concat(a, b, axis=0))"
         graph = m.done(y) if y is not None else m.done()
-        run = module._Run(graph, infer(graph), rules(text), Budget(), None)
+        run = module._Run(graph, infer(graph), rules(text), SaturationBudget(), None)
         run.run()
         return run.classes.looked_at, run.statistics["sum"].tried
 
@@ -296,7 +296,7 @@ SCRIPT = """
 from tests.rewrite.derivations.test_derive import derived
 from tests.rewrite.small_graphs import *
 from graphopt.rewrite.egraph.saturate import *
-saturated = saturate(random_graph(3), None, rules(ALGEBRA), Budget(nodes=200))
+saturated = saturate(random_graph(3), None, rules(ALGEBRA), SaturationBudget(nodes=200))
 print(saturated.classes, saturated.stop, saturated.nodes, sorted(saturated.statistics))
 print([step for es in saturated.classes.values() for e in es for step in saturated.provenance.explain(es[0].id, e.id)])
 """

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
-from graphopt.rewrite.extract.choose import Limits, allowance, extract, integer_program, solve
+from graphopt.rewrite.extract.choose import SolverLimits, allowance, extract, integer_program, solve
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.rewrite.extract.dag import Option, Problem, components, greedy, needed, price, prune
 from graphopt.target import CPU, ORT, PORTABLE, Target
@@ -143,9 +143,9 @@ def test_solving_is_exact(p: Problem) -> None:
     best = brute_force(p)
     if best is None:
         with pytest.raises(ValueError, match="nothing computes"):
-            solve(p, Limits())
+            solve(p, SolverLimits())
     else:
-        found = solve(p, Limits())
+        found = solve(p, SolverLimits())
         assert found.optimal
         assert price(found.choice) == best
         assert needed(found.choice, p.roots) == found.choice
@@ -157,7 +157,7 @@ def test_the_integer_program_is_exact(p: Problem) -> None:
     best = brute_force(p)
     if best is not None:
         p = prune(p)
-        found = integer_program(p, components(p.options), Limits())
+        found = integer_program(p, components(p.options), SolverLimits())
         assert found is not None
         assert found.optimal
         assert price(found.choice) == pytest.approx(best)
@@ -168,7 +168,7 @@ def test_the_integer_program_is_exact(p: Problem) -> None:
 def test_local_search_gives_a_valid_choice(p: Problem) -> None:
     best = brute_force(p)
     if best is not None:
-        found = solve(p, Limits(table=1, unroll=0, options=0))
+        found = solve(p, SolverLimits(table=1, unroll=0, options=0))
         assert needed(found.choice, p.roots) == found.choice
         assert price(found.choice) >= best
 
@@ -183,7 +183,7 @@ def test_equal_parts_are_solved_alike() -> None:
         c4=[(1, ())],
         c5=[(2, (3,)), (1, (4,))],
     )
-    found = solve(p, Limits())
+    found = solve(p, SolverLimits())
     assert sorted(found.choice) == [1, 2, 4, 5]
 
 
@@ -195,7 +195,7 @@ def test_thousand_classes_with_few_alternatives_are_quick() -> None:
     from time import process_time
 
     start = process_time()
-    solve(Problem(options, (2999,)), Limits())
+    solve(Problem(options, (2999,)), SolverLimits())
     assert process_time() - start < 20
 
 

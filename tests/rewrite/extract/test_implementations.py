@@ -14,7 +14,7 @@ from graphopt.rewrite.extract.choose import Extraction, extract
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.rewrite.extract.dag import components
 from graphopt.rewrite.extract.implementations import key, problem
-from graphopt.rewrite.extract.layout import State
+from graphopt.rewrite.extract.layout import LayoutState
 from graphopt.rewrite.extract.terms import Terms
 from graphopt.target import ORT, PORTABLE, Target
 from tests.rewrite.hand_made import classes_of, e
@@ -109,9 +109,9 @@ def test_layouts_make_no_circles() -> None:
     s = hard_swish("HardSwish", "HardSigmoid")
     found = problem(Terms(s, CostModel(ORT)), 0.0)
     assert not components(found.options)
-    assert found.roots == (key(11, State.PLAIN),)
+    assert found.roots == (key(11, LayoutState.PLAIN),)
 
 
 def test_without_layouts_a_class_is_one_class() -> None:
     found = problem(Terms(hard_swish(), CostModel(PORTABLE)), 0.0)
-    assert all(name % len(State) == State.PLAIN for name in found.options)
+    assert all(name % len(LayoutState) == LayoutState.PLAIN for name in found.options)

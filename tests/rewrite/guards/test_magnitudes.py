@@ -16,15 +16,15 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.text import parse
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.guards.comparison import Unknown
-from graphopt.rewrite.guards.magnitudes import Numbers, absorbs, cancels, mergeable, moderate
+from graphopt.rewrite.guards.magnitudes import ConstantElements, absorbs, cancels, mergeable, moderate
 
 MAGIC = {"float16": 1.5 * 2.0**10, "float32": 1.5 * 2.0**23, "float64": 1.5 * 2.0**52}
 """What rounds a number of each dtype to an integer when it is added and subtracted."""
-UNKNOWN = Numbers(None)
+UNKNOWN = ConstantElements(None)
 
 
-def numbers(*elements: float, dtype: str = "float32") -> Numbers:
-    return Numbers(Constant.of(np.array(elements).astype(getattr(ml_dtypes, dtype, dtype)), dtype))
+def numbers(*elements: float, dtype: str = "float32") -> ConstantElements:
+    return ConstantElements(Constant.of(np.array(elements).astype(getattr(ml_dtypes, dtype, dtype)), dtype))
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from graphopt.ir.graph import Attrs
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.guards.op_match import bind, same_attribute
 from graphopt.rewrite.reading.parse import parse_rules
-from graphopt.rewrite.rule.rule import Call
+from graphopt.rewrite.rule.rule import CallPattern
 
 
-def call(text: str) -> Call:
+def call(text: str) -> CallPattern:
     (left,) = parse_rules(f"# why [A1] exact\nr: {text} => x")[0].lhs
-    assert isinstance(left, Call)
+    assert isinstance(left, CallPattern)
     return left
 
 

@@ -7,22 +7,22 @@ from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import (
     ABSENT,
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Computed,
     Each,
-    Expr,
     Field,
-    Item,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
+    RuleStage,
     Series,
     Soundness,
-    Stage,
     Term,
-    Var,
+    VarPattern,
     joined,
 )
 
@@ -50,81 +50,90 @@ def one(text: str) -> Rule:
 
 def test_the_rules_of_the_design() -> None:
     swish, shared, transposes = parse_rules(EXAMPLES, "my.rules")
-    x = Var("x")
-    clip = Call("Clip", (Call("Add", (x, Literal(3.0))), Literal(0.0), Literal(6.0)))
+    x = VarPattern("x")
+    clip = CallPattern("Clip", (CallPattern("Add", (x, Literal(3.0))), Literal(0.0), Literal(6.0)))
     assert swish == Rule(
         "hard-swish",
-        (Call("Div", (Call("Mul", (x, clip)), Literal(6.0))),),
-        (Call("HardSwish", (x,)),),
-        (Apply("in", (Field(Ref("x"), "dtype"), Ref("float"))),),
+        (CallPattern("Div", (CallPattern("Mul", (x, clip)), Literal(6.0))),),
+        (CallPattern("HardSwish", (x,)),),
+        (FunctionCall("in", (Field(NameRef("x"), "dtype"), NameRef("float"))),),
         "x * relu6(x + 3) / 6 is one op, which runtimes keep in the convolution's own layout",
         "H8",
         Soundness.REALS,
     )  # fmt: skip
     assert swish.source == "my.rules:6"
-    a = Var("a", starred=True)
-    split = Computed(Series((Each(Item(Field(Ref("a"), "shape"), Lit(1))),)))
-    product = Call("MatMul", (x, Call("Concat", (a,), (("axis", Lit(1)),))))
-    assert shared.lhs == (Call("MatMul", (x, a)),)
-    assert shared.rhs == (Call("Split", (product, split), (("axis", Lit(-1)),)),)
+    a = VarPattern("a", starred=True)
+    split = Computed(Series((Each(IndexExpr(Field(NameRef("a"), "shape"), Lit(1))),)))
+    product = CallPattern("MatMul", (x, CallPattern("Concat", (a,), (("axis", Lit(1)),))))
+    assert shared.lhs == (CallPattern("MatMul", (x, a)),)
+    assert shared.rhs == (CallPattern("Split", (product, split), (("axis", Lit(-1)),)),)
     assert len(shared.where) == 2
-    assert (transposes.family, transposes.stage) == ("E1,E2", Stage.ALWAYS)
+    assert (transposes.family, transposes.stage) == ("E1,E2", RuleStage.ALWAYS)
     assert transposes.targets == frozenset({"ort", "portable"})
 
 
 @pytest.mark.parametrize(
     ("text", "term"),
     [
-        ("Relu(x)", Call("Relu", (Var("x"),))),
-        ("Gemm(x, w, b?)", Call("Gemm", (Var("x"), Var("w"), Var("b", optional=True)))),
-        ("Sum(a*)", Call("Sum", (Var("a", starred=True),))),
-        ("Resize(x, _, s)", Call("Resize", (Var("x"), ABSENT, Var("s")))),
-        ("com.microsoft::Gelu(x)", Call("com.microsoft::Gelu", (Var("x"),))),
-        ("f(x)", Call("f", (Var("x"),))),
-        ("Split(x)[1]", Call("Split", (Var("x"),), output=1)),
-        ("MatMul(x, w) as m", Call("MatMul", (Var("x"), Var("w")), name="m")),
-        ("Add(x, -inf)", Call("Add", (Var("x"), Literal(float("-inf"))))),
-        ("And(x, true)", Call("And", (Var("x"), Literal(True)))),
-        ("Reshape(x, [0, -1,])", Call("Reshape", (Var("x"), Literal((0, -1))))),
-        ("Reshape(x, [])", Call("Reshape", (Var("x"), Literal(())))),
-        ("Clip(x, max=6.0)", Call("Clip", (Var("x"), ABSENT, Literal(6.0)))),
-        ("Squeeze(x, axes=a)", Call("Squeeze", (Var("x"), Var("a")))),
-        ("Conv(x, w, **c)", Call("Conv", (Var("x"), Var("w")), rest="c")),
-        ("Conv(x, w, group=1, **c)", Call("Conv", (Var("x"), Var("w")), (("group", Lit(1)),), "c")),
-        ("(Relu(x) | (Abs(x)) | Exp(x))", AnyOf(tuple(Call(op, (Var("x"),)) for op in ("Relu", "Abs", "Exp")))),
-        ("Relu(\n  x # why\n)", Call("Relu", (Var("x"),))),
+        ("Relu(x)", CallPattern("Relu", (VarPattern("x"),))),
+        ("Gemm(x, w, b?)", CallPattern("Gemm", (VarPattern("x"), VarPattern("w"), VarPattern("b", optional=True)))),
+        ("Sum(a*)", CallPattern("Sum", (VarPattern("a", starred=True),))),
+        ("Resize(x, _, s)", CallPattern("Resize", (VarPattern("x"), ABSENT, VarPattern("s")))),
+        ("com.microsoft::Gelu(x)", CallPattern("com.microsoft::Gelu", (VarPattern("x"),))),
+        ("f(x)", CallPattern("f", (VarPattern("x"),))),
+        ("Split(x)[1]", CallPattern("Split", (VarPattern("x"),), output=1)),
+        ("MatMul(x, w) as m", CallPattern("MatMul", (VarPattern("x"), VarPattern("w")), name="m")),
+        ("Add(x, -inf)", CallPattern("Add", (VarPattern("x"), Literal(float("-inf"))))),
+        ("And(x, true)", CallPattern("And", (VarPattern("x"), Literal(True)))),
+        ("Reshape(x, [0, -1,])", CallPattern("Reshape", (VarPattern("x"), Literal((0, -1))))),
+        ("Reshape(x, [])", CallPattern("Reshape", (VarPattern("x"), Literal(())))),
+        ("Clip(x, max=6.0)", CallPattern("Clip", (VarPattern("x"), ABSENT, Literal(6.0)))),
+        ("Squeeze(x, axes=a)", CallPattern("Squeeze", (VarPattern("x"), VarPattern("a")))),
+        ("Conv(x, w, **c)", CallPattern("Conv", (VarPattern("x"), VarPattern("w")), rest="c")),
+        (
+            "Conv(x, w, group=1, **c)",
+            CallPattern("Conv", (VarPattern("x"), VarPattern("w")), (("group", Lit(1)),), "c"),
+        ),
+        (
+            "(Relu(x) | (Abs(x)) | Exp(x))",
+            AnyOf(tuple(CallPattern(op, (VarPattern("x"),)) for op in ("Relu", "Abs", "Exp"))),
+        ),
+        ("Relu(\n  x # why\n)", CallPattern("Relu", (VarPattern("x"),))),
     ],
 )
 def test_terms(text: str, term: Term) -> None:
     assert one(f"# exact\nr: {text} => [1]").lhs == (term,)
 
 
+P, Q, call = NameRef("p"), NameRef("q"), FunctionCall
+
+
 @pytest.mark.parametrize(
     ("text", "expr"),
     [
-        ("p + q * 2", Apply("+", (Ref("p"), Apply("*", (Ref("q"), Lit(2)))))),
-        ("p - q - 1", Apply("-", (Apply("-", (Ref("p"), Ref("q"))), Lit(1)))),
-        ("-p ** 2", Apply("neg", (Apply("**", (Ref("p"), Lit(2))),))),
-        ("p ** -q", Apply("**", (Ref("p"), Apply("neg", (Ref("q"),))))),
+        ("p + q * 2", call("+", (P, call("*", (Q, Lit(2)))))),
+        ("p - q - 1", call("-", (call("-", (P, Q)), Lit(1)))),
+        ("-p ** 2", call("neg", (call("**", (P, Lit(2))),))),
+        ("p ** -q", call("**", (P, call("neg", (Q,))))),
         ("-1", Lit(-1)),
         ("+1.5e3", Lit(1500.0)),
         (".5", Lit(0.5)),
-        ("1 < p <= 3", Apply("and", (Apply("<", (Lit(1), Ref("p"))), Apply("<=", (Ref("p"), Lit(3)))))),
-        ("p not in (1,)", Apply("not", (Apply("in", (Ref("p"), Series((Lit(1),)))),))),
-        ("not p == q", Apply("not", (Apply("==", (Ref("p"), Ref("q"))),))),
-        ("p or q and p or q", Apply("or", (Ref("p"), Apply("and", (Ref("q"), Ref("p"))), Ref("q")))),
-        ("1 if p else 2 if q else 3", Apply("if", (Ref("p"), Lit(1), Apply("if", (Ref("q"), Lit(2), Lit(3)))))),
-        ("x.shape[1:][-1]", Item(Item(Field(Ref("x"), "shape"), Lit(1), None, True), Lit(-1))),
-        ("x.shape[:]", Item(Field(Ref("x"), "shape"), None, None, True)),
+        ("1 < p <= 3", call("and", (call("<", (Lit(1), P)), call("<=", (P, Lit(3)))))),
+        ("p not in (1,)", call("not", (call("in", (P, Series((Lit(1),)))),))),
+        ("not p == q", call("not", (call("==", (P, Q)),))),
+        ("p or q and p or q", call("or", (P, call("and", (Q, P)), Q))),
+        ("1 if p else 2 if q else 3", call("if", (P, Lit(1), call("if", (Q, Lit(2), Lit(3)))))),
+        ("x.shape[1:][-1]", IndexExpr(IndexExpr(Field(NameRef("x"), "shape"), Lit(1), None, True), Lit(-1))),
+        ("x.shape[:]", IndexExpr(Field(NameRef("x"), "shape"), None, None, True)),
         ("'a\"b'", Lit('a"b')),
         ("none", Lit(None)),
-        ("min(p, q,)", Apply("min", (Ref("p"), Ref("q")))),
+        ("min(p, q,)", call("min", (P, Q))),
         ("()", Series(())),
-        ("[p]", Series((Ref("p"),))),
-        ("(p)", Ref("p")),
+        ("[p]", Series((P,))),
+        ("(p)", P),
     ],
 )  # fmt: skip
-def test_expressions(text: str, expr: Expr) -> None:
+def test_expressions(text: str, expr: GuardExpr) -> None:
     assert joined("and", one(f"# exact\nr: my::F(x, a=p, b=q) => Relu(x) where {text}").where) == expr
 
 
@@ -146,7 +155,7 @@ def test_a_mark_counts_wherever_the_variable_stands() -> None:
 
 def test_a_rule_without_family_or_reason() -> None:
     rule = one("# exact always\nr: Relu(x) => Abs(x)")
-    assert (rule.reason, rule.family, rule.stage) == ("", "", Stage.ALWAYS)
+    assert (rule.reason, rule.family, rule.stage) == ("", "", RuleStage.ALWAYS)
     with pytest.raises(RuleError, match=r"<rules>:2:1: expected a reason"):
         parse_rules("# exact\nr: Relu(x) => Abs(x)", strict=True)
     with pytest.raises(RuleError, match=r"<rules>:3:1: expected a family in brackets"):

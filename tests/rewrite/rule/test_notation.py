@@ -7,7 +7,18 @@ from hypothesis import strategies as st
 from graphopt.rewrite.guards.functions import FUNCTIONS
 from graphopt.rewrite.reading.parse import parse_expr, parse_rules
 from graphopt.rewrite.rule.notation import INFIX, RESERVED, show_expr, show_rule
-from graphopt.rewrite.rule.rule import Apply, Each, Expr, Field, Item, Lit, Ref, Series, joined, negative
+from graphopt.rewrite.rule.rule import (
+    Each,
+    Field,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
+    Lit,
+    NameRef,
+    Series,
+    joined,
+    negative,
+)
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,3}", fullmatch=True).filter(lambda n: n not in RESERVED)
 NUMBERS = st.integers(-(10**9), 10**9) | st.floats(allow_nan=False)
@@ -15,30 +26,30 @@ LITS = st.builds(Lit, NUMBERS | st.booleans() | st.none() | st.text(st.character
 CALLED = [name for name in FUNCTIONS if name not in INFIX and name != "neg"]
 
 
-def larger(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+def larger(inner: st.SearchStrategy[GuardExpr]) -> st.SearchStrategy[GuardExpr]:
     several = st.lists(inner, max_size=3).map(tuple)
     operators = sorted(set(INFIX) - {"and", "or"})
     return (
         st.builds(Field, inner, st.sampled_from(["rank", "shape"]))
-        | st.builds(Item, inner, inner)
-        | st.builds(Item, inner, st.none() | inner, st.none() | inner, st.just(True))
+        | st.builds(IndexExpr, inner, inner)
+        | st.builds(IndexExpr, inner, st.none() | inner, st.none() | inner, st.just(True))
         | st.builds(Series, several)
         | st.builds(Each, inner)
-        | st.builds(Apply, st.sampled_from(operators), st.tuples(inner, inner))
+        | st.builds(FunctionCall, st.sampled_from(operators), st.tuples(inner, inner))
         | st.builds(joined, st.sampled_from(["and", "or"]), st.tuples(inner, inner))
-        | st.builds(Apply, st.just("not"), st.tuples(inner))
-        | st.builds(Apply, st.just("if"), st.tuples(inner, inner, inner))
+        | st.builds(FunctionCall, st.just("not"), st.tuples(inner))
+        | st.builds(FunctionCall, st.just("if"), st.tuples(inner, inner, inner))
         | st.builds(negative, inner)
-        | st.builds(Apply, st.sampled_from(CALLED), several)
+        | st.builds(FunctionCall, st.sampled_from(CALLED), several)
     )
 
 
-EXPRS: st.SearchStrategy[Expr] = st.recursive(LITS | st.builds(Ref, NAMES), larger, max_leaves=12)
+EXPRS: st.SearchStrategy[GuardExpr] = st.recursive(LITS | st.builds(NameRef, NAMES), larger, max_leaves=12)
 
 
 @settings(deadline=None)
 @given(EXPRS)
-def test_printed_expressions_read_back(expr: Expr) -> None:
+def test_printed_expressions_read_back(expr: GuardExpr) -> None:
     assert parse_expr(show_expr(expr)) == expr
 
 

@@ -10,7 +10,7 @@ import torch
 
 from graphopt.frontends.torch.operators.reductions import reduced
 from graphopt.frontends.torch.table import Emitter, Table
-from graphopt.frontends.torch.writer import Number, Writer
+from graphopt.frontends.torch.writer import Number, OpWriter
 from graphopt.ir.graph import Value
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 
@@ -24,7 +24,7 @@ def _each(numbers: int | Sequence[int], rank: int) -> tuple[int, ...]:
     return listed * rank if len(listed) == 1 else listed
 
 
-def _with_batch(g: Writer, x: Value, rank: int, op: str, *inputs: Value, n: int = 1, **attrs: Any) -> list[Value]:
+def _with_batch(g: OpWriter, x: Value, rank: int, op: str, *inputs: Value, n: int = 1, **attrs: Any) -> list[Value]:
     """So many outputs of an op on a batch, also for one that torch has left out."""
     if g.rank(x) == rank + 2:
         return list(g.several(op, n, x, *inputs, **attrs))
@@ -32,7 +32,7 @@ def _with_batch(g: Writer, x: Value, rank: int, op: str, *inputs: Value, n: int 
 
 
 def _convolved(
-    g: Writer,
+    g: OpWriter,
     op: str,
     x: Value,
     weight: Value,
@@ -52,7 +52,7 @@ def _convolved(
 
 @TABLE.entry(aten.convolution)
 def _convolution(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     weight: Value,
     bias: Value | None,
@@ -72,7 +72,7 @@ def _convolution(
 
 @TABLE.entry(aten.conv1d, aten.conv2d, aten.conv3d)
 def _plain_convolution(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     weight: Value,
     bias: Value | None = None,
@@ -95,7 +95,7 @@ def _plain_convolution(
 
 @TABLE.entry(aten.conv_transpose1d, aten.conv_transpose2d, aten.conv_transpose3d)
 def _transposed_convolution(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     weight: Value,
     bias: Value | None = None,
@@ -129,7 +129,7 @@ def _max_pool(rank: int, with_places: bool) -> Emitter:
     """The places of what is largest are counted within an image by torch, and within the batch by ONNX."""
 
     def emit(
-        g: Writer,
+        g: OpWriter,
         x: Value,
         kernel: int | Sequence[int],
         stride: int | Sequence[int] = (),
@@ -151,7 +151,7 @@ def _max_pool(rank: int, with_places: bool) -> Emitter:
 
 def _average_pool(rank: int) -> Emitter:
     def emit(
-        g: Writer,
+        g: OpWriter,
         x: Value,
         kernel: int | Sequence[int],
         stride: int | Sequence[int] = (),
@@ -171,7 +171,7 @@ def _average_pool(rank: int) -> Emitter:
 def _adaptive_mean(rank: int) -> Emitter:
     """A mean over windows that cover the axis evenly: along each axis a product by a matrix of means."""
 
-    def emit(g: Writer, x: Value, output_size: int | Sequence[int | None]) -> Value:
+    def emit(g: OpWriter, x: Value, output_size: int | Sequence[int | None]) -> Value:
         wanted = [output_size] * rank if isinstance(output_size, int) else list(output_size)
         axes = range(g.rank(x) - rank, g.rank(x))
         if all(n == 1 for n in wanted):
@@ -208,7 +208,7 @@ for _rank in (2, 3):
 
 
 def _resized(
-    g: Writer, x: Value, size: Sequence[Number] | None, scales: Sequence[Any], is_by_scale: bool, **attrs: Any
+    g: OpWriter, x: Value, size: Sequence[Number] | None, scales: Sequence[Any], is_by_scale: bool, **attrs: Any
 ) -> Value:
     """``is_by_scale`` is whether the scales, where torch is given some, say where an element comes from.
 
@@ -233,14 +233,14 @@ def _nearest(exact: bool) -> Emitter:
         else {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     )
 
-    def emit(g: Writer, x: Value, size: Sequence[Number] | None, *scales: Any) -> Value:
+    def emit(g: OpWriter, x: Value, size: Sequence[Number] | None, *scales: Any) -> Value:
         return _resized(g, x, size, scales, True, mode="nearest", **attrs)
 
     return emit
 
 
 def _interpolated(mode: str) -> Emitter:
-    def emit(g: Writer, x: Value, size: Sequence[Number] | None, align_corners: bool, *scales: Any) -> Value:
+    def emit(g: OpWriter, x: Value, size: Sequence[Number] | None, align_corners: bool, *scales: Any) -> Value:
         how = "align_corners" if align_corners else "half_pixel"
         attrs = {"cubic_coeff_a": -0.75} if mode == "cubic" else {}
         return _resized(g, x, size, scales, not align_corners, mode=mode, coordinate_transformation_mode=how, **attrs)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from graphopt.frontends.torch.table import Emitter, Table
-from graphopt.frontends.torch.writer import Operand, Writer
+from graphopt.frontends.torch.writer import OpWriter, ValueLike
 from graphopt.ir.graph import Value
 
 TABLE = Table()
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 def _function(op: str) -> Emitter:
     """What applies one op to the elements, as the dtype of the result."""
 
-    def emit(g: Writer, x: Value) -> Value:
+    def emit(g: OpWriter, x: Value) -> Value:
         return g.op(op, g.cast(x, g.result_dtype()))
 
     return emit
@@ -56,7 +56,7 @@ for _target, _op in {
 
 
 def _rounded(op: str) -> Emitter:
-    def emit(g: Writer, x: Value) -> Value:
+    def emit(g: OpWriter, x: Value) -> Value:
         return g.op(op, x) if "float" in g.dtype(x) else x
 
     return emit
@@ -67,7 +67,7 @@ for _target, _op in {aten.floor: "Floor", aten.ceil: "Ceil", aten.round.default:
 
 
 def _arithmetic(op: str, of_bools: str = "") -> Emitter:
-    def emit(g: Writer, a: Operand, b: Operand) -> Value:
+    def emit(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
         dtype = g.result_dtype()
         return g.op(of_bools if dtype == "bool" and of_bools else op, g.cast(a, dtype), g.cast(b, dtype))
 
@@ -84,7 +84,7 @@ for _target, _op, _of_bools in (
 
 
 @TABLE.entry(aten.pow.Tensor_Scalar)
-def _power(g: Writer, x: Value, exponent: Any) -> Value:
+def _power(g: OpWriter, x: Value, exponent: Any) -> Value:
     dtype = g.result_dtype()
     x = g.cast(x, dtype)
     if exponent == 2:
@@ -95,21 +95,21 @@ def _power(g: Writer, x: Value, exponent: Any) -> Value:
 
 
 @TABLE.entry(aten.add)
-def _add(g: Writer, a: Operand, b: Operand, alpha: Any = 1) -> Value:
+def _add(g: OpWriter, a: ValueLike, b: ValueLike, alpha: Any = 1) -> Value:
     return _with_multiple(g, "Or" if g.result_dtype() == "bool" else "Add", a, b, alpha)
 
 
 @TABLE.entry(aten.sub)
-def _subtract(g: Writer, a: Operand, b: Operand, alpha: Any = 1) -> Value:
+def _subtract(g: OpWriter, a: ValueLike, b: ValueLike, alpha: Any = 1) -> Value:
     return _with_multiple(g, "Sub", a, b, alpha)
 
 
 @TABLE.entry(aten.rsub)
-def _subtract_from(g: Writer, a: Operand, b: Operand, alpha: Any = 1) -> Value:
+def _subtract_from(g: OpWriter, a: ValueLike, b: ValueLike, alpha: Any = 1) -> Value:
     return _with_multiple(g, "Sub", b, a, alpha)
 
 
-def _with_multiple(g: Writer, op: str, a: Operand, b: Operand, factor: Any) -> Value:
+def _with_multiple(g: OpWriter, op: str, a: ValueLike, b: ValueLike, factor: Any) -> Value:
     """The op of one operand and a multiple of the other, which is never taken of truth values."""
     dtype = g.result_dtype()
     other = g.cast(b, dtype)
@@ -117,7 +117,7 @@ def _with_multiple(g: Writer, op: str, a: Operand, b: Operand, factor: Any) -> V
 
 
 @TABLE.entry(aten.div)
-def _divide(g: Writer, a: Operand, b: Operand, rounding_mode: str | None = None) -> Value:
+def _divide(g: OpWriter, a: ValueLike, b: ValueLike, rounding_mode: str | None = None) -> Value:
     dtype = g.result_dtype()
     above, below = g.cast(a, dtype), g.cast(b, dtype)
     if rounding_mode == "floor":
@@ -127,12 +127,12 @@ def _divide(g: Writer, a: Operand, b: Operand, rounding_mode: str | None = None)
 
 
 @TABLE.entry(aten.floor_divide)
-def _floor_divide(g: Writer, a: Operand, b: Operand) -> Value:
+def _floor_divide(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
     dtype = g.result_dtype()
     return floor_quotient(g, g.cast(a, dtype), g.cast(b, dtype), dtype)
 
 
-def floor_quotient(g: Writer, a: Operand, b: Operand, dtype: str) -> Value:
+def floor_quotient(g: OpWriter, a: ValueLike, b: ValueLike, dtype: str) -> Value:
     """The largest integers of a dtype that are not above the quotients."""
     if "float" in dtype:
         whole = g.op("Round", g.op("Div", g.op("Sub", a, float_remainder(g, a, b)), b))
@@ -141,14 +141,14 @@ def floor_quotient(g: Writer, a: Operand, b: Operand, dtype: str) -> Value:
 
 
 @TABLE.entry(aten.trunc, aten.fix)
-def _truncated(g: Writer, x: Value) -> Value:
+def _truncated(g: OpWriter, x: Value) -> Value:
     if "float" not in g.dtype(x):
         return x
     return g.op("Mul", g.op("Sign", x), g.op("Floor", g.op("Abs", x)))
 
 
 @TABLE.entry(aten.remainder)
-def _remainder(g: Writer, a: Operand, b: Operand) -> Value:
+def _remainder(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
     dtype = g.result_dtype()
     above, below = g.cast(a, dtype), g.cast(b, dtype)
     if "float" not in dtype:
@@ -156,7 +156,7 @@ def _remainder(g: Writer, a: Operand, b: Operand) -> Value:
     return float_remainder(g, above, below)
 
 
-def float_remainder(g: Writer, a: Operand, b: Operand) -> Value:
+def float_remainder(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
     """What is left of floats after division by others, with the signs of these, and without rounding."""
     rest = g.op("Mod", a, b, fmod=1)
     nothing = g.zeros(rest)
@@ -165,38 +165,38 @@ def float_remainder(g: Writer, a: Operand, b: Operand) -> Value:
 
 
 @TABLE.entry(aten.fmod)
-def _truncating_remainder(g: Writer, a: Operand, b: Operand) -> Value:
+def _truncating_remainder(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
     dtype = g.result_dtype()
     return g.op("Mod", g.cast(a, dtype), g.cast(b, dtype), fmod=1)
 
 
 @TABLE.entry(aten.rsqrt)
-def _reciprocal_root(g: Writer, x: Value) -> Value:
+def _reciprocal_root(g: OpWriter, x: Value) -> Value:
     return g.op("Reciprocal", g.op("Sqrt", g.cast(x, g.result_dtype())))
 
 
 @TABLE.entry(aten.square)
-def _square(g: Writer, x: Value) -> Value:
+def _square(g: OpWriter, x: Value) -> Value:
     return g.op("Mul", x, x)
 
 
 @TABLE.entry(aten.exp2)
-def _exp2(g: Writer, x: Value) -> Value:
+def _exp2(g: OpWriter, x: Value) -> Value:
     return g.op("Exp", g.op("Mul", g.cast(x, g.result_dtype()), log(2)))
 
 
 @TABLE.entry(aten.log2)
-def _log2(g: Writer, x: Value) -> Value:
+def _log2(g: OpWriter, x: Value) -> Value:
     return g.op("Mul", g.op("Log", g.cast(x, g.result_dtype())), 1 / log(2))
 
 
 @TABLE.entry(aten.log10)
-def _log10(g: Writer, x: Value) -> Value:
+def _log10(g: OpWriter, x: Value) -> Value:
     return g.op("Mul", g.op("Log", g.cast(x, g.result_dtype())), 1 / log(10))
 
 
 @TABLE.entry(aten.log1p)
-def _log1p(g: Writer, x: Value) -> Value:
+def _log1p(g: OpWriter, x: Value) -> Value:
     """Without loss for small x: by how much 1 + x was rounded is made good (Goldberg 1991, theorem 4)."""
     x = g.cast(x, g.result_dtype())
     rounded = g.op("Add", x, 1)
@@ -207,21 +207,21 @@ def _log1p(g: Writer, x: Value) -> Value:
 
 
 @TABLE.entry(aten.expm1)
-def expm1(g: Writer, x: Value) -> Value:
+def expm1(g: OpWriter, x: Value) -> Value:
     """exp(x) - 1 without loss for small x, as tanh(x / 2) * (exp(x) + 1)."""
     x = g.cast(x, g.result_dtype())
     return g.op("Mul", g.op("Tanh", g.op("Mul", x, 0.5)), g.op("Add", g.op("Exp", x), 1))
 
 
 @TABLE.entry(aten.erfc)
-def _erfc(g: Writer, x: Value) -> Value:
+def _erfc(g: OpWriter, x: Value) -> Value:
     """To the precision of 1, not of what it is where that is small."""
     one = g.cast(1, g.result_dtype())
     return g.op("Sub", one, g.op("Erf", g.cast(x, g.result_dtype())))
 
 
 @TABLE.entry(aten.atan2)
-def _atan2(g: Writer, y: Value, x: Value) -> Value:
+def _atan2(g: OpWriter, y: Value, x: Value) -> Value:
     """The angle of the point (x, y): torch's, but of an origin with signs and of points infinite both ways."""
     dtype = g.result_dtype()
     y, x = g.cast(y, dtype), g.cast(x, dtype)
@@ -236,7 +236,7 @@ def _atan2(g: Writer, y: Value, x: Value) -> Value:
 def _kind_of_float(op: str) -> Emitter:
     """What tells which floats are of a kind; no other numbers are."""
 
-    def emit(g: Writer, x: Value) -> Value:
+    def emit(g: OpWriter, x: Value) -> Value:
         return g.op(op, x) if "float" in g.dtype(x) else g.op("And", g.cast(x, "bool"), np.asarray(False))
 
     return emit
@@ -250,7 +250,7 @@ TABLE.entry(aten.isinf)(_kind_of_float("IsInf"))
 
 
 def _comparison(op: str, negated: bool = False) -> Emitter:
-    def emit(g: Writer, a: Operand, b: Operand) -> Value:
+    def emit(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
         dtype = g.common_dtype()
         if dtype == "bool" and op != "Equal":
             dtype = "int32"
@@ -272,14 +272,14 @@ TABLE.entry(aten.ne)(_comparison("Equal", negated=True))
 
 
 def _logical(op: str) -> Emitter:
-    def emit(g: Writer, a: Operand, b: Operand) -> Value:
+    def emit(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
         return g.op(op, g.cast(a, "bool"), g.cast(b, "bool"))
 
     return emit
 
 
 def _bitwise(op: str) -> Emitter:
-    def emit(g: Writer, a: Operand, b: Operand) -> Value:
+    def emit(g: OpWriter, a: ValueLike, b: ValueLike) -> Value:
         dtype = g.result_dtype()
         return g.op(op if dtype == "bool" else f"Bitwise{op}", g.cast(a, dtype), g.cast(b, dtype))
 
@@ -292,12 +292,12 @@ for _op in ("And", "Or", "Xor"):
 
 
 @TABLE.entry(aten.logical_not)
-def _logical_not(g: Writer, x: Value) -> Value:
+def _logical_not(g: OpWriter, x: Value) -> Value:
     return g.op("Not", g.cast(x, "bool"))
 
 
 @TABLE.entry(aten.bitwise_not)
-def _bitwise_not(g: Writer, x: Value) -> Value:
+def _bitwise_not(g: OpWriter, x: Value) -> Value:
     return g.op("Not" if g.dtype(x) == "bool" else "BitwiseNot", x)
 
 
@@ -305,18 +305,18 @@ def _bitwise_not(g: Writer, x: Value) -> Value:
 
 
 @TABLE.entry(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
-def _where(g: Writer, mask: Value, a: Operand, b: Operand) -> Value:
+def _where(g: OpWriter, mask: Value, a: ValueLike, b: ValueLike) -> Value:
     dtype = g.result_dtype()
     return g.op("Where", g.cast(mask, "bool"), g.cast(a, dtype), g.cast(b, dtype))
 
 
 @TABLE.entry(aten.masked_fill)
-def _masked_fill(g: Writer, x: Value, mask: Value, value: Operand) -> Value:
+def _masked_fill(g: OpWriter, x: Value, mask: Value, value: ValueLike) -> Value:
     return g.op("Where", mask, g.cast(value, g.dtype(x)), x)
 
 
 @TABLE.entry(aten.clamp)
-def clamped(g: Writer, x: Value, least: Operand = None, most: Operand = None) -> Value:
+def clamped(g: OpWriter, x: Value, least: ValueLike = None, most: ValueLike = None) -> Value:
     """The value between bounds, of which either may be missing."""
     dtype = g.result_dtype()
     result = g.cast(x, dtype)
@@ -328,18 +328,18 @@ def clamped(g: Writer, x: Value, least: Operand = None, most: Operand = None) ->
 
 
 @TABLE.entry(aten.clamp_min)
-def _clamp_min(g: Writer, x: Value, least: Operand) -> Value:
+def _clamp_min(g: OpWriter, x: Value, least: ValueLike) -> Value:
     return clamped(g, x, least)
 
 
 @TABLE.entry(aten.clamp_max)
-def _clamp_max(g: Writer, x: Value, most: Operand) -> Value:
+def _clamp_max(g: OpWriter, x: Value, most: ValueLike) -> Value:
     return clamped(g, x, None, most)
 
 
 @TABLE.entry(aten.nan_to_num)
 def _nan_to_num(
-    g: Writer, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    g: OpWriter, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
     dtype = g.dtype(x)
     if "float" not in dtype:

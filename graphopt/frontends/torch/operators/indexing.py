@@ -10,7 +10,7 @@ import torch
 
 from graphopt.frontends.torch.operators.views import TO_THE_END
 from graphopt.frontends.torch.table import Table
-from graphopt.frontends.torch.writer import Number, Operand, Writer
+from graphopt.frontends.torch.writer import Number, OpWriter, ValueLike
 from graphopt.ir.graph import Value
 
 TABLE = Table()
@@ -18,22 +18,22 @@ aten = torch.ops.aten
 
 
 @TABLE.entry(aten.embedding)
-def _embedding(g: Writer, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
+def _embedding(g: OpWriter, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
     return g.op("Gather", weight, indices, axis=0)
 
 
 @TABLE.entry(aten.index_select)
-def _index_select(g: Writer, x: Value, axis: int, indices: Value) -> Value:
+def _index_select(g: OpWriter, x: Value, axis: int, indices: Value) -> Value:
     return g.op("Gather", x, indices, axis=g.axis(x, axis))
 
 
 @TABLE.entry(aten.gather)
-def _gather(g: Writer, x: Value, axis: int, indices: Value, sparse_grad: bool = False) -> Value:
+def _gather(g: OpWriter, x: Value, axis: int, indices: Value, sparse_grad: bool = False) -> Value:
     return g.op("GatherElements", x, indices, axis=g.axis(x, axis))
 
 
 @TABLE.entry(aten.index.Tensor)
-def _index(g: Writer, x: Value, indices: Sequence[Value | None]) -> Value:
+def _index(g: OpWriter, x: Value, indices: Sequence[Value | None]) -> Value:
     """Advanced indexing as numpy defines it: the axes that are indexed together give those of the indices."""
     axes, given = _places(g, x, indices)
     if len(axes) == 1:
@@ -45,7 +45,9 @@ def _index(g: Writer, x: Value, indices: Sequence[Value | None]) -> Value:
 
 
 @TABLE.entry(aten.index_put, aten._unsafe_index_put)
-def _index_put(g: Writer, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+def _index_put(
+    g: OpWriter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Value:
     if len(indices) == 1 and indices[0] is not None and g.dtype(indices[0]) == "bool" and not accumulate:
         mask = indices[0]
         if g.rank(values) == 0 or g.shape(values) == (1,):
@@ -60,7 +62,7 @@ def _index_put(g: Writer, x: Value, indices: Sequence[Value | None], values: Val
     return _put(g, x, order, at, have, "add" if accumulate else "none")
 
 
-def _places(g: Writer, x: Value, indices: Sequence[Value | None]) -> tuple[list[int], list[Value]]:
+def _places(g: OpWriter, x: Value, indices: Sequence[Value | None]) -> tuple[list[int], list[Value]]:
     """The axes that are indexed, and the indices of each; a mask becomes the indices of its true elements."""
     axes: list[int] = []
     grids: list[Value] = []
@@ -80,7 +82,7 @@ def _places(g: Writer, x: Value, indices: Sequence[Value | None]) -> tuple[list[
     return axes, grids
 
 
-def _first(g: Writer, x: Value, axes: Sequence[int]) -> list[int]:
+def _first(g: OpWriter, x: Value, axes: Sequence[int]) -> list[int]:
     """An order of all axes in which these are the first."""
     return [*axes, *(axis for axis in range(g.rank(x)) if axis not in axes)]
 
@@ -90,13 +92,13 @@ def _lead(axes: Sequence[int]) -> int:
     return axes[0] if list(axes) == list(range(axes[0], axes[-1] + 1)) else 0
 
 
-def _put(g: Writer, x: Value, order: Sequence[int], at: Value, source: Value, reduction: str = "none") -> Value:
+def _put(g: OpWriter, x: Value, order: Sequence[int], at: Value, source: Value, reduction: str = "none") -> Value:
     """The value with elements written at places of its axes in this order."""
     scattered = g.op("ScatterND", g.transpose(x, order), at, g.cast(source, g.dtype(x)), reduction=reduction)
     return g.transpose(scattered, [order.index(axis) for axis in range(len(order))])
 
 
-def _together(g: Writer, indices: Sequence[Value]) -> Value:
+def _together(g: OpWriter, indices: Sequence[Value]) -> Value:
     """Indices broadcast to one shape, with those of one element along a new last axis."""
     rank = max(map(g.rank, indices))
     raised = [i if g.rank(i) == rank else g.unsqueeze(i, *range(rank - g.rank(i))) for i in indices]
@@ -110,27 +112,27 @@ def _together(g: Writer, indices: Sequence[Value]) -> Value:
 
 
 @TABLE.entry(aten.scatter.src, aten.scatter.reduce)
-def _scatter(g: Writer, x: Value, axis: int, indices: Value, source: Value, *, reduce: str | None = None) -> Value:
+def _scatter(g: OpWriter, x: Value, axis: int, indices: Value, source: Value, *, reduce: str | None = None) -> Value:
     ways = {None: "none", "add": "add", "multiply": "mul"}
     return _scattered(g, x, axis, indices, source, ways[reduce])
 
 
 @TABLE.entry(aten.scatter.value, aten.scatter.value_reduce)
 def _scatter_value(
-    g: Writer, x: Value, axis: int, indices: Value, value: Operand, *, reduce: str | None = None
+    g: OpWriter, x: Value, axis: int, indices: Value, value: ValueLike, *, reduce: str | None = None
 ) -> Value:
     source = g.expand(g.value(g.cast(value, g.dtype(x))), g.sizes(indices))
     return _scatter(g, x, axis, indices, source, reduce=reduce)
 
 
 @TABLE.entry(aten.scatter_add)
-def _scatter_add(g: Writer, x: Value, axis: int, indices: Value, source: Value) -> Value:
+def _scatter_add(g: OpWriter, x: Value, axis: int, indices: Value, source: Value) -> Value:
     return _scattered(g, x, axis, indices, source, "add")
 
 
 @TABLE.entry(aten.scatter_reduce)
 def _scatter_reduce(
-    g: Writer, x: Value, axis: int, indices: Value, source: Value, reduce: str, *, include_self: bool = True
+    g: OpWriter, x: Value, axis: int, indices: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
     ways = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
     if reduce not in ways or not include_self:
@@ -138,7 +140,7 @@ def _scatter_reduce(
     return _scattered(g, x, axis, indices, source, ways[reduce])
 
 
-def _scattered(g: Writer, x: Value, axis: int, indices: Value, source: Value, reduction: str) -> Value:
+def _scattered(g: OpWriter, x: Value, axis: int, indices: Value, source: Value, reduction: str) -> Value:
     """Of a source that is larger than the indices, the corner that there are indices for."""
     if g.shape(source) != g.shape(indices):
         axes = np.arange(g.rank(source), dtype=np.int64)
@@ -148,7 +150,7 @@ def _scattered(g: Writer, x: Value, axis: int, indices: Value, source: Value, re
 
 @TABLE.entry(aten.slice_scatter)
 def _slice_scatter(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     source: Value,
     axis: int = 0,
@@ -165,25 +167,25 @@ def _slice_scatter(
 
 
 @TABLE.entry(aten.select_scatter)
-def _select_scatter(g: Writer, x: Value, source: Value, axis: int, index: Number) -> Value:
+def _select_scatter(g: OpWriter, x: Value, source: Value, axis: int, index: Number) -> Value:
     at = g.reshape(g.value(g.cast(index, "int64")), [1, 1])
     return _put(g, x, _first(g, x, [g.axis(x, axis)]), at, g.unsqueeze(source, 0))
 
 
 @TABLE.entry(aten.nonzero)
-def _nonzero(g: Writer, x: Value) -> Value:
+def _nonzero(g: OpWriter, x: Value) -> Value:
     return g.transpose(g.op("NonZero", x), [1, 0])
 
 
 @TABLE.entry(aten.masked_select)
-def _masked_select(g: Writer, x: Value, mask: Value) -> Value:
+def _masked_select(g: OpWriter, x: Value, mask: Value) -> Value:
     both = g.op("Shape", g.op("And", g.cast(x, "bool"), mask))
     flat, chosen = (g.reshape(g.op("Expand", v, both), [-1]) for v in (x, mask))
     return g.op("Compress", flat, chosen, axis=0)
 
 
 @TABLE.entry(aten.masked_scatter)
-def _masked_scatter(g: Writer, x: Value, mask: Value, source: Value) -> Value:
+def _masked_scatter(g: OpWriter, x: Value, mask: Value, source: Value) -> Value:
     """The k-th true element of the mask takes the k-th element of the source."""
     wide = g.op("Expand", mask, g.op("Shape", x))
     order = g.op("Sub", g.op("CumSum", g.cast(g.reshape(wide, [-1]), "int64"), np.asarray(0, np.int64)), 1)
@@ -193,7 +195,7 @@ def _masked_scatter(g: Writer, x: Value, mask: Value, source: Value) -> Value:
 
 
 @TABLE.entry(aten.one_hot)
-def _one_hot(g: Writer, x: Value, classes: Number = -1) -> Value:
+def _one_hot(g: OpWriter, x: Value, classes: Number = -1) -> Value:
     if classes == -1:
         raise g.refused("the number of classes has to be said, else it depends on the elements")
     return g.op("OneHot", x, g.cast(classes, "int64"), np.array([0, 1], np.int64))
@@ -204,13 +206,13 @@ def _one_hot(g: Writer, x: Value, classes: Number = -1) -> Value:
 
 @TABLE.entry(aten.topk)
 def _top(
-    g: Writer, x: Value, count: Number, axis: int = -1, largest: bool = True, sorted: bool = True
+    g: OpWriter, x: Value, count: Number, axis: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Value, ...]:
     return g.several("TopK", 2, x, g.integers([count]), axis=g.axis(x, axis), largest=int(largest), sorted=int(sorted))
 
 
 @TABLE.entry(aten.sort.default)
-def _sort(g: Writer, x: Value, axis: int = -1, descending: bool = False) -> tuple[Value, ...]:
+def _sort(g: OpWriter, x: Value, axis: int = -1, descending: bool = False) -> tuple[Value, ...]:
     axis = g.axis(x, axis)
     if g.rank(x) == 0:
         return x, g.constant(np.asarray(0, np.int64))
@@ -219,19 +221,19 @@ def _sort(g: Writer, x: Value, axis: int = -1, descending: bool = False) -> tupl
 
 @TABLE.entry(aten.sort.stable)
 def _stable_sort(
-    g: Writer, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+    g: OpWriter, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Value, ...]:
     """ONNX's TopK gives the lower index first where elements are equal, as a stable sort does."""
     return _sort(g, x, dim, descending)
 
 
 @TABLE.entry(aten.argsort)
-def _argsort(g: Writer, x: Value, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Value:
+def _argsort(g: OpWriter, x: Value, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Value:
     return _sort(g, x, dim, descending)[1]
 
 
 @TABLE.entry(aten.bucketize.Tensor)
-def _bucketize(g: Writer, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
+def _bucketize(g: OpWriter, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
     dtype = g.name_of(torch.promote_types(getattr(torch, g.dtype(x)), getattr(torch, g.dtype(bounds))))
     left = g.unsqueeze(g.cast(x, dtype), g.rank(x))
     below = g.op("LessOrEqual" if right else "Less", g.cast(bounds, dtype), left)

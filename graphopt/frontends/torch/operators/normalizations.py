@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from graphopt.frontends.torch.table import Table
-from graphopt.frontends.torch.writer import Number, Writer
+from graphopt.frontends.torch.writer import Number, OpWriter
 from graphopt.ir.graph import Value
 
 TABLE = Table()
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 @TABLE.entry(aten.layer_norm)
 def _layer_norm(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     shape: Sequence[Number],
     weight: Value | None = None,
@@ -33,19 +33,19 @@ def _layer_norm(
 
 @TABLE.entry(aten.native_layer_norm)
 def _native_layer_norm(
-    g: Writer, x: Value, shape: Sequence[Number], weight: Value | None, bias: Value | None, eps: float
+    g: OpWriter, x: Value, shape: Sequence[Number], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, None, None]:
     """Its further results serve training alone."""
     return _layer_norm(g, x, shape, weight, bias, eps), None, None
 
 
-def _sizes(g: Writer, shape: Sequence[Number]) -> tuple[int, ...]:
+def _sizes(g: OpWriter, shape: Sequence[Number]) -> tuple[int, ...]:
     return tuple(g.known(n, "the size of a normalized axis") for n in shape)
 
 
 @TABLE.entry(aten.rms_norm)
 def _rms_norm(
-    g: Writer, x: Value, shape: Sequence[Number], weight: Value | None = None, eps: float | None = None
+    g: OpWriter, x: Value, shape: Sequence[Number], weight: Value | None = None, eps: float | None = None
 ) -> Value:
     """In float32 where the elements are narrower, as torch computes it."""
     dtype = g.dtype(x)
@@ -61,13 +61,13 @@ def _rms_norm(
 
 @TABLE.entry(aten._fused_rms_norm)
 def _fused_rms_norm(
-    g: Writer, x: Value, shape: Sequence[Number], weight: Value | None, eps: float | None
+    g: OpWriter, x: Value, shape: Sequence[Number], weight: Value | None, eps: float | None
 ) -> tuple[Value, None]:
     """Its second result serves training alone."""
     return _rms_norm(g, x, shape, weight, eps), None
 
 
-def _scale_and_shift(g: Writer, x: Value, weight: Value | None, bias: Value | None) -> tuple[Value, Value]:
+def _scale_and_shift(g: OpWriter, x: Value, weight: Value | None, bias: Value | None) -> tuple[Value, Value]:
     """What each channel is multiplied by and what is added to it, also where nothing was learned."""
     channels = (g.known(g.size(x, 1), "the number of channels"),)
     scale = weight if weight is not None else g.filled(g.ones(x), channels)
@@ -76,7 +76,7 @@ def _scale_and_shift(g: Writer, x: Value, weight: Value | None, bias: Value | No
 
 @TABLE.entry(aten._native_batch_norm_legit_no_training)
 def _batch_norm_of_inference(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -91,7 +91,7 @@ def _batch_norm_of_inference(
 
 @TABLE.entry(aten.batch_norm)
 def _batch_norm(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -108,7 +108,7 @@ def _batch_norm(
 
 
 @TABLE.entry(aten.native_batch_norm, aten._native_batch_norm_legit)
-def _native_batch_norm(g: Writer, *arguments: Any) -> tuple[Value, None, None]:
+def _native_batch_norm(g: OpWriter, *arguments: Any) -> tuple[Value, None, None]:
     if not isinstance(arguments[4], Value):  # without running statistics
         raise g.refused("a batch normalization that takes the batch's own statistics: call model.eval() first")
     return _batch_norm(g, *arguments), None, None
@@ -116,7 +116,7 @@ def _native_batch_norm(g: Writer, *arguments: Any) -> tuple[Value, None, None]:
 
 @TABLE.entry(aten.group_norm)
 def _group_norm(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     groups: int,
     weight: Value | None = None,
@@ -130,7 +130,7 @@ def _group_norm(
 
 @TABLE.entry(aten.native_group_norm)
 def _native_group_norm(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -146,7 +146,7 @@ def _native_group_norm(
 
 @TABLE.entry(aten.instance_norm)
 def _instance_norm(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     weight: Value | None,
     bias: Value | None,

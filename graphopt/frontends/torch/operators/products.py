@@ -10,7 +10,7 @@ import torch
 
 from graphopt.frontends.torch.operators.reductions import reduced
 from graphopt.frontends.torch.table import Table
-from graphopt.frontends.torch.writer import Writer
+from graphopt.frontends.torch.writer import OpWriter
 from graphopt.ir.graph import Value
 
 TABLE = Table()
@@ -18,18 +18,18 @@ aten = torch.ops.aten
 
 
 @TABLE.entry(aten.mm, aten.bmm, aten.matmul, aten.mv, aten.dot)
-def _product(g: Writer, a: Value, b: Value) -> Value:
+def _product(g: OpWriter, a: Value, b: Value) -> Value:
     return g.op("MatMul", a, b)
 
 
 @TABLE.entry(aten.linear)
-def _linear(g: Writer, x: Value, weight: Value, bias: Value | None = None) -> Value:
+def _linear(g: OpWriter, x: Value, weight: Value, bias: Value | None = None) -> Value:
     product = g.op("MatMul", x, g.transpose(weight, range(g.rank(weight))[::-1]))
     return product if bias is None else g.op("Add", product, bias)
 
 
 @TABLE.entry(aten.addmm, aten.baddbmm, aten.addmv, aten.addbmm)
-def _product_and_sum(g: Writer, c: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+def _product_and_sum(g: OpWriter, c: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
     product = g.op("MatMul", a, b)
     product = product if alpha == 1 else g.op("Mul", product, alpha)
     if beta == 0:
@@ -38,18 +38,18 @@ def _product_and_sum(g: Writer, c: Value, a: Value, b: Value, *, beta: Any = 1, 
 
 
 @TABLE.entry(aten.outer)
-def _outer(g: Writer, a: Value, b: Value) -> Value:
+def _outer(g: OpWriter, a: Value, b: Value) -> Value:
     return g.op("Mul", g.unsqueeze(a, 1), b)
 
 
 @TABLE.entry(aten.einsum)
-def _einsum(g: Writer, equation: str, operands: list[Value], path: Any = None) -> Value:
+def _einsum(g: OpWriter, equation: str, operands: list[Value], path: Any = None) -> Value:
     return g.op("Einsum", *operands, equation=equation.replace(" ", ""))
 
 
 @TABLE.entry(aten.scaled_dot_product_attention)
 def _attention(
-    g: Writer,
+    g: OpWriter,
     q: Value,
     k: Value,
     v: Value,
@@ -84,7 +84,7 @@ def _attention(
     return g.op("Where", g.op("Greater", some, 0), weighted, g.cast(0, dtype))
 
 
-def _repeated(g: Writer, x: Value, like: Value) -> Value:
+def _repeated(g: OpWriter, x: Value, like: Value) -> Value:
     """Heads, each as often as there are queries' heads for it."""
     heads = g.known(g.size(x, -3), "the number of heads")
     times = g.known(g.size(like, -3), "the number of heads") // heads
@@ -95,7 +95,7 @@ def _repeated(g: Writer, x: Value, like: Value) -> Value:
     return g.reshape(raised, [*lead, heads * times, length, width])
 
 
-def _causal(g: Writer, q: Value, k: Value) -> Value:
+def _causal(g: OpWriter, q: Value, k: Value) -> Value:
     """Which key each query may attend to: those up to its own place, counted from the first."""
     queries, keys = g.size(q, -2), g.size(k, -2)
     if not isinstance(queries, Value) and not isinstance(keys, Value):
@@ -105,7 +105,7 @@ def _causal(g: Writer, q: Value, k: Value) -> Value:
 
 @TABLE.entry(aten._scaled_dot_product_flash_attention_for_cpu)
 def _flash_attention(
-    g: Writer,
+    g: OpWriter,
     q: Value,
     k: Value,
     v: Value,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from graphopt.frontends.torch.table import Emitter, Table
-from graphopt.frontends.torch.writer import Writer
+from graphopt.frontends.torch.writer import OpWriter
 from graphopt.ir.graph import Attr, Value
 
 TABLE = Table()
@@ -24,7 +24,7 @@ def _recurrent(op: str, gates: Sequence[int], activation: str = "", **attrs: Att
     """What stacks layers of an op whose gates, in ONNX's order, have these places in torch's."""
 
     def emit(
-        g: Writer,
+        g: OpWriter,
         x: Value,
         start: Value | Sequence[Value],
         weights: Sequence[Value],
@@ -69,7 +69,9 @@ class _Layer:
     gates: Sequence[int]
     attrs: dict[str, Attr]
 
-    def emit(self, g: Writer, x: Value, starts: Sequence[Value], ways: Sequence[Sequence[Value]]) -> tuple[Value, ...]:
+    def emit(
+        self, g: OpWriter, x: Value, starts: Sequence[Value], ways: Sequence[Sequence[Value]]
+    ) -> tuple[Value, ...]:
         """What the layer gives at each step, directions side by side, and its last states."""
         w, r = (self._stacked(g, [self._in_order(g, way[k]) for way in ways]) for k in (0, 1))
         bias = None
@@ -84,7 +86,7 @@ class _Layer:
         length, _, batch, _ = g.sizes(y)
         return g.reshape(g.swapped(y, 1, 2), [length, batch, 2 * hidden]), *states
 
-    def _in_order(self, g: Writer, weight: Value) -> Value:
+    def _in_order(self, g: OpWriter, weight: Value) -> Value:
         """A weight with its gates in ONNX's order."""
         if len(self.gates) == 1:
             return weight
@@ -92,13 +94,13 @@ class _Layer:
         return g.op("Concat", *(parts[k] for k in self.gates), axis=0)
 
     @staticmethod
-    def _stacked(g: Writer, parts: Sequence[Value]) -> Value:
+    def _stacked(g: OpWriter, parts: Sequence[Value]) -> Value:
         return _concatenated(g, [g.op("Unsqueeze", p, np.array([0], np.int64)) for p in parts])
 
 
 @TABLE.entry(aten.mkldnn_rnn_layer)
 def _direction_of_lstm(
-    g: Writer,
+    g: OpWriter,
     x: Value,
     w: Value,
     r: Value,
@@ -118,5 +120,5 @@ def _direction_of_lstm(
     return *layer.emit(g, x, [hidden, cell], [[w, r, b, c]]), None
 
 
-def _concatenated(g: Writer, parts: Sequence[Value]) -> Value:
+def _concatenated(g: OpWriter, parts: Sequence[Value]) -> Value:
     return parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=0)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from graphopt.frontends.torch.table import Emitter, Table
-from graphopt.frontends.torch.writer import Writer
+from graphopt.frontends.torch.writer import OpWriter
 from graphopt.ir.graph import Value
 
 TABLE = Table()
@@ -19,14 +19,14 @@ aten = torch.ops.aten
 Axes: TypeAlias = "int | Sequence[int] | None"
 
 
-def reduced(g: Writer, op: str, x: Value, axes: Axes, keep: bool) -> Value:
+def reduced(g: OpWriter, op: str, x: Value, axes: Axes, keep: bool) -> Value:
     """The value reduced along axes; of rank 0 there is nothing to reduce."""
     reduced_axes = g.axes(x, axes)
     return g.op(op, x, np.array(reduced_axes, np.int64), keepdims=int(keep)) if reduced_axes else x
 
 
 def _reduction(op: str) -> Emitter:
-    def emit(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    def emit(g: OpWriter, x: Value, axes: Axes = None, keepdim: bool = False, dtype: Any = None) -> Value:
         return reduced(g, op, g.cast(x, g.result_dtype()), axes, keepdim)
 
     return emit
@@ -46,7 +46,7 @@ for _target, _op in {
 def _logical(op: str) -> Emitter:
     """Of no elements at all none is true, and all are: so does the least and the greatest integer say."""
 
-    def emit(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+    def emit(g: OpWriter, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
         truth = g.cast(g.cast(x, "bool"), "int32")
         return g.op("Greater", reduced(g, op, truth, axes, keepdim), 0)
 
@@ -58,7 +58,7 @@ TABLE.entry(aten.all)(_logical("ReduceMin"))
 
 
 def _extreme(op: str, index: str) -> Emitter:
-    def emit(g: Writer, x: Value, axis: Any = None, keepdim: bool = False) -> Any:
+    def emit(g: OpWriter, x: Value, axis: Any = None, keepdim: bool = False) -> Any:
         if axis is None:
             return reduced(g, op, x, None, False)
         if isinstance(axis, Value):  # of two tensors
@@ -77,7 +77,7 @@ TABLE.entry(aten.min)(_extreme("ReduceMin", "ArgMin"))
 
 
 def _place(op: str) -> Emitter:
-    def emit(g: Writer, x: Value, axis: int | None = None, keepdim: bool = False) -> Value:
+    def emit(g: OpWriter, x: Value, axis: int | None = None, keepdim: bool = False) -> Value:
         if g.dtype(x) == "bool":
             x = g.cast(x, "int32")
         if axis is None:
@@ -96,7 +96,7 @@ TABLE.entry(aten.argmin)(_place("ArgMin"))
 
 @TABLE.entry(aten.var_mean.correction)
 def _variance_and_mean(
-    g: Writer, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+    g: OpWriter, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Value, Value]:
     mean = reduced(g, "ReduceMean", x, axes, True)
     away = g.op("Sub", x, mean)
@@ -113,31 +113,31 @@ def _variance_and_mean(
 
 @TABLE.entry(aten.var.correction)
 def _variance(
-    g: Writer, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+    g: OpWriter, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Value:
     return _variance_and_mean(g, x, axes, correction=correction, keepdim=keepdim)[0]
 
 
 @TABLE.entry(aten.std.correction)
 def _deviation(
-    g: Writer, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+    g: OpWriter, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Value:
     return g.op("Sqrt", _variance(g, x, axes, correction=correction, keepdim=keepdim))
 
 
 @TABLE.entry(aten.linalg_vector_norm)
 def _vector_norm(
-    g: Writer, x: Value, order: float = 2, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
+    g: OpWriter, x: Value, order: float = 2, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Value:
     return _norm_of(g, g.cast(x, g.result_dtype()), order, axes, keepdim)
 
 
 @TABLE.entry(aten.norm.ScalarOpt_dim, aten.norm.Scalar)
-def _norm(g: Writer, x: Value, order: float | None = 2, axes: Axes = None, keepdim: bool = False) -> Value:
+def _norm(g: OpWriter, x: Value, order: float | None = 2, axes: Axes = None, keepdim: bool = False) -> Value:
     return _norm_of(g, x, 2 if order is None else order, axes, keepdim)
 
 
-def _norm_of(g: Writer, x: Value, order: float, axes: Axes, keepdim: bool) -> Value:
+def _norm_of(g: OpWriter, x: Value, order: float, axes: Axes, keepdim: bool) -> Value:
     if order == 0:
         return reduced(g, "ReduceSum", g.cast(g.cast(x, "bool"), g.dtype(x)), axes, keepdim)
     if g.rank(x) == 0:
@@ -151,18 +151,18 @@ def _norm_of(g: Writer, x: Value, order: float, axes: Axes, keepdim: bool) -> Va
 
 
 @TABLE.entry(aten.cumsum)
-def _running_sum(g: Writer, x: Value, axis: int, dtype: Any = None) -> Value:
+def _running_sum(g: OpWriter, x: Value, axis: int, dtype: Any = None) -> Value:
     x = g.cast(x, g.result_dtype())
     return g.op("CumSum", x, np.asarray(g.axis(x, axis), np.int64)) if g.rank(x) else x
 
 
 @TABLE.entry(aten.softmax.int, aten._softmax)
-def _softmax(g: Writer, x: Value, axis: int, *_: Any, **__: Any) -> Value:
+def _softmax(g: OpWriter, x: Value, axis: int, *_: Any, **__: Any) -> Value:
     return g.op("Softmax", g.cast(x, g.result_dtype()), axis=g.axis(x, axis))
 
 
 @TABLE.entry(aten._safe_softmax)
-def _safe_softmax(g: Writer, x: Value, axis: int, dtype: Any = None) -> Value:
+def _safe_softmax(g: OpWriter, x: Value, axis: int, dtype: Any = None) -> Value:
     """0 where all that the softmax is of is -inf."""
     result = _softmax(g, x, axis)
     most = reduced(g, "ReduceMax", x, axis, True)
@@ -170,5 +170,5 @@ def _safe_softmax(g: Writer, x: Value, axis: int, dtype: Any = None) -> Value:
 
 
 @TABLE.entry(aten.log_softmax.int, aten._log_softmax)
-def _log_softmax(g: Writer, x: Value, axis: int, *_: Any, **__: Any) -> Value:
+def _log_softmax(g: OpWriter, x: Value, axis: int, *_: Any, **__: Any) -> Value:
     return g.op("LogSoftmax", g.cast(x, g.result_dtype()), axis=g.axis(x, axis))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from graphopt.frontends.torch.table import Table
-from graphopt.frontends.torch.writer import Number, Operand, Writer
+from graphopt.frontends.torch.writer import Number, OpWriter, ValueLike
 from graphopt.ir.graph import Value
 
 TABLE = Table()
@@ -28,17 +28,17 @@ TO_THE_END = (1 << 63) - 1
     aten.lift_fresh_copy,
     aten.positive,
 )
-def _same(g: Writer, x: Value, *_: Any, **__: Any) -> Value:
+def _same(g: OpWriter, x: Value, *_: Any, **__: Any) -> Value:
     return x
 
 
 @TABLE.entry(aten.dropout, aten.feature_dropout, aten.alpha_dropout, aten.feature_alpha_dropout)
-def _dropout(g: Writer, x: Value, p: float, train: bool) -> Value:
+def _dropout(g: OpWriter, x: Value, p: float, train: bool) -> Value:
     return _native_dropout(g, x, p, train)[0]
 
 
 @TABLE.entry(aten.native_dropout)
-def _native_dropout(g: Writer, x: Value, p: float, train: bool | None) -> tuple[Value, None]:
+def _native_dropout(g: OpWriter, x: Value, p: float, train: bool | None) -> tuple[Value, None]:
     """Its second result serves training alone."""
     if train and p > 0:
         raise g.refused("dropout in training mode: call model.eval() first")
@@ -46,22 +46,22 @@ def _native_dropout(g: Writer, x: Value, p: float, train: bool | None) -> tuple[
 
 
 @TABLE.entry(aten._to_copy, aten.to, aten.type_as)
-def _convert(g: Writer, x: Value, *_: Any, **__: Any) -> Value:
+def _convert(g: OpWriter, x: Value, *_: Any, **__: Any) -> Value:
     return g.cast(x, g.result_dtype())
 
 
 @TABLE.entry(aten.copy)
-def _copy(g: Writer, x: Value, source: Value, non_blocking: bool = False) -> Value:
+def _copy(g: OpWriter, x: Value, source: Value, non_blocking: bool = False) -> Value:
     return g.expand(g.cast(source, g.dtype(x)), g.sizes(x))
 
 
 @TABLE.entry(aten.view.default, aten._unsafe_view, aten.reshape, aten.view_copy.default)
-def _view(g: Writer, x: Value, size: Sequence[Number]) -> Value:
+def _view(g: OpWriter, x: Value, size: Sequence[Number]) -> Value:
     return g.reshape(x, size)
 
 
 @TABLE.entry(aten.flatten)
-def _flatten(g: Writer, x: Value, first: int = 0, last: int = -1) -> Value:
+def _flatten(g: OpWriter, x: Value, first: int = 0, last: int = -1) -> Value:
     if g.rank(x) == 0:
         return g.reshape(x, [1])
     sizes, first, last = g.sizes(x), g.axis(x, first), g.axis(x, last)
@@ -69,28 +69,28 @@ def _flatten(g: Writer, x: Value, first: int = 0, last: int = -1) -> Value:
 
 
 @TABLE.entry(aten.unflatten)
-def _unflatten(g: Writer, x: Value, axis: int, parts: Sequence[Number]) -> Value:
+def _unflatten(g: OpWriter, x: Value, axis: int, parts: Sequence[Number]) -> Value:
     sizes, axis = g.sizes(x), g.axis(x, axis)
     return g.reshape(x, [*sizes[:axis], *parts, *sizes[axis + 1 :]])
 
 
 @TABLE.entry(aten.permute)
-def _permute(g: Writer, x: Value, order: Sequence[int]) -> Value:
+def _permute(g: OpWriter, x: Value, order: Sequence[int]) -> Value:
     return g.transpose(x, order)
 
 
 @TABLE.entry(aten.transpose.int)
-def _transpose(g: Writer, x: Value, one: int, other: int) -> Value:
+def _transpose(g: OpWriter, x: Value, one: int, other: int) -> Value:
     return g.swapped(x, one, other)
 
 
 @TABLE.entry(aten.t, aten.numpy_T)
-def _turned(g: Writer, x: Value) -> Value:
+def _turned(g: OpWriter, x: Value) -> Value:
     return g.transpose(x, range(g.rank(x))[::-1])
 
 
 @TABLE.entry(aten.expand)
-def _expand(g: Writer, x: Value, size: Sequence[Number], implicit: bool = False) -> Value:
+def _expand(g: OpWriter, x: Value, size: Sequence[Number], implicit: bool = False) -> Value:
     current = g.sizes(x)
     size = [g.number(n) for n in size]
     added = len(size) - len(current)
@@ -98,17 +98,17 @@ def _expand(g: Writer, x: Value, size: Sequence[Number], implicit: bool = False)
 
 
 @TABLE.entry(aten.expand_as, aten.broadcast_to)
-def _expand_as(g: Writer, x: Value, other: Any) -> Value:
+def _expand_as(g: OpWriter, x: Value, other: Any) -> Value:
     return g.expand(x, g.sizes(other) if isinstance(other, Value) else other)
 
 
 @TABLE.entry(aten.unsqueeze)
-def _unsqueeze(g: Writer, x: Value, axis: int) -> Value:
+def _unsqueeze(g: OpWriter, x: Value, axis: int) -> Value:
     return g.unsqueeze(x, axis)
 
 
 @TABLE.entry(aten.squeeze)
-def _squeeze(g: Writer, x: Value, axes: int | Sequence[int] | None = None) -> Value:
+def _squeeze(g: OpWriter, x: Value, axes: int | Sequence[int] | None = None) -> Value:
     shape = g.shape(x)
     gone = [a for a in g.axes(x, axes) if shape[a] == 1] if shape else []
     return g.squeeze(x, *gone) if gone else x
@@ -116,7 +116,7 @@ def _squeeze(g: Writer, x: Value, axes: int | Sequence[int] | None = None) -> Va
 
 @TABLE.entry(aten.slice.Tensor)
 def _slice(
-    g: Writer, x: Value, axis: int = 0, start: Number | None = None, end: Number | None = None, step: int = 1
+    g: OpWriter, x: Value, axis: int = 0, start: Number | None = None, end: Number | None = None, step: int = 1
 ) -> Value:
     start = 0 if start is None else g.number(start)
     end = TO_THE_END if end is None else g.number(end)
@@ -128,17 +128,17 @@ def _slice(
 
 
 @TABLE.entry(aten.narrow)
-def _narrow(g: Writer, x: Value, axis: int, start: Number, length: Number) -> Value:
+def _narrow(g: OpWriter, x: Value, axis: int, start: Number, length: Number) -> Value:
     return g.slice(x, axis, start, g.sum([start, length]))
 
 
 @TABLE.entry(aten.select.int)
-def _select(g: Writer, x: Value, axis: int, index: Number) -> Value:
+def _select(g: OpWriter, x: Value, axis: int, index: Number) -> Value:
     return g.op("Gather", x, g.cast(g.number(index), "int64"), axis=g.axis(x, axis))
 
 
 @TABLE.entry(aten.split.Tensor)
-def _split(g: Writer, x: Value, size: Number, axis: int = 0) -> tuple[Value, ...]:
+def _split(g: OpWriter, x: Value, size: Number, axis: int = 0) -> tuple[Value, ...]:
     count = len(g.result())
     whole = g.shape(x)[axis]
     step = g.number(size)
@@ -152,12 +152,12 @@ def _split(g: Writer, x: Value, size: Number, axis: int = 0) -> tuple[Value, ...
 
 
 @TABLE.entry(aten.split_with_sizes, aten.split.sizes)
-def _split_with_sizes(g: Writer, x: Value, sizes: Sequence[Number], axis: int = 0) -> tuple[Value, ...]:
+def _split_with_sizes(g: OpWriter, x: Value, sizes: Sequence[Number], axis: int = 0) -> tuple[Value, ...]:
     return g.several("Split", len(sizes), x, g.integers(sizes), axis=g.axis(x, axis))
 
 
 @TABLE.entry(aten.chunk)
-def _chunk(g: Writer, x: Value, chunks: int, axis: int = 0) -> tuple[Value, ...]:
+def _chunk(g: OpWriter, x: Value, chunks: int, axis: int = 0) -> tuple[Value, ...]:
     whole, count = g.shape(x)[axis], len(g.result())
     if not isinstance(whole, int):
         raise g.refused("chunks of an axis whose size is not known")
@@ -165,12 +165,12 @@ def _chunk(g: Writer, x: Value, chunks: int, axis: int = 0) -> tuple[Value, ...]
 
 
 @TABLE.entry(aten.unbind)
-def _unbind(g: Writer, x: Value, axis: int = 0) -> tuple[Value, ...]:
+def _unbind(g: OpWriter, x: Value, axis: int = 0) -> tuple[Value, ...]:
     return tuple(g.op("Gather", x, np.asarray(k, np.int64), axis=g.axis(x, axis)) for k in range(len(g.result())))
 
 
 @TABLE.entry(aten.cat, aten.concat)
-def _concatenate(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
+def _concatenate(g: OpWriter, parts: Sequence[Value], axis: int = 0) -> Value:
     """Without those of the shape [0], which torch allows beside any rank."""
     dtype, rank = g.result_dtype(), g.result().dim()
     kept = [g.cast(p, dtype) for p in parts if not (rank > 1 and g.shape(p) == (0,))]
@@ -178,14 +178,14 @@ def _concatenate(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
 
 
 @TABLE.entry(aten.stack)
-def _stack(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
+def _stack(g: OpWriter, parts: Sequence[Value], axis: int = 0) -> Value:
     dtype, rank = g.result_dtype(), g.result().dim()
     raised = [g.unsqueeze(g.cast(p, dtype), axis % rank) for p in parts]
     return g.op("Concat", *raised, axis=axis % rank)
 
 
 @TABLE.entry(aten.flip)
-def _flip(g: Writer, x: Value, axes: Sequence[int]) -> Value:
+def _flip(g: OpWriter, x: Value, axes: Sequence[int]) -> Value:
     flipped_axes = g.axes(x, axes) if axes else []
     if not flipped_axes:
         return x
@@ -194,7 +194,7 @@ def _flip(g: Writer, x: Value, axes: Sequence[int]) -> Value:
 
 
 @TABLE.entry(aten.roll)
-def _roll(g: Writer, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) -> Value:
+def _roll(g: OpWriter, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) -> Value:
     if not axes:
         flat = _rolled(g, g.reshape(x, [-1]), g.known(shifts[0], "how far to roll"), 0)
         return g.reshape(flat, g.sizes(x))
@@ -203,7 +203,7 @@ def _roll(g: Writer, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) 
     return x
 
 
-def _rolled(g: Writer, x: Value, shift: int, axis: int) -> Value:
+def _rolled(g: OpWriter, x: Value, shift: int, axis: int) -> Value:
     whole = g.size(x, axis)
     if isinstance(whole, Value):
         return g.op("Gather", x, g.op("Mod", g.op("Sub", g.indices(whole), shift), whole), axis=axis)
@@ -214,13 +214,13 @@ def _rolled(g: Writer, x: Value, shift: int, axis: int) -> Value:
 
 
 @TABLE.entry(aten.repeat)
-def _repeat(g: Writer, x: Value, times: Sequence[Number]) -> Value:
+def _repeat(g: OpWriter, x: Value, times: Sequence[Number]) -> Value:
     more = len(times) - g.rank(x)
     return g.op("Tile", g.unsqueeze(x, *range(more)) if more else x, g.integers(times))
 
 
 @TABLE.entry(aten.repeat_interleave.self_int)
-def _repeat_interleave(g: Writer, x: Value, times: Number, axis: int | None = None, output_size: Any = None) -> Value:
+def _repeat_interleave(g: OpWriter, x: Value, times: Number, axis: int | None = None, output_size: Any = None) -> Value:
     x, axis = (g.reshape(x, [-1]), 0) if axis is None else (x, g.axis(x, axis))
     sizes = g.sizes(x)
     raised = g.expand(g.unsqueeze(x, axis + 1), [*sizes[: axis + 1], times, *sizes[axis + 1 :]])
@@ -228,7 +228,7 @@ def _repeat_interleave(g: Writer, x: Value, times: Number, axis: int | None = No
 
 
 @TABLE.entry(aten.unfold)
-def _unfold(g: Writer, x: Value, axis: int, size: int, step: int) -> Value:
+def _unfold(g: OpWriter, x: Value, axis: int, size: int, step: int) -> Value:
     """Windows along an axis, each of them along a new last axis."""
     axis, whole = g.axis(x, axis), g.known(g.size(x, axis), "the size of an axis that is unfolded")
     starts = np.arange(0, whole - size + 1, step)
@@ -237,16 +237,16 @@ def _unfold(g: Writer, x: Value, axis: int, size: int, step: int) -> Value:
 
 
 @TABLE.entry(aten.tril)
-def _lower_triangle(g: Writer, x: Value, diagonal: int = 0) -> Value:
+def _lower_triangle(g: OpWriter, x: Value, diagonal: int = 0) -> Value:
     return _triangle(g, x, diagonal, upper=0)
 
 
 @TABLE.entry(aten.triu)
-def _upper_triangle(g: Writer, x: Value, diagonal: int = 0) -> Value:
+def _upper_triangle(g: OpWriter, x: Value, diagonal: int = 0) -> Value:
     return _triangle(g, x, diagonal, upper=1)
 
 
-def _triangle(g: Writer, x: Value, diagonal: int, upper: int) -> Value:
+def _triangle(g: OpWriter, x: Value, diagonal: int, upper: int) -> Value:
     dtype = g.dtype(x)
     plain = g.cast(x, "int32") if dtype == "bool" else x
     triangle = g.op("Trilu", plain, g.cast(diagonal, "int64"), upper=upper)
@@ -254,7 +254,7 @@ def _triangle(g: Writer, x: Value, diagonal: int, upper: int) -> Value:
 
 
 @TABLE.entry(aten.diagonal)
-def _diagonal(g: Writer, x: Value, offset: int = 0, one: int = 0, other: int = 1) -> Value:
+def _diagonal(g: OpWriter, x: Value, offset: int = 0, one: int = 0, other: int = 1) -> Value:
     one, other = g.axis(x, one), g.axis(x, other)
     rows = g.known(g.size(x, one), "the size of a matrix whose diagonal is taken")
     columns = g.known(g.size(x, other), "the size of a matrix whose diagonal is taken")
@@ -268,7 +268,7 @@ def _diagonal(g: Writer, x: Value, offset: int = 0, one: int = 0, other: int = 1
 
 
 @TABLE.entry(aten.pixel_shuffle)
-def _pixel_shuffle(g: Writer, x: Value, factor: int) -> Value:
+def _pixel_shuffle(g: OpWriter, x: Value, factor: int) -> Value:
     *_, channels, height, width = sizes = g.sizes(x)
     lead, rank = sizes[:-3], g.rank(x)
     inner = g.known(channels, "the number of channels") // factor**2
@@ -281,27 +281,27 @@ def _pixel_shuffle(g: Writer, x: Value, factor: int) -> Value:
 
 
 @TABLE.entry(aten.constant_pad_nd)
-def _pad(g: Writer, x: Value, margins: Sequence[Number], value: Operand = 0) -> Value:
+def _pad(g: OpWriter, x: Value, margins: Sequence[Number], value: ValueLike = 0) -> Value:
     return _padded(g, x, margins, "constant", g.cast(value, g.dtype(x)))
 
 
 @TABLE.entry(aten.reflection_pad1d, aten.reflection_pad2d, aten.reflection_pad3d)
-def _reflection_pad(g: Writer, x: Value, margins: Sequence[Number]) -> Value:
+def _reflection_pad(g: OpWriter, x: Value, margins: Sequence[Number]) -> Value:
     return _padded(g, x, margins, "reflect", None)
 
 
 @TABLE.entry(aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d)
-def _replication_pad(g: Writer, x: Value, margins: Sequence[Number]) -> Value:
+def _replication_pad(g: OpWriter, x: Value, margins: Sequence[Number]) -> Value:
     return _padded(g, x, margins, "edge", None)
 
 
 @TABLE.entry(aten.pad)
-def _any_pad(g: Writer, x: Value, margins: Sequence[Number], mode: str = "constant", value: Any = None) -> Value:
+def _any_pad(g: OpWriter, x: Value, margins: Sequence[Number], mode: str = "constant", value: Any = None) -> Value:
     ways = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     return _padded(g, x, margins, ways[mode], g.cast(value or 0, g.dtype(x)) if mode == "constant" else None)
 
 
-def _padded(g: Writer, x: Value, margins: Sequence[Number], mode: str, value: Operand) -> Value:
+def _padded(g: OpWriter, x: Value, margins: Sequence[Number], mode: str, value: ValueLike) -> Value:
     """Torch's margins come in pairs from the last axis on; negative ones cut off."""
     margins = [g.number(m) for m in margins]
     pairs = [(margins[k], margins[k + 1]) for k in range(0, len(margins), 2)][::-1]

@@ -23,14 +23,14 @@ from graphopt.ir.graph import Attr, Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.checking.examples.arrays import array, as_dtype, numpy_dtype
-from graphopt.rewrite.checking.examples.draft import Draft
+from graphopt.rewrite.checking.examples.draft import ExampleDraft
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Step, Tree, variants
-from graphopt.rewrite.checking.examples.sample import Misfit, Shape, Want
+from graphopt.rewrite.checking.examples.pattern import Leaf, LiteralLeaf, PatternCall, Tree, variants
+from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
 from graphopt.rewrite.checking.examples.solving import repair
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Ref, Rule
+from graphopt.rewrite.rule.rule import NameRef, Rule
 
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards."""
@@ -49,7 +49,7 @@ class Example:
     wants: Mapping[str, Want]
 
     def draw(
-        self, generator: np.random.Generator, way: str, shapes: Mapping[str, Shape] | None = None
+        self, generator: np.random.Generator, way: str, shapes: Mapping[str, StaticShape] | None = None
     ) -> dict[str, Array]:
         """Arrays for the inputs: ``plain``, ``positive``, ``finite`` or ``special`` ones; of other shapes if given."""
         wants = {name: replace(want, shape=(shapes or {}).get(name, want.shape)) for name, want in self.wants.items()}
@@ -67,14 +67,14 @@ def examples(rule: Rule, random: Random, tries: int) -> Iterator[Example | str]:
         turn = i // len(written)
         shape = next(small) if turn % 2 and turn < 2 * len(SMALL) else None
         try:
-            yield _example(Draft(variant, hints, random, shape), rule)
+            yield _example(ExampleDraft(variant, hints, random, shape), rule)
         except (Misfit, GraphoptError) as error:
             yield str(error)
         except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
             yield f"no such arrays can be made ({error})"
 
 
-def _example(draft: Draft, rule: Rule) -> Example:
+def _example(draft: ExampleDraft, rule: Rule) -> Example:
     """The example that a draft makes. Raises Misfit where it makes none."""
     reason = ""
     for _ in range(1 + REPAIRS):
@@ -96,7 +96,7 @@ def _example(draft: Draft, rule: Rule) -> Example:
     raise Misfit(reason)
 
 
-def graph_of(draft: Draft) -> tuple[Graph, dict[str, Want]]:
+def graph_of(draft: ExampleDraft) -> tuple[Graph, dict[str, Want]]:
     """The graph, and what its inputs should be. Raises Misfit or InvalidModelError where it does not fit."""
     making = _Making(draft)
     for i, root in enumerate(draft.pattern.roots):
@@ -111,7 +111,7 @@ def graph_of(draft: Draft) -> tuple[Graph, dict[str, Want]]:
 class _Making:
     """One graph in the making."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: ExampleDraft) -> None:
         self.draft, self.hints, self.random = draft, draft.hints, draft.random
         self.graph = Graph(header=Header(opsets=(("", draft.opset), ("com.microsoft", 1))))
         self.numpy = np.random.default_rng(draft.random.getrandbits(32))
@@ -128,14 +128,14 @@ class _Making:
                 if key not in self._leaves:
                     self._leaves[key] = self._leaf(tree)
                 return self._leaves[key]
-            case Number():
+            case LiteralLeaf():
                 return self._number(tree)
         if tree.value is not None and tree.graph is self.graph:
             return tree.value
         tree.value, tree.graph = self._step(tree), self.graph
         return tree.value
 
-    def _number(self, number: Number) -> Value:
+    def _number(self, number: LiteralLeaf) -> Value:
         value, want = number.value, number.want
         dtype = want.dtype or ("int64" if isinstance(value, int) else "float32")
         elements = as_dtype(value, dtype)
@@ -143,7 +143,7 @@ class _Making:
             elements = elements.reshape((1,))
         return self.graph.add_constant(Constant.of(elements, dtype))
 
-    def _step(self, step: Step) -> Value:
+    def _step(self, step: PatternCall) -> Value:
         operands = [self.make(t) for t in step.inputs]
         attrs = ops.canonical(step.op, self._attrs(step))
         facts = [None if v is None else self.fact(v) for v in operands]
@@ -161,10 +161,10 @@ class _Making:
             self.facts.update(infer(self.graph))
         return self.facts[value]
 
-    def _attrs(self, step: Step) -> Attrs:
+    def _attrs(self, step: PatternCall) -> Attrs:
         attrs = dict(step.attrs)
         for name, expr in step.call.attrs:
-            if isinstance(expr, Ref):
+            if isinstance(expr, NameRef):
                 if expr.name not in self.draft.attrs:
                     self.draft.attrs[expr.name] = ops.attribute(step.op, Attrs(), name)
                 value = self.draft.attrs[expr.name]

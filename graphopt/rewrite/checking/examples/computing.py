@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphopt.ir.dtypes import CODES
-from graphopt.rewrite.checking.examples.sample import ANY, Misfit, Sample, Shape, Want, ints, normal
+from graphopt.rewrite.checking.examples.sample import ANY, Misfit, Sample, StaticShape, Want, ints, normal
 
 # -- elementwise
 
@@ -19,7 +19,7 @@ def same(s: Sample) -> list[Want]:
     return [Want(shape) for _ in s.inputs]
 
 
-def narrower(s: Sample, shape: Shape) -> Shape:
+def narrower(s: Sample, shape: StaticShape) -> StaticShape:
     """A shape that broadcasts to this one."""
     way = s.random.random()
     if way < 0.3 or not shape:
@@ -60,7 +60,7 @@ def where(s: Sample) -> list[Want]:
     return wants
 
 
-def _nested(flat: Sequence[Any], shape: Shape) -> Any:
+def _nested(flat: Sequence[Any], shape: StaticShape) -> Any:
     if not shape:
         return flat[0]
     step = len(flat) // shape[0] if shape[0] else 0
@@ -114,8 +114,8 @@ def matmul(s: Sample) -> list[Want]:
     k = left[-1] if left else right[-2] if right and len(right) > 1 else s.size()
     k = 32 if not left and not right and s.even is None and s.chance(0.05) else k  # blocks of weights divide it
     batch = shape[:-2]
-    a: Shape = (*batch, shape[-2], k)
-    b: Shape = (k, shape[-1]) if s.chance(0.6) else (*batch, k, shape[-1])
+    a: StaticShape = (*batch, shape[-2], k)
+    b: StaticShape = (k, shape[-1]) if s.chance(0.6) else (*batch, k, shape[-1])
     return [Want(a), Want(b)]
 
 
@@ -171,7 +171,7 @@ def gemm(s: Sample) -> list[Want]:
     return [Want((k, m) if trans_a else (m, k)), Want((n, k) if trans_b else (k, n)), Want(added)][: len(s.inputs)]
 
 
-def _window(s: Sample, n: int, kernel: Shape) -> tuple[Shape, Shape, Shape]:
+def _window(s: Sample, n: int, kernel: StaticShape) -> tuple[StaticShape, StaticShape, StaticShape]:
     """Strides, dilations and pads."""
     auto = s.attr("auto_pad", "NOTSET", lambda: s.pick(("NOTSET", "NOTSET", "NOTSET", "VALID", "SAME_UPPER")))
     strides = s.attr("strides", None, lambda: tuple(s.pick((1, 1, 2)) for _ in range(n))) or (1,) * n
@@ -331,7 +331,7 @@ def reduce(s: Sample) -> list[Want]:
     return [Want(tuple(before)), Want((len(axes),), "int64", tuple(axes))]
 
 
-def _spatial_or(s: Sample, shape: Shape, least: int) -> Shape:
+def _spatial_or(s: Sample, shape: StaticShape, least: int) -> StaticShape:
     if len(shape) > 2 and s.chance(0.4):
         return tuple(range(2, len(shape)))
     return s.axes(len(shape), least)
@@ -375,7 +375,7 @@ def quantize(s: Sample) -> list[Want]:
         scales = (*shape[:axis], shape[axis] // block, *shape[axis + 1 :])
         return [Want(shape), Want(scales, low=0.1, high=1), Want(scales)][: len(s.inputs)]
     along = -len(shape) <= axis < len(shape) and s.chance(0.3)
-    size: Shape = (shape[axis],) if along else ()
+    size: StaticShape = (shape[axis],) if along else ()
     scale: Any = 1.0 if s.chance(0.6) else s.pick((0.25, 0.1, 0.01, 0.01))
     zero: Any = s.number(0, 5)
     if along:

@@ -12,12 +12,12 @@ from graphopt.ir.constants import BITS, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attr
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Pattern, Step, Tree
-from graphopt.rewrite.checking.examples.sample import Misfit, Operand, Sample, Shape, Want
+from graphopt.rewrite.checking.examples.pattern import Leaf, LiteralLeaf, PatternCall, Tree, WrittenPattern
+from graphopt.rewrite.checking.examples.sample import Misfit, Sample, SampleOperand, StaticShape, Want
 from graphopt.rewrite.checking.examples.samplers import sampler_of
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings
-from graphopt.rewrite.rule.rule import Expr, Ref, Rule
+from graphopt.rewrite.rule.rule import GuardExpr, NameRef, Rule
 
 FLOATS = ("float32", "float32", "float32", "float64")
 COMMON = ("float32", "float32", "float32", "int64", "int32", "float64", "bool", "float16")
@@ -26,17 +26,17 @@ OPSETS = (22, 21, 20, 18, 17, 16, 14, 13, 12)
 """Opsets of examples beside the newest."""
 
 
-class Draft:
+class ExampleDraft:
     """One attempt at an example: what its operands (``leaves``) and attributes should be.
 
     ``shape`` is what the shape of the result should be, if it is not to be drawn.
     """
 
-    def __init__(self, rule: Rule, hints: Hints, random: Random, shape: Shape | None = None) -> None:
+    def __init__(self, rule: Rule, hints: Hints, random: Random, shape: StaticShape | None = None) -> None:
         self.rule, self.hints, self.random, self.shape = rule, hints, random, shape
         self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, *OPSETS)))
         self.even = random.choice((2, 3)) if random.random() < 0.25 else None
-        self.pattern = Pattern(rule, hints, random, self.opset)
+        self.pattern = WrittenPattern(rule, hints, random, self.opset)
         self.attrs: dict[str, Attr | None] = {}
         self.leaves: dict[str, Want] = {}
         self.pinned: dict[str, Want] = {}
@@ -71,9 +71,9 @@ class Draft:
         match tree:
             case Leaf():
                 self._leaf(tree, want)
-            case Number():
+            case LiteralLeaf():
                 tree.want = want
-            case Step():
+            case PatternCall():
                 self._call(tree, want)
 
     def _leaf(self, leaf: Leaf, want: Want) -> None:
@@ -102,7 +102,7 @@ class Draft:
             dtype = self.random.choice(options)
         self.leaves[leaf.key] = replace(want, shape=shape, dtype=dtype)
 
-    def _call(self, step: Step, want: Want) -> None:
+    def _call(self, step: PatternCall, want: Want) -> None:
         operands = [self._operand(tree) for tree in step.inputs]
 
         def attr(name: str, default: Any, choose: Callable[[], Any]) -> Any:
@@ -161,20 +161,20 @@ class Draft:
         options = [d for d in COMMON if d in allowed] or sorted(d for d in allowed if d in BITS)
         return self.random.choice(options) if options else "float32"
 
-    def _operand(self, tree: Tree | None) -> Operand | None:
+    def _operand(self, tree: Tree | None) -> SampleOperand | None:
         """What is settled of an operand."""
         match tree:
             case None:
                 return None
-            case Number(value):
-                return Operand(value)
+            case LiteralLeaf(value):
+                return SampleOperand(value)
             case Leaf(key):
                 want = self.leaves.get(key)
-                return Operand() if want is None else Operand(want.value, want.shape, want.dtype)
+                return SampleOperand() if want is None else SampleOperand(want.value, want.shape, want.dtype)
             case _:
-                return Operand()
+                return SampleOperand()
 
-    def _attribute(self, step: Step, name: str, default: Any, choose: Callable[[], Any]) -> Any:
+    def _attribute(self, step: PatternCall, name: str, default: Any, choose: Callable[[], Any]) -> Any:
         """What the pattern says of an attribute; a draw where it may be any."""
         pattern = dict(step.call.attrs)
         if name in pattern:
@@ -190,8 +190,8 @@ class Draft:
             return default if drawn[name] is None else drawn[name]
         return choose() if name in schema.required else default
 
-    def _mentioned(self, expr: Expr, name: str, default: Any, choose: Callable[[], Any]) -> Any:
-        if isinstance(expr, Ref):
+    def _mentioned(self, expr: GuardExpr, name: str, default: Any, choose: Callable[[], Any]) -> Any:
+        if isinstance(expr, NameRef):
             if expr.name not in self.attrs:
                 value = choose()
                 pool = [n for n in self.hints.numbers if isinstance(n, float)]
@@ -201,17 +201,17 @@ class Draft:
             return self.attrs[expr.name]
         return self.evaluated(expr, default)
 
-    def evaluated(self, expr: Expr, default: Any) -> Any:
+    def evaluated(self, expr: GuardExpr, default: Any) -> Any:
         """The value of an expression that rests on attributes alone; the default where it rests on more."""
         bindings: Bindings[Any] = Bindings({}, dict(self.attrs), {})
         try:
-            value = expressions.evaluate(expr, bindings, _Nothing(self.opset))
+            value = expressions.evaluate(expr, bindings, _NoOperands(self.opset))
         except expressions.Unknown:
             return default
         return tuple(value) if isinstance(value, list) else value
 
 
-class _Nothing:
+class _NoOperands:
     """Operands of which nothing is known."""
 
     def __init__(self, opset: int) -> None:

@@ -10,14 +10,14 @@ from graphopt.ir import ops
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.rule.rule import (
     AnyOf,
-    Apply,
-    Call,
+    CallPattern,
     Computed,
-    Expr,
     Field,
+    FunctionCall,
+    GuardExpr,
     Lit,
     Literal,
-    Ref,
+    NameRef,
     Rule,
     Series,
     Term,
@@ -58,62 +58,68 @@ class Hints:
         hints.constants -= hints.variables
         return hints
 
-    def _guard(self, guard: Expr) -> None:
+    def _guard(self, guard: GuardExpr) -> None:
         # structural recursion over conjunctions: one case for each form of guard that names what to draw
         match guard:
-            case Apply("and", parts):
+            case FunctionCall("and", parts):
                 for part in parts:
                     self._guard(part)
-            case Apply("not", (Field(Ref(name), "is_const"),)):
+            case FunctionCall("not", (Field(NameRef(name), "is_const"),)):
                 self.variables.add(name)
-            case Field(Ref(name), "is_const"):
+            case Field(NameRef(name), "is_const"):
                 self.constants.add(name)
-            case Apply("in", (Field(Ref(name), "dtype"), Ref(kind))):
+            case FunctionCall("in", (Field(NameRef(name), "dtype"), NameRef(kind))):
                 self.dtypes[name] = expressions.named_set(kind)
-            case Apply("in", (Field(Ref(name), "dtype"), Series(items))):
+            case FunctionCall("in", (Field(NameRef(name), "dtype"), Series(items))):
                 self.dtypes[name] = frozenset(str(i.value) for i in items if isinstance(i, Lit))
-            case Apply("or", (Apply("in", (Field(Ref(name), "dtype"), Ref(a))), Apply("in", (Field(), Ref(b))))):
+            case FunctionCall(
+                "or",
+                (
+                    FunctionCall("in", (Field(NameRef(name), "dtype"), NameRef(a))),
+                    FunctionCall("in", (Field(), NameRef(b))),
+                ),
+            ):
                 self.dtypes[name] = expressions.named_set(a) | expressions.named_set(b)
-            case Apply("==", (Field(Ref(name), "dtype"), Lit(value))):
+            case FunctionCall("==", (Field(NameRef(name), "dtype"), Lit(value))):
                 self.dtypes[name] = frozenset([str(value)])
-            case Apply("in", (Ref(name), Ref(kind))):
+            case FunctionCall("in", (NameRef(name), NameRef(kind))):
                 self.heads[name] = tuple(sorted(expressions.named_set(kind)))
-            case Apply("in", (Ref(name), Series(items))):
+            case FunctionCall("in", (NameRef(name), Series(items))):
                 self.heads[name] = tuple(str(i.value) for i in items if isinstance(i, Lit))
-            case Apply("==", (Ref(name), Lit(str(value)))):
+            case FunctionCall("==", (NameRef(name), Lit(str(value)))):
                 self.heads[name] = (value,)
-            case Apply("==", (Field(Ref(name), "size"), Lit(1))):
+            case FunctionCall("==", (Field(NameRef(name), "size"), Lit(1))):
                 self.single.add(name)
-            case Apply("==", (Field(Ref(name), "rank"), Lit(int(rank)))):
+            case FunctionCall("==", (Field(NameRef(name), "rank"), Lit(int(rank)))):
                 self.rank_of[name] = rank
-            case Apply("<", (Ref("opset"), Lit(int(limit)))):
+            case FunctionCall("<", (NameRef("opset"), Lit(int(limit)))):
                 self.opset = limit - 1
-            case Apply("<=", (Ref("opset"), Lit(int(limit)))):
+            case FunctionCall("<=", (NameRef("opset"), Lit(int(limit)))):
                 self.opset = limit
 
-    def _mentions(self, expr: Expr) -> None:
+    def _mentions(self, expr: GuardExpr) -> None:
         match expr:
-            case Field(Ref(name), "value" | "scalar" | "elements"):
+            case Field(NameRef(name), "value" | "scalar" | "elements"):
                 self.constants.add(name)
-            case Field(Ref(name), "low" | "high"):
+            case Field(NameRef(name), "low" | "high"):
                 self.bounded.add(name)
-            case Apply("==" | ">=" | ">" | "<=" | "<", (Field(_, "rank"), Lit(int(rank)))):
+            case FunctionCall("==" | ">=" | ">" | "<=" | "<", (Field(_, "rank"), Lit(int(rank)))):
                 self.ranks += [rank] * 3
             case Lit(str(text)):
                 self.strings.append(text)
             case Lit(int() | float() as number) if not isinstance(number, bool):
                 self.numbers.append(number)
-            case Apply("/", (Lit(float(a)), Lit(float(b)))):
+            case FunctionCall("/", (Lit(float(a)), Lit(float(b)))):
                 self.numbers.append(a / b)
 
 
-def _expressions(rule: Rule) -> Iterator[Expr]:
+def _expressions(rule: Rule) -> Iterator[GuardExpr]:
     """The expressions on the right side and in attributes of the left."""
     waiting: list[Term] = [*rule.lhs, *rule.rhs]
     while waiting:
         term = waiting.pop()
         match term:
-            case Call(inputs=inputs, attrs=attrs):
+            case CallPattern(inputs=inputs, attrs=attrs):
                 waiting.extend(inputs)
                 yield from (e for _, e in attrs)
             case AnyOf(options):

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from graphopt.rewrite.checking.examples.computing import narrower
-from graphopt.rewrite.checking.examples.sample import Misfit, Sample, Shape, Want, ints, normal
+from graphopt.rewrite.checking.examples.sample import Misfit, Sample, StaticShape, Want, ints, normal
 
 
 def transpose(s: Sample) -> list[Want]:
@@ -22,7 +22,7 @@ def transpose(s: Sample) -> list[Want]:
     return [Want(tuple(before))]
 
 
-def refactored(s: Sample, shape: Shape) -> Shape:
+def refactored(s: Sample, shape: StaticShape) -> StaticShape:
     """Another shape with as many elements."""
     if s.chance(0.25):
         return shape
@@ -58,7 +58,7 @@ def reshape(s: Sample) -> list[Want]:
     return [Want(before), Want((len(shape),), "int64", tuple(written))]
 
 
-def in_two(s: Sample, shape: Shape) -> Shape:
+def in_two(s: Sample, shape: StaticShape) -> StaticShape:
     """The shape with one axis in two, as groups of heads or of channels are."""
     if not shape:
         return shape
@@ -221,7 +221,7 @@ def expand(s: Sample) -> list[Want]:
     return [Want(before, low=s.want.low, high=s.want.high), Want((len(shape),), "int64", written)]
 
 
-def repeated(s: Sample, shape: Shape) -> Shape:
+def repeated(s: Sample, shape: StaticShape) -> StaticShape:
     """A shape of which one axis is repeated to this one."""
     axis = s.number(0, max(len(shape) - 1, 0))
     return tuple(1 if i == axis else n for i, n in enumerate(shape))
@@ -280,7 +280,7 @@ def gather_elements(s: Sample) -> list[Want]:
     return [Want(data), Want(data, "int64", low=0, high=data[axis] - 1)]
 
 
-def _shape_of(value: Any) -> Shape:
+def _shape_of(value: Any) -> StaticShape:
     return (len(value), *(_shape_of(value[0]) if value else ())) if isinstance(value, tuple) else ()
 
 

@@ -14,7 +14,7 @@ from graphopt.ir.graph import Attr, Graph, Value, trimmed
 from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.sample import Misfit, Want
 from graphopt.rewrite.match.build import family
-from graphopt.rewrite.rule.rule import ABSENT, AnyOf, Call, Literal, Rule, Term, Var, calls, variables
+from graphopt.rewrite.rule.rule import ABSENT, AnyOf, CallPattern, Literal, Rule, Term, VarPattern, calls, variables
 
 
 @dataclass(eq=False)
@@ -26,7 +26,7 @@ class Leaf:
 
 
 @dataclass(eq=False)
-class Number:
+class LiteralLeaf:
     """A literal of the pattern."""
 
     value: Any
@@ -34,12 +34,12 @@ class Number:
 
 
 @dataclass(eq=False)
-class Step:
+class PatternCall:
     """A call of the pattern, with everything starred written out."""
 
-    call: Call
+    call: CallPattern
     op: str
-    inputs: Sequence[Leaf | Number | Step | None]
+    inputs: Sequence[Leaf | LiteralLeaf | PatternCall | None]
     attrs: dict[str, Attr] = field(default_factory=dict)
     n_outputs: int = 1
     drawn: bool = False
@@ -47,20 +47,20 @@ class Step:
     graph: Graph | None = None
 
 
-Tree = Leaf | Number | Step
+Tree = Leaf | LiteralLeaf | PatternCall
 """A part of the pattern."""
 
 
-class Pattern:
+class WrittenPattern:
     """One way of writing a rule's left side out. ``counts``: how many values starred variables stand for."""
 
     def __init__(self, rule: Rule, hints: Hints, random: Random, opset: int) -> None:
         self.hints, self.random, self.opset = hints, random, opset
         self.counts: dict[str, int] = {}
-        self.steps: list[Step] = []
+        self.steps: list[PatternCall] = []
         self._present: dict[str, bool] = {}
         self._heads: dict[str, str] = {}
-        self._named: dict[str, Step] = {}
+        self._named: dict[str, PatternCall] = {}
         self._calls = {c.name: c for term in rule.lhs for c in calls(term) if c.name is not None}
         self.roots = [tree for term in rule.lhs for tree in self._roots(term)]
 
@@ -77,23 +77,23 @@ class Pattern:
 
     def _tree(self, term: Term, index: int | None) -> Tree | None:
         match term:
-            case Var("_"):
+            case VarPattern("_"):
                 return None
-            case Var(name, optional, starred):
+            case VarPattern(name, optional, starred):
                 if name in self._calls:
                     return self._named.get(name) or self._step(self._calls[name], index)
                 if optional and not self._present.setdefault(name, self.random.random() < 0.6):
                     return None
                 return Leaf(f"{name}.{index}" if starred else name, name)
             case Literal(value):
-                return Number(value)
+                return LiteralLeaf(value)
             case AnyOf(options):
                 return self._tree(self.random.choice(options), index)
-            case Call():
+            case CallPattern():
                 return self._step(term, index)
         raise Misfit("a computed constant on the left")
 
-    def _step(self, call: Call, index: int | None) -> Step:
+    def _step(self, call: CallPattern, index: int | None) -> PatternCall:
         op = call.op
         if call.is_variable:
             options = [o for o in self.hints.heads.get(op, ("Relu", "Neg", "Abs")) if self._takes(o, len(call.inputs))]
@@ -106,7 +106,7 @@ class Pattern:
             stars = family(term) if start is not None and i >= start else ()
             if stars and index is None:
                 alone = len(call.inputs) - start == 1 if start is not None else True
-                least = 0 if isinstance(term, Var) and not alone else 1
+                least = 0 if isinstance(term, VarPattern) and not alone else 1
                 n = self.counts.get(stars[0]) or self.random.randint(least, 3 if alone else 2)
                 self.counts.update(dict.fromkeys(stars, n))
                 inputs += [self._tree(term, k) for k in range(n)]
@@ -114,7 +114,7 @@ class Pattern:
                 inputs.append(self._tree(term, index))
         several = ops.max_outputs(op) is None
         n_outputs = self.random.randint(call.output + 1, 3) if several else call.output + 1
-        step = Step(call, op, trimmed(inputs), n_outputs=n_outputs)
+        step = PatternCall(call, op, trimmed(inputs), n_outputs=n_outputs)
         self.steps.append(step)
         if call.name is not None:
             return self._named.setdefault(call.name, step)
@@ -149,12 +149,12 @@ def _presences(optional: list[str]) -> Iterator[dict[str, bool]]:
         yield dict(zip(optional, there, strict=True))
 
 
-def _unique(terms: tuple[Term, ...]) -> tuple[Var, ...]:
+def _unique(terms: tuple[Term, ...]) -> tuple[VarPattern, ...]:
     return tuple(v for t in terms for v in variables(t))
 
 
 def _has_choice(term: Term) -> bool:
-    return isinstance(term, AnyOf) or (isinstance(term, Call) and any(map(_has_choice, term.inputs)))
+    return isinstance(term, AnyOf) or (isinstance(term, CallPattern) and any(map(_has_choice, term.inputs)))
 
 
 def _options(term: Term, present: Mapping[str, bool]) -> Iterator[Term]:
@@ -162,7 +162,7 @@ def _options(term: Term, present: Mapping[str, bool]) -> Iterator[Term]:
         case AnyOf(options):
             for option in options:
                 yield from _options(option, present)
-        case Call(inputs=inputs):
+        case CallPattern(inputs=inputs):
             for parts in product(*([*_options(t, present)] for t in inputs)):
                 yield replace(term, inputs=_cut(parts))
         case _:
@@ -172,9 +172,9 @@ def _options(term: Term, present: Mapping[str, bool]) -> Iterator[Term]:
 def _given(term: Term, present: Mapping[str, bool]) -> Term:
     """The term where optional inputs are there, or are not."""
     match term:
-        case Var(name) if name in present:
-            return Var(name, starred=term.starred) if present[name] else ABSENT
-        case Call(inputs=inputs):
+        case VarPattern(name) if name in present:
+            return VarPattern(name, starred=term.starred) if present[name] else ABSENT
+        case CallPattern(inputs=inputs):
             return replace(term, inputs=_cut(tuple(_given(t, present) for t in inputs)))
         case _:
             return term

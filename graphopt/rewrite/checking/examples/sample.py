@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-Shape = tuple[int, ...]
+StaticShape = tuple[int, ...]
 
 
 class Misfit(Exception):  # noqa: N818 - drawn again, no error
@@ -18,7 +18,7 @@ class Misfit(Exception):  # noqa: N818 - drawn again, no error
 class Want:
     """What a value should be, as far as it matters: None leaves it open. ``value`` are the elements of a constant."""
 
-    shape: Shape | None = None
+    shape: StaticShape | None = None
     dtype: str | None = None
     value: Any = None
     low: float | None = None
@@ -29,11 +29,11 @@ ANY = Want()
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class SampleOperand:
     """What is known of an input before it is drawn: its elements, its shape and dtype where it is bound already."""
 
     value: Any = None
-    shape: Shape | None = None
+    shape: StaticShape | None = None
     dtype: str | None = None
 
 
@@ -47,7 +47,7 @@ class Sample:
     random: Random
     op: str
     want: Want
-    inputs: Sequence[Operand | None]
+    inputs: Sequence[SampleOperand | None]
     attr: Callable[..., Any]
     ranks: Sequence[int] = ()
     strings: Sequence[str] = ()
@@ -72,21 +72,21 @@ class Sample:
         """A size of an axis."""
         return self.even or self.random.choice((1, 2, 2, 3, 3, 4))
 
-    def shape(self, rank: int | None = None, least: int = 0) -> Shape:
+    def shape(self, rank: int | None = None, least: int = 0) -> StaticShape:
         """The shape of the result: the wanted one where its rank fits, else a new one."""
         wanted = self.want.shape
         if wanted is not None and (rank is None or len(wanted) == rank) and len(wanted) >= least:
             return wanted
         return self.new_shape(rank, least)
 
-    def new_shape(self, rank: int | None = None, least: int = 0) -> Shape:
+    def new_shape(self, rank: int | None = None, least: int = 0) -> StaticShape:
         """Any small shape."""
         if rank is None:
             options = [r for r in (*self.ranks, 0, 1, 2, 2, 3, 3, 4) if r >= least]
             rank = self.pick(options or [least])
         return tuple(self.size() for _ in range(rank))
 
-    def perm(self, rank: int) -> Shape:
+    def perm(self, rank: int) -> StaticShape:
         """A permutation."""
         order = list(range(rank))
         self.random.shuffle(order)
@@ -101,7 +101,7 @@ class Sample:
         axis = self.random.randrange(rank)
         return axis - rank if self.chance(0.3) else axis
 
-    def axes(self, rank: int, least: int = 1) -> Shape:
+    def axes(self, rank: int, least: int = 1) -> StaticShape:
         """Some axes."""
         if rank < least:
             raise Misfit("too few axes")
@@ -119,7 +119,7 @@ class Sample:
         elements = None if operand is None else operand.value
         return draw() if elements is None else elements
 
-    def bound(self, index: int) -> Shape | None:
+    def bound(self, index: int) -> StaticShape | None:
         """The shape of an input that is bound already."""
         operand = self.inputs[index] if index < len(self.inputs) else None
         return None if operand is None else operand.shape
@@ -129,7 +129,7 @@ Sampler = Callable[[Sample], "list[Want]"]
 """What the inputs of a call should be."""
 
 
-def ints(value: Any) -> Shape:
+def ints(value: Any) -> StaticShape:
     """Elements as a sequence."""
     return tuple(value) if isinstance(value, tuple | list) else (int(value),)
 

@@ -61,7 +61,7 @@ from graphopt.rewrite.checking.examples.moving import (
     transpose,
     unsqueeze,
 )
-from graphopt.rewrite.checking.examples.sample import Misfit, Sample, Sampler, Shape, Want
+from graphopt.rewrite.checking.examples.sample import Misfit, Sample, Sampler, StaticShape, Want
 
 SIZE = 16
 """Channels in a block."""
@@ -120,7 +120,7 @@ def blocked_conv_transpose(s: Sample) -> list[Want]:
 def blocked_conv(s: Sample) -> list[Want]:
     """An image, packed weights and a packed bias."""
     form = s.attr("form", "blocked", lambda: s.pick(FORMS))
-    kernel: Shape = s.pick(((1, 2), (2,), (3, 3)))
+    kernel: StaticShape = s.pick(((1, 2), (2,), (3, 3)))
     for name in ("strides", "dilations", "group"):
         s.attr(name, None, lambda: None)
     s.attr("pads", None, lambda: s.pick((None, (1, 0, 1, 2))) if kernel == (3, 3) else None)

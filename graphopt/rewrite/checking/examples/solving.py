@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from graphopt.ir.graph import Value
-from graphopt.rewrite.checking.examples.draft import Draft
+from graphopt.rewrite.checking.examples.draft import ExampleDraft
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Apply, Each, Expr, Field, Item, Lit, Ref, Series
+from graphopt.rewrite.rule.rule import Each, Field, FunctionCall, GuardExpr, IndexExpr, Lit, NameRef, Series
 
 LARGEST = 64
 """Axes are at most this long."""
 
 
-def repair(draft: Draft, space: Workspace) -> tuple[str, bool]:
+def repair(draft: ExampleDraft, space: Workspace) -> tuple[str, bool]:
     """Change what was drawn so that a failing guard may hold; why it fails, and whether anything was changed."""
     plain = replace(draft.rule, where=())
     root = space.graph.outputs[0]
@@ -36,27 +36,35 @@ def repair(draft: Draft, space: Workspace) -> tuple[str, bool]:
 class _Solver:
     """Solves the guards of one draft that matches but for them."""
 
-    def __init__(self, draft: Draft, bindings: Bindings[Value], space: Workspace) -> None:
+    def __init__(self, draft: ExampleDraft, bindings: Bindings[Value], space: Workspace) -> None:
         self.draft, self.bindings, self.space = draft, bindings, space
 
-    def solve(self, guard: Expr) -> bool:
+    def solve(self, guard: GuardExpr) -> bool:
         """Change what was drawn so that the guard may hold; whether anything was changed."""
         match guard:
-            case Apply("and" | "or", parts):
+            case FunctionCall("and" | "or", parts):
                 failing = [p for p in parts if expressions.holds(p, self.bindings, self.space) is not None]
                 return any(self.solve(p) for p in failing)
-            case Apply("==" | "near", (left, right)):
+            case FunctionCall("==" | "near", (left, right)):
                 return self._equate(left, right) or self._equate(right, left)
-            case Apply(">" | ">=" | "<" | "<=" as comparison, (left, right)):
+            case FunctionCall(">" | ">=" | "<" | "<=" as comparison, (left, right)):
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
                 return self._equate(left, right, step) or self._equate(right, left, -step)
-            case Apply(
-                "all", (Each(Apply("==", (Apply("%", (Item(Field(Ref(name), "shape"), index, None), step)), rest))),)
+            case FunctionCall(
+                "all",
+                (
+                    Each(
+                        FunctionCall(
+                            "==",
+                            (FunctionCall("%", (IndexExpr(Field(NameRef(name), "shape"), index, None), step)), rest),
+                        )
+                    ),
+                ),
             ):
                 return index is not None and self._align_each(name, index, step, rest)
         return False
 
-    def _align_each(self, name: str, index: Expr, step: Expr, rest: Expr) -> bool:
+    def _align_each(self, name: str, index: GuardExpr, step: GuardExpr, rest: GuardExpr) -> bool:
         """Make one axis of each value of a starred variable longer, until it leaves that rest."""
         axis, size, left = (expressions.evaluate(e, self.bindings, self.space) for e in (index, step, rest))
         if not (isinstance(axis, int) and isinstance(size, int) and isinstance(left, int)):
@@ -69,7 +77,7 @@ class _Solver:
                 changed |= self._assign_size(f"{name}.{i}", index, aligned or size)
         return changed
 
-    def _equate(self, left: Expr, right: Expr, more: int = 0) -> bool:
+    def _equate(self, left: GuardExpr, right: GuardExpr, more: int = 0) -> bool:
         """Make one side of a comparison what the other is, or a little more."""
         try:
             value: Any = expressions.evaluate(right, self.bindings, self.space)
@@ -77,13 +85,13 @@ class _Solver:
         except (expressions.Unknown, TypeError):
             return False
 
-    def _assign(self, target: Expr, value: Any) -> bool:
+    def _assign(self, target: GuardExpr, value: Any) -> bool:
         """Make an expression have a value by changing one of the things it is made of."""
         match target:
-            case Ref(name) if name in self.draft.attrs:
+            case NameRef(name) if name in self.draft.attrs:
                 self.draft.attrs[name] = value
                 return True
-            case Field(Ref(name), "shape" | "rank" | "value" | "scalar" | "elements" | "dtype" as fact) if (
+            case Field(NameRef(name), "shape" | "rank" | "value" | "scalar" | "elements" | "dtype" as fact) if (
                 name in self.draft.leaves
             ):
                 return self._assign_leaf(name, fact, value)
@@ -91,19 +99,21 @@ class _Solver:
                 return self._assign_each(body, value)
             case Series((part,)) if isinstance(value, tuple) and len(value) == 1:
                 return self._assign(part, value[0])
-            case Item(Field(Ref(name), "shape"), index, None) if name in self.draft.leaves and index is not None:
+            case IndexExpr(Field(NameRef(name), "shape"), index, None) if (
+                name in self.draft.leaves and index is not None
+            ):
                 return self._assign_size(name, index, value)
-            case Item(Field(Ref(name), "value" | "shape" as fact), Lit(0), None) if name in self.draft.leaves:
+            case IndexExpr(Field(NameRef(name), "value" | "shape" as fact), Lit(0), None) if name in self.draft.leaves:
                 return self._assign_leaf(name, fact, (value,))
-            case Apply("range", (part,)) if isinstance(value, tuple):
+            case FunctionCall("range", (part,)) if isinstance(value, tuple):
                 return self._assign(part, len(value))
-            case Apply("+", (left, right)) if isinstance(value, tuple):
+            case FunctionCall("+", (left, right)) if isinstance(value, tuple):
                 return self._assign_parts(left, right, value)
-            case Apply("%", (left, right)):
+            case FunctionCall("%", (left, right)):
                 held, step = (expressions.evaluate(e, self.bindings, self.space) for e in (left, right))
                 if isinstance(held, int) and isinstance(step, int) and isinstance(value, int) and step > 0:
                     return self._assign(left, max(held - held % step + value, value or step))
-            case Apply("*" | "+" as operator, (left, right)):
+            case FunctionCall("*" | "+" as operator, (left, right)):
                 for part, other in ((right, left), (left, right)):
                     try:
                         operand = expressions.evaluate(other, self.bindings, self.space)
@@ -114,12 +124,12 @@ class _Solver:
                         return True
         return False
 
-    def _assign_each(self, body: Expr, values: tuple[Any, ...]) -> bool:
+    def _assign_each(self, body: GuardExpr, values: tuple[Any, ...]) -> bool:
         """Give each value of a starred variable its part."""
         single = False
-        if isinstance(body, Item) and body.index == Lit(0):
+        if isinstance(body, IndexExpr) and body.index == Lit(0):
             body, single = body.of, True
-        if not isinstance(body, Field) or not isinstance(body.of, Ref):
+        if not isinstance(body, Field) or not isinstance(body.of, NameRef):
             return False
         name, fact = body.of.name, body.name
         if self.draft.pattern.counts.get(name) != len(values):
@@ -128,7 +138,7 @@ class _Solver:
             self._assign_leaf(f"{name}.{i}", fact, (value,) if single else value)
         return True
 
-    def _assign_size(self, name: str, index: Expr, size: Any) -> bool:
+    def _assign_size(self, name: str, index: GuardExpr, size: Any) -> bool:
         """Give one axis of an operand a size."""
         axis = expressions.evaluate(index, self.bindings, self.space)
         shape = list(self.draft.leaves[name].shape or ())
@@ -139,7 +149,7 @@ class _Solver:
         shape[axis] = size
         return self._assign_leaf(name, "shape", tuple(shape))
 
-    def _assign_parts(self, left: Expr, right: Expr, value: tuple[Any, ...]) -> bool:
+    def _assign_parts(self, left: GuardExpr, right: GuardExpr, value: tuple[Any, ...]) -> bool:
         """Give both parts of a sum of sequences what they need."""
         try:
             cut = len(expressions.evaluate(left, self.bindings, self.space))  # type: ignore[arg-type]
