@@ -106,3 +106,16 @@ def linker() -> None:
         pytest.skip(str(missing))
     except CompilationError:
         pass
+
+
+@pytest.fixture
+def avx512(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A processor with AVX-512 and its dot products of bytes, whatever is here: for what is emitted, not run."""
+    from graphopt.kernels import host
+    from graphopt.runtime import cpu
+
+    added = " ".join(cpu._ADDED.values()).split()
+    monkeypatch.setattr(cpu, "features", lambda: frozenset([*added, "avx512_vnni"]))
+    host.vector_bytes.cache_clear()
+    yield
+    host.vector_bytes.cache_clear()

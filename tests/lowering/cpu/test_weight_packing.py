@@ -75,6 +75,7 @@ def test_other_operands_stay_as_they_are(written, constant):
     assert laid_out(written, [weight(written)] if constant else []) is None
 
 
+@pytest.mark.usefixtures("avx512")
 def test_pieces_of_products(monkeypatch):
     monkeypatch.setattr(cpu, "cache_bytes", {1: 1 << 15, 2: 1 << 20}.__getitem__)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.kernels import host
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cpu.loop_fission import divided
 from graphopt.lowering.emit.kernel_source import EmitError, emit
@@ -22,15 +21,7 @@ FOLDER = Path(__file__).parents[1] / "kernels"
 ALL = FIXED | SYMBOLIC
 
 
-@pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors of 64 bytes, whatever this machine has."""
-    host.vector_bytes.cache_clear()
-    monkeypatch.setattr("graphopt.kernels.host.vector_bytes", lambda: 64)
-    monkeypatch.setattr("graphopt.lowering.analysis.access_analysis.vector_bytes", lambda: 64)
-
-
-@pytest.mark.usefixtures("wide")
+@pytest.mark.usefixtures("avx512")
 @pytest.mark.parametrize("name", ALL)
 def test_the_source_is_as_it_was(name: str) -> None:
     source = "\n".join(emit(part).kernel.source for part in divided(scheduled(ALL[name]())))
@@ -46,6 +37,7 @@ def test_a_nest_is_right_without_any_schedule(name: str) -> None:
     check(nest, nest, [5] * len(nest.sizes))
 
 
+@pytest.mark.usefixtures("avx512")
 def test_buffers_are_told_apart_where_the_loops_within_all_others_store() -> None:
     x, w, k = t.placeholder((32, 32)), t.placeholder((32, 32), name="w"), t.reduce_axis(32)
     made = t.compute((32, 32), lambda i, j: t.sum(x[i, k.var] * w[k.var, j], k), name="y")
