@@ -119,14 +119,14 @@ class Gpu:
         """The GPU's name; that of none where there is none, for which code can be made all the same."""
         try:
             return gpu().name
-        except DeviceError:
+        except (DeviceError, MissingDependencyError):
             return "no GPU"
 
     def can(self) -> tuple[int, ...]:
-        """The GPU's compute capability."""
+        """The GPU's compute capability; nothing where there is none, for which code can be made all the same."""
         try:
             return gpu().capability
-        except (DeviceError, MissingDependencyError):  # code can be made all the same
+        except (DeviceError, MissingDependencyError):
             return ()
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:

@@ -13,12 +13,15 @@ from onnx import TensorProto, helper
 import graphopt
 import graphopt.runtime
 from graphopt import platforms
+from graphopt.compile import linked_for
 from graphopt.errors import DeviceError, MissingDependencyError, ReadError, UsageError
 from graphopt.ir.tolerance import error
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
+from graphopt.run.settings import Settings
 from graphopt.runtime.saved import load_on
 from graphopt.runtime.steps import LibraryStep
 from graphopt.target import CPU, CUDA, ORT
+from graphopt.tuning.database import Records
 from tests.runtime.device_programs import LESS, SCALE
 
 FLOAT = TensorProto.FLOAT
@@ -173,15 +176,30 @@ def test_prices_of_a_gpu_are_by_its_capability(
     assert prices.products["gemm"].step == 2 / (0.85 * flops)
 
 
-@pytest.mark.parametrize("missing", [DeviceError, MissingDependencyError])
-def test_where_no_gpu_is_prices_are_those_that_the_target_comes_with(
-    missing: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(params=[DeviceError, MissingDependencyError])
+def no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no GPU, or no package that finds one."""
+
     def gpu() -> None:
-        raise missing("there is none")
+        raise request.param("there is none")
 
     monkeypatch.setattr(platforms, "gpu", gpu)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_where_no_gpu_is_prices_are_those_that_the_target_comes_with() -> None:
     assert platforms.here(CUDA) == CUDA
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_where_no_gpu_is_kernels_are_written_though_there_is_a_database_of_tuned_schedules(tmp_path: Path) -> None:
+    with Records(tmp_path / "tuned.sqlite", write=True):
+        pass
+    settings = Settings(target=CUDA, database=tmp_path / "tuned.sqlite")
+    assert (
+        linked_for(perceptron(), settings).kernels
+        == linked_for(perceptron(), Settings(target=CUDA, tuned="off")).kernels
+    )
 
 
 @pytest.mark.parametrize(("lanes", "flops"), [(4, 29e9), (8, 58e9), (16, 117e9)])
