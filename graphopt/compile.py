@@ -117,8 +117,8 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
+    from graphopt.rewrite.passes.simplify import simplify
     from graphopt.rewrite.rule.rule import soundness
-    from graphopt.rewrite.simplify import simplify
     from graphopt.run.derivation import Preparation
 
     model = model.graph() if isinstance(model, Module) else model

@@ -17,9 +17,9 @@ from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
 from graphopt.rewrite.extract.choose import extract
 from graphopt.rewrite.match.journal import unsigned
 from graphopt.rewrite.passes import fold_within
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness, soundness
 from graphopt.rewrite.ruleset import Ruleset, names_of, ruleset, standard
-from graphopt.rewrite.simplify import simplify
 from graphopt.run.derivation import Preparation
 from graphopt.run.measure import MARGIN, SECONDS, fastest
 from graphopt.run.optimization import ExploredRegion, Optimization, Timed

@@ -10,7 +10,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.lowering.module.passes import FUSE, SCHEDULE, Pass, Pipeline
 from graphopt.optimize import optimize_graph
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.target import TARGETS, Target
 from graphopt.target import target as target_named
 

@@ -30,9 +30,9 @@ from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.match.workspace import captured_facts
 from graphopt.rewrite.passes.functions import INLINE
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import standard
-from graphopt.rewrite.simplify import simplify
 from graphopt.run.steps import Steps
 from graphopt.run.write_result import deliver
 from graphopt.target import ops as names

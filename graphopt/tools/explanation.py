@@ -18,9 +18,9 @@ from graphopt.rewrite.checking.explain_match import find_node, unknown_node
 from graphopt.rewrite.match.describe import name_of
 from graphopt.rewrite.match.journal import SIGNATURE, Entry
 from graphopt.rewrite.match.matcher import root_ops, why_not
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Rule, soundness
 from graphopt.rewrite.ruleset import Ruleset, ruleset
-from graphopt.rewrite.simplify import simplify
 from graphopt.run.derivation import (
     Derivation,
     check_is_of,

@@ -38,9 +38,9 @@ from graphopt.rewrite.extract.cost import CostModel, graph_cost
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import input_ops, matches, root_ops
 from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.ruleset import standard
-from graphopt.rewrite.simplify import simplify
 from graphopt.run.steps import Steps
 from graphopt.target import ORT, Target, target
 

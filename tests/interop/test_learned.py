@@ -15,10 +15,10 @@ from graphopt.ir.onnx_io import load
 from graphopt.ir.text import parse
 from graphopt.rewrite.match.matcher import match
 from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_term
 from graphopt.rewrite.rule.rule import Rule
-from graphopt.rewrite.simplify import simplify
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 GRAPH = """

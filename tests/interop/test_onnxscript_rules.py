@@ -14,11 +14,11 @@ from graphopt.ir.graph import CONSTANT, INPUT
 from graphopt.ir.onnx_io import load, to_proto
 from graphopt.rewrite.checking.check import check_rule
 from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_rule
 from graphopt.rewrite.rule.rule import RuleStage, Soundness
 from graphopt.rewrite.ruleset import Ruleset
-from graphopt.rewrite.simplify import simplify
 
 pattern = pytest.importorskip("onnxscript.rewriter").pattern
 

@@ -14,10 +14,10 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.onnx_io import load, to_proto
 from graphopt.rewrite.checking.check import check_rule
 from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_rule
 from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness
-from graphopt.rewrite.simplify import simplify
 
 
 def function(text: str) -> onnx.FunctionProto:

@@ -30,8 +30,8 @@ from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.describe import describe
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness
-from graphopt.rewrite.simplify import simplify
 
 TRIES = 1500
 """How many graphs are drawn at most, to find those in which a rule fires."""

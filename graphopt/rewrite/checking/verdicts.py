@@ -81,7 +81,7 @@ def _key(rule: Rule, seed: int, depth: Depth) -> str:
     return disk_cache.key(_around(), content(rule), rule.name, rule.stage.value, str(seed), str(depth))
 
 
-_PARTS = ("guards", "rule", "match", "extract/terms.py", "checking/check.py", "checking/examples", "simplify.py")
+_PARTS = ("guards", "rule", "match", "extract/terms.py", "checking/check.py", "checking/examples", "passes/simplify.py")
 """The parts of ``rewrite`` that a verdict rests on."""
 
 

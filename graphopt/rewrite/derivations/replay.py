@@ -19,8 +19,8 @@ from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.passes import NativePass, fold_within
+from graphopt.rewrite.passes.simplify import replace_roots
 from graphopt.rewrite.rule.rule import Rule
-from graphopt.rewrite.simplify import replace_roots
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """Native passes: clean-ups that always help and are easier said in Python than as rules. Each theme has a module of its
-own, which only the list below reads.
+own, which only the list below reads; ``simplify`` runs them and rules to a fixed point.
 
 A pass is described as a rule is (name, reason, family, soundness class), and is switched on and off
 in the same way. It either looks at one node, wherever something changed, or goes over the whole graph.

@@ -15,7 +15,7 @@ from graphopt.ir.suite import suite
 from graphopt.ir.tolerance import error
 from graphopt.lowering.lower.expand import expanded
 from graphopt.lowering.lower.lower import Referred, lower
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 CASES = [
     "test_linear_attention_gated_delta_gqa",

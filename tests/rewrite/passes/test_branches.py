@@ -8,7 +8,7 @@ import pytest
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 X = np.array([[1.0, -2.0], [3.0, 0.5]], dtype=np.float32)
 

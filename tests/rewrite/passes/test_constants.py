@@ -14,7 +14,7 @@ from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.passes.constants import OWN
 from graphopt.rewrite.passes.control import CAPTURES
 from graphopt.rewrite.passes.dead import UNUSED
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 LARGE = np.linspace(-1, 1, 1000, dtype=np.float32)
 ONE_READER = """x: float32[1000] c: bool[] w: float32[1000]

@@ -9,7 +9,7 @@ from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes import PASSES
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 
 def ops(graph: Graph) -> list[str]:

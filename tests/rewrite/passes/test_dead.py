@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.ir.graph import Header
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 PASSES = (UNUSED, OUTPUTS, FUNCTIONS)
 

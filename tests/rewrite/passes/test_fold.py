@@ -10,7 +10,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within, stored_bytes
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 PASSES = (UNUSED, *KNOWN, FOLD)
 

@@ -8,7 +8,7 @@ from graphopt.errors import InvalidModelError, LimitError
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes import PASSES
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 
 def inlined(source: str) -> Graph:

@@ -16,7 +16,7 @@ from graphopt.rewrite.checking.check import compute
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.fold import FOLD
 from graphopt.rewrite.passes.orders import ORDERS
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 
 def turned(text: str) -> Graph:

@@ -7,7 +7,7 @@ import pytest
 
 from graphopt.ir.evaluate import run
 from graphopt.ir.text import parse
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 COLUMNS = "int64[2, 3, 1]{%s}"
 

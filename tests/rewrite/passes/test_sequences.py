@@ -8,7 +8,7 @@ import pytest
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 X = np.arange(12, dtype=np.float32).reshape(2, 6)
 

@@ -8,7 +8,7 @@ from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.fold import FOLD, KNOWN
 from graphopt.rewrite.passes.shapes import FIXED, SAME
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 PASSES = (UNUSED, *KNOWN, FOLD, *FIXED, SAME)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 
 def shared(text: str) -> str:

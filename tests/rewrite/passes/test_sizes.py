@@ -6,7 +6,7 @@ import pytest
 
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
-from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.passes.simplify import simplify
 
 
 def ops(text: str, opset: int = 17) -> list[str]:

@@ -12,8 +12,8 @@ from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.passes.views import NORMAL
-from graphopt.rewrite.simplify import simplify
 
 
 def ops(graph: Graph) -> list[str]:

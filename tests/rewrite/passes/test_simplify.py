@@ -17,9 +17,9 @@ from graphopt.rewrite.match.journal import Journal
 from graphopt.rewrite.match.statistics import Statistics
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes import PASSES, NativePass
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
-from graphopt.rewrite.simplify import simplify
 
 
 def rules(*texts: str) -> list[Rule]:
