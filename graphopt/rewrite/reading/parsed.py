@@ -44,9 +44,13 @@ def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path |
     return rules
 
 
+_SCHEMAS = ("ops.py", "op_table.py", "contrib.py")
+"""The modules of ``ir`` that rules are read by: which ops there are, in which sets, with which inputs."""
+
+
 @cache
 def _sources() -> str:
-    return disk_cache.digest_of_code((_ROOT, _ROOT.parent / "ir" / "ops.py"))
+    return disk_cache.digest_of_code((_ROOT, *(_ROOT.parent / "ir" / name for name in _SCHEMAS)), ("onnx",))
 
 
 # -- as JSON: a list is a tuple, an object is one of the notions that rules are made of

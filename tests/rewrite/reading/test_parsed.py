@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.ir import contrib, op_table, ops
+from graphopt.rewrite import guards
+from graphopt.rewrite.reading import parse
+from graphopt.rewrite.reading import parsed as module_of_cache
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.reading.parsed import parsed
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.ruleset import standard_folder
+from graphopt.runtime import disk_cache
 
 TEXT = "# why  [H1] reals\none:  Add(x, 0.0)  =>  x\n    where x.rank in (1, 2)\n"
 
@@ -39,6 +44,15 @@ def test_another_text_or_name_is_parsed(tmp_path: Path) -> None:
     for text, name in [("a", "x"), ("a", "x"), ("b", "x"), ("a", "y")]:
         parsed(text, name, lambda text=text, name=name: read(text, name), tmp_path)  # type: ignore[misc]
     assert calls == ["x", "x", "y"]
+
+
+def test_rules_are_parsed_again_where_ops_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a rule is read by: the grammar, the schemas of ops, and the sets that they are in."""
+    read: set[Path] = set()
+    monkeypatch.setattr(disk_cache, "digest_of_code", lambda sources, packages=(): read.update(sources) or "")
+    rests_on = [Path(str(module.__file__)) for module in (parse, guards, ops, op_table, contrib)]
+    module_of_cache._sources.__wrapped__()
+    assert [file for file in rests_on if not any(file.is_relative_to(source) for source in read)] == []
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[1]", '[{"Rule": []}]', '[{"Nothing": [1]}]', '{"set": [1]}', "[[[["])
