@@ -1,4 +1,4 @@
-"""Writes further models of realistic size, with random weights, for ``speed.py`` and ``peers.py`` to measure.
+"""Writes further models of realistic size, with random weights, for ``speed.py`` to measure.
 
     python tests/bench/more_models.py torch FOLDER [NAME ...]
     python tests/bench/more_models.py tensorflow FOLDER [NAME ...]

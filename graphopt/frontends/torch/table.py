@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 Emitter: TypeAlias = Callable[..., Any]
-"""Called with a ``Writer`` and the arguments of torch's call, in which tensors are values of the graph; it gives the
+"""Called with an ``OpWriter`` and the arguments of torch's call, in which tensors are values of the graph; it gives the
 call's results, again values."""
 F = TypeVar("F", bound=Emitter)
 

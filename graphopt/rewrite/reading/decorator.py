@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from graphopt.errors import RuleError, nearest
 from graphopt.rewrite.guards.expressions import SETS
@@ -48,8 +48,6 @@ from graphopt.rewrite.rule.rule import (
     negative,
 )
 from graphopt.rewrite.rule.rule import Field as FieldOf
-
-GuardNumber: TypeAlias = int | float | bool
 
 
 class Many:
