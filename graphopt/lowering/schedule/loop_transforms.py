@@ -28,6 +28,7 @@ from graphopt.lowering.loops.expressions import (
     Expr,
     Var,
     conjunction,
+    maximum,
     minimum,
     substitute,
     variables,
@@ -60,7 +61,8 @@ def split(
     """Split a loop into nested ones of the given extents; one extent may be None: as large as needed.
 
     Where extents do not divide, a predicate (``where``) guards the blocks; with the tail ``"short"``, of two loops the
-    inner one ends where there are no more iterations. Of a parallel loop the outermost part is parallel.
+    inner one ends where there are no more iterations, and the outer one before it would have none. Of a parallel loop
+    the outermost part is parallel.
     Before::
 
         for i0 in serial(10):
@@ -113,13 +115,14 @@ def split(
         raise ScheduleError(f"{name}: the tail is one of {', '.join(TAILS)}, a short one that of two loops; not {tail}")
     taken = names_in(nest)
     loops = [Var(free_name(taken, f"{name}_{k}")) for k in range(len(factors))]
-    if tail == "short":
-        extents[1] = simplify(
-            minimum(extents[1], stmt.extent - loops[0] * extents[1]), {**around, loops[0]: extents[0]}
-        )
     value: Expr = Const(0)
-    for var, extent in zip(loops, extents if tail == "guard" else [extents[0], Const(step)], strict=True):
+    for var, extent in zip(loops, extents, strict=True):
         value = value * extent + var
+    if tail == "short":
+        width = extents[1]
+        if factors[0] is not None:  # the last of so many outer iterations may have nothing left to do
+            extents[0] = simplify((stmt.extent + (width - 1)) // maximum(width, 1), around)
+        extents[1] = simplify(minimum(width, stmt.extent - loops[0] * width), {**around, loops[0]: extents[0]})
     inside = {**around, **dict(zip(loops, extents, strict=True))}
     value = simplify(value, inside)
     body = rebind(stmt.body, {stmt.var: value}, inside)

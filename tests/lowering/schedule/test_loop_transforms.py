@@ -291,6 +291,18 @@ def test_a_short_tail_needs_no_guard(extent: int, width: int) -> None:
     same_results(read(text), s.nest)
 
 
+@pytest.mark.parametrize("factors", [[3, None], [3, 4], [2, 6], [4, None], [5, 5]])
+def test_a_short_tail_of_so_many_outer_iterations(factors: list[int | None]) -> None:
+    """There are fewer where the inner loop has all iterations before; two such tails are fused."""
+    text = PRODUCT.replace("7", "6").replace("5", "6")
+    s = schedule(text)
+    (i0, i1), (j0, j1) = (s.split(loop, factors, tail="short") for loop in "ij")
+    same_results(read(text), s.nest)
+    s.reorder(i0, j0, i1, j1)
+    s.fuse(i1, j1)
+    same_results(read(text), s.nest)
+
+
 def test_what_does_not_change_is_the_same_nest() -> None:
     s = schedule(PRODUCT)
     before = s.nest
@@ -336,7 +348,8 @@ def step(s: Schedule, random: Random) -> None:
     names = [x.var.name for x in statements(s.nest.body) if isinstance(x, For)]
     match random.randrange(6):
         case 0 | 1:
-            s.split(random.choice(names), random.choice([[None, 2], [2, None], [None, 3], [None, 2, 2], [8], [3, 3]]))
+            factors = random.choice([[None, 2], [2, None], [4, None], [None, 3], [None, 2, 2], [8], [3, 3]])
+            s.split(random.choice(names), factors, tail=random.choice(["guard", "short"]))
         case 2:
             start = random.randrange(len(names))
             s.fuse(*names[start : start + random.randrange(2, 4)])
