@@ -23,7 +23,7 @@ from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.probe import is_constant
 from graphopt.calibration.schedule_tables import setting_here
 from graphopt.compile import prepared
-from graphopt.errors import names_its_model
+from graphopt.errors import UsageError, names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
@@ -34,7 +34,8 @@ from graphopt.rewrite.extract.terms import as_classes, calls
 from graphopt.rewrite.extract.workload import OpWorkload as Call
 from graphopt.run.observer import Chosen, Watch
 from graphopt.run.settings import Settings
-from graphopt.target import Target
+from graphopt.target import CPU, Target
+from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named
 from graphopt.tuning.record import Timed
@@ -89,6 +90,7 @@ def tune_choices(
     budget: Budget = Budget(),  # noqa: B008 - it is frozen
     *,
     executor: Executor | str | None = None,
+    target: str | Target = CPU,
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -98,11 +100,15 @@ def tune_choices(
     ``Graph``), and keep it in the database, by which ``compile`` chooses then.
 
     ``budget.trials`` are nests that are measured, each by its default schedule; what was measured before is not asked
-    again. ``dims`` and ``shapes`` fix open sizes, as when the model is compiled. KeyboardInterrupt ends it, and what
-    comes back says so. Raises what ``compile``, ``executor_named`` and ``Records`` raise.
+    again. ``target`` (of the CPU) has the prices; ``dims`` and ``shapes`` fix open sizes, as when the model is
+    compiled. KeyboardInterrupt ends it, and what comes back says so. Raises UsageError for a target of another device,
+    and what ``compile``, ``executor_named`` and ``Records`` raise.
     """
+    target = target_named(target)
+    if not target.device.is_host:
+        raise UsageError(f"--choices are measured on the CPU: the target {target.name} is for {target.device.name}")
     graph = model if isinstance(model, Graph) else onnx_io.load(model)
-    settings = Settings(threads=threads, database=database, dims=dims or {}, shapes=shapes or {})
+    settings = Settings(target=target, threads=threads, database=database, dims=dims or {}, shapes=shapes or {})
     with Records(database, write=True) as records, _measuring(executor) as measures:
         return _Asking(graph, settings, records, measures, budget, told or _silent).run()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -30,21 +31,24 @@ from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
 from graphopt.progress import Event, Listener
 from graphopt.run.derivation import Preparation
 from graphopt.runtime.profile import ProfileRow, best_rows
+from graphopt.target import CPU, Target
+from graphopt.target import target as target_named
 from graphopt.verify.inputs import Given, check_inputs, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
 
 
-def _by_default(path: str, threads: int) -> Runner:
+def _by_default(path: str, threads: int, target: str | Target = CPU) -> Runner:
     """The model compiled with default schedules."""
-    compiled = compile(path, threads=threads, tuned="off")
+    compiled = compile(path, target=target, threads=threads, tuned="off")
     return lambda feeds: list(compiled(feeds).values())
 
 
 OURS = "graphopt"
+UNTUNED = "untuned"
 ENGINES: Mapping[str, Callable[[str, int], Runner]] = {
     "ort": lambda path, threads: open_in_onnxruntime(path, optimized=True, threads=threads),
     "openvino": open_in_openvino,
-    "untuned": _by_default,
+    UNTUNED: _by_default,
 }
 """The engines to compare with, graphopt itself without tuned schedules among them: each opens a model file for a number
 of threads."""
@@ -74,6 +78,7 @@ def bench(
     model: str | Path,
     *,
     against: Sequence[str] = (),
+    target: str | Target = CPU,
     threads: int = 1,
     seconds: float = 5.0,
     inputs: Mapping[str, Given] | None = None,
@@ -83,12 +88,15 @@ def bench(
     database: Path | None = None,
     listener: Listener | None = None,
 ) -> list[EngineTiming]:
-    """How long a run of the model takes here, and in each of the other engines; ``tuned`` and ``database`` are those of
-    ``graphopt.compile``.
+    """How long a run of the model takes here, and in each of the other engines; ``target``, ``tuned`` and ``database``
+    are those of ``graphopt.compile``.
 
-    Raises UsageError for an engine that nobody knows, MissingDependencyError for one that is not installed, and for one
-    that refuses the model.
+    Raises UsageError for a target of another device than the CPU, for an engine that nobody knows, and for one that
+    refuses the model; MissingDependencyError for one that is not installed.
     """
+    target = target_named(target)
+    if not target.device.is_host:
+        raise UsageError(f"bench measures on the CPU: the target {target.name} is for {target.device.name}")
     for name in against:
         if name not in ENGINES:
             raise UsageError(f"no engine is called {name!r}: there are {', '.join(ENGINES)}")
@@ -98,14 +106,14 @@ def bench(
     ready: dict[str, float] = {}
     outputs: dict[str, list[Any]] = {}
     start = time.perf_counter()
-    compiled = compile(model, threads=threads, tuned=tuned, database=database, listener=listener)
+    compiled = compile(model, target=target, threads=threads, tuned=tuned, database=database, listener=listener)
     feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}, shapes), compiled)
     runs[OURS] = lambda: list(compiled(feeds).values())
     outputs[OURS], ready[OURS] = runs[OURS](), time.perf_counter() - start
     for name in against:
         listen(Event(f"open in {name}"))
         start = time.perf_counter()
-        runs[name] = _opened(name, model, threads, feeds)
+        runs[name] = _opened(name, model, target, threads, feeds)
         outputs[name], ready[name] = runs[name](), time.perf_counter() - start
     listen(Event("measure"))
     times = dict(zip(runs, turns([*runs.values()], seconds), strict=True))
@@ -130,13 +138,14 @@ def profile(
     model: str | Path,
     feeds: Mapping[str, Any],
     *,
+    target: str | Target = CPU,
     threads: int = 1,
     tuned: str = "auto",
     database: Path | None = None,
     runs: int = ROUNDS,
 ) -> list[ProfileRow]:
     """What each step of the compiled model takes, the least of several runs."""
-    return profiled(compile(model, threads=threads, tuned=tuned, database=database), feeds, runs)
+    return profiled(compile(model, target=target, threads=threads, tuned=tuned, database=database), feeds, runs)
 
 
 def profiled(compiled: CompiledModel, feeds: Mapping[str, Any], runs: int = ROUNDS) -> list[ProfileRow]:
@@ -202,10 +211,11 @@ def _bound(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:
     return bound
 
 
-def _opened(name: str, model: str | Path, threads: int, feeds: Feeds) -> Callable[[], list[Any]]:
+def _opened(name: str, model: str | Path, target: Target, threads: int, feeds: Feeds) -> Callable[[], list[Any]]:
     """A run of the model in another engine."""
+    open_model = partial(_by_default, target=target) if name == UNTUNED else ENGINES[name]
     try:
-        run = ENGINES[name](str(model), threads)
+        run = open_model(str(model), threads)
         run(feeds)
     except ImportError as problem:
         raise MissingDependencyError(

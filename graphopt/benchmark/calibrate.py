@@ -162,7 +162,10 @@ def calibrate(
     and fit the target's prices to all that it holds. ``seconds`` is when to stop measuring."""
     if not target.runtime:
         names = [f"--target {t.name}" for t in TARGETS.values() if t.runtime]
-        raise UsageError(f"no runtime of the target {target.name} can be measured: say {' or '.join(names)}")
+        raise UsageError(
+            f"the target {target.name} has no runtime that can be measured: say {' or '.join(names)}, "
+            "or a file that names a runtime"
+        )
     engine = profiler or (ProgramProfiler(threads) if target.runtime == RUNTIME else OnnxRuntimeProfiler(threads))
     setting = Setting(machine(), engine.runtime, engine.threads)
     with TimesDatabase(database, write=True) as store:

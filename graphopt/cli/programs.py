@@ -12,7 +12,18 @@ import typer
 
 from graphopt.cli import names, values
 from graphopt.cli.app import Without, app, register
-from graphopt.cli.options import Compilation, FixedSizes, Inputs, Model, PageFile, Printing, Quiet, Schedules, written
+from graphopt.cli.options import (
+    Compilation,
+    FixedSizes,
+    Inputs,
+    Model,
+    On,
+    PageFile,
+    Printing,
+    Quiet,
+    Schedules,
+    written,
+)
 from graphopt.errors import CompilationError, ReadError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -85,6 +96,7 @@ def bench_model(
         str, typer.Option(metavar="N[,M...]", help="Number of threads; several: one after the other.")
     ] = "1",
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
+    target: On,
     schedules: Schedules,
     input: Inputs,
     sizes: FixedSizes,
@@ -111,7 +123,7 @@ def bench_model(
         check_pages()
     files.check_written({"--roofline": roofline, "--report": report}, [model])
     fed: dict[str, Any] = {"inputs": values.inputs(input or ()), "shapes": sizes.shapes, "dims": sizes.dims}
-    tuned = vars(schedules)
+    how = {"target": target, **vars(schedules)}
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
         timings_by_threads = {
@@ -122,14 +134,14 @@ def bench_model(
                 seconds=seconds,
                 listener=listener,
                 **fed,
-                **tuned,
+                **how,
             )
             for count in counts
         }
         if roofline is not None:
-            draw_roofline(model, roofline, counts[0], fed, **tuned)
+            draw_roofline(model, roofline, counts[0], fed, **how)
         if report is not None:
-            write_page(page_of_run(model, counts[0], fed, timings_by_threads[counts[0]], **tuned), report)
+            write_page(page_of_run(model, counts[0], fed, timings_by_threads[counts[0]], **how), report)
     show_warnings(sorted({str(w.message) for w in caught}))
     for count, timings in timings_by_threads.items():
         if len(timings_by_threads) > 1:
@@ -258,7 +270,7 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
 
     device = settings.target.device
     if not (device.has_blocks and device.has_machine_code):
-        raise UsageError(f"programs for {settings.target.name} are not written: expected cpu or cuda")
+        raise UsageError(f"programs for {device.name} ({settings.target.name}) are not written: expected cpu or cuda")
     wanted = capability_of(capability)
     with progress.shown(quiet, False):
         compiled = device_code(model, settings, wanted)

@@ -62,7 +62,12 @@ def check_target(
 def calibrate(
     *,
     models: Models,
-    target: Annotated[str, typer.Option(metavar="ort|cpu", help="Target whose prices are measured.")] = "ort",
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="ort|cpu|FILE.toml", help="Target whose prices are measured.", autocompletion=names.targets
+        ),
+    ] = "ort",
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="Threads of one op.")] = 1,
     seconds: Annotated[
         float | None, typer.Option(metavar="S", help="When to stop measuring; default: when done.", show_default=False)

@@ -65,7 +65,6 @@ def tune_model(
     With --choices default schedules alone are measured, of those ops that the model becomes, or would become if prices
     were off in their favour: it tells what was asked, and what the model becomes by the answers.
     """
-    from graphopt.target import target as target_named
     from graphopt.tuning.session import Budget
 
     values.number("--seconds", seconds, 0)
@@ -75,9 +74,7 @@ def tune_model(
             raise UsageError(
                 f"--choices are those of the whole model, whatever its inputs, without a search: leave {needless} out"
             )
-        if not target_named(target).device.is_host:
-            raise UsageError(f"--choices are measured on the CPU: leave out --target {target}")
-        _ask(model, Budget(trials, seconds), executor, database, threads, sizes, quiet)
+        _ask(model, Budget(trials, seconds), executor, database, target, threads, sizes, quiet)
         return
     from graphopt.benchmark.tune import tune_model as tune
     from graphopt.calibration.schedule_tables import default_path
@@ -115,6 +112,7 @@ def _ask(
     budget: Budget,
     executor: str | None,
     database: Path | None,
+    target: str,
     threads: int,
     sizes: FixedSizes,
     quiet: bool,
@@ -137,6 +135,7 @@ def _ask(
             path,
             budget,
             executor=executor,
+            target=target,
             threads=threads,
             dims=sizes.dims,
             shapes=sizes.shapes,

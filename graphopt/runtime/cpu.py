@@ -91,7 +91,7 @@ def features() -> frozenset[str]:
 
 def level() -> str | None:
     """The level of x86-64 that ``GRAPHOPT_CPU`` names, as LLVM calls it; ``None`` for all that this processor has."""
-    chosen = os.environ.get(VARIABLE, "native")
+    chosen = os.environ.get(VARIABLE) or "native"
     if chosen == "native":
         return None
     if chosen not in _ADDED:

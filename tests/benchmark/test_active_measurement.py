@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.benchmark.active_measurement import Answers, described, tune_choices
 from graphopt.compile import prepared
-from graphopt.errors import ReadError
+from graphopt.errors import ReadError, UsageError
 from graphopt.ir.text import parse
 from graphopt.rewrite.extract.workload import OpWorkload as Call
 from graphopt.run.settings import Settings
@@ -63,6 +63,16 @@ def test_times_that_change_a_layout_are_asked_for_and_change_it(tmp_path: Path) 
     assert executor.drawn == []  # default schedules
     graph = prepared(pointwise(), Settings(database=tmp_path / "t.sqlite"), Steps())[0]
     assert "Conv" in {node.op for node in graph.nodes()}
+
+
+def test_the_prices_are_those_of_the_target(tmp_path: Path) -> None:
+    file = tmp_path / "slow-blocks.toml"
+    file.write_text('[prices]\nlike = "cpu"\nsource = "assumed"\n[prices.efficiency]\n"blocked dense" = 1e-4\n')
+    found = tune_choices(pointwise(), tmp_path / "t.sqlite", Budget(trials=0), executor=MadeUp(), target=str(file))
+    assert ops(found.before) == {"Conv"}
+    file.write_text('device = "cuda"\n[prices]\nlike = "cpu"\nsource = "assumed"\n')
+    with pytest.raises(UsageError, match="measured on the CPU: the target slow-blocks is for cuda"):
+        tune_choices(pointwise(), tmp_path / "u.sqlite", target=str(file))
 
 
 def test_times_that_say_the_same_as_prices_change_nothing_and_are_not_asked_for_again(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from graphopt.benchmark.bench import accepted_feeds, bench, random_feeds
+from graphopt.compile import CompiledModel, compile
 from graphopt.errors import ExecutionError, InputError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
@@ -55,3 +57,24 @@ def test_default_schedules_are_an_engine(tmp_path: Path) -> None:
     tuned, untuned = bench(tmp_path / "m.onnx", against=["untuned"], seconds=0.05)
     assert (tuned.engine, untuned.engine) == ("graphopt", "untuned")
     assert untuned.error == 0
+
+
+@pytest.mark.parametrize("against", [[], ["untuned"]])
+def test_the_target_of_a_file_is_compiled_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: list[str]
+) -> None:
+    onnx_io.save(GRAPH, tmp_path / "m.onnx")
+    file = tmp_path / "mine.toml"
+    file.write_text('device = "cpu"\n[prices]\nlike = "cpu"\nsource = "assumed"\n')
+    compiled_for = []
+
+    def spy(*arguments: Any, **keywords: Any) -> CompiledModel:
+        compiled_for.append(keywords["target"].name)
+        return compile(*arguments, **keywords)
+
+    monkeypatch.setattr("graphopt.benchmark.bench.compile", spy)
+    assert len(bench(tmp_path / "m.onnx", against=against, target=str(file), seconds=0.05)) == 1 + len(against)
+    assert compiled_for == ["mine"] * (1 + len(against))
+    file.write_text('device = "simulated"\n[prices]\nlike = "cpu"\nsource = "assumed"\n')
+    with pytest.raises(UsageError, match="bench measures on the CPU: the target mine is for simulated"):
+        bench(tmp_path / "m.onnx", target=str(file))

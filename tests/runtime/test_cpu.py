@@ -43,6 +43,8 @@ def test_a_level_is_all_that_code_may_use(described: pytest.MonkeyPatch) -> None
     described.setattr(cpu, "_description", lambda: flags(*there, "avx512_vnni", "lm"))
     assert cpu.features() == {*there, "avx512_vnni"}
     assert cpu.level() is None
+    described.setenv(cpu.VARIABLE, "")  # as unset
+    assert cpu.level() is None
     cpu.features.cache_clear()
     described.setenv(cpu.VARIABLE, "x86-64-v3")
     assert {"avx2", "fma", "popcnt", "sse2"} <= cpu.features()
