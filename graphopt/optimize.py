@@ -127,7 +127,7 @@ def optimize(
     """
     target = target_named(target, makes_models=True)
     if not target.makes_models:
-        raise UsageError(f"the target {target.name} makes programs, no ONNX models: use graphopt.compile")
+        raise UsageError(f"the target {target.name} makes programs, no ONNX models: use graphopt compile")
     policy, by_costs, rules = soundness(policy), priced(target, costs), ruleset(rules)
     selection = names_of(only), names_of(without), policy
     rules.select(*selection, target)  # names that do not exist are told before anything is read

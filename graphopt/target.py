@@ -297,6 +297,8 @@ class _Reading:
     def __init__(self, file: str) -> None:
         self.file = file
         self.mistakes: list[str] = []
+        self.inherited: dict[str, int] = {}
+        """By key, how many groups come before the file's own, by ``like``."""
 
     def wrong(self, key: str, expected: str, value: object = _ABSENT) -> None:
         """Note a mistake: the key, what was expected there, and what stands there."""
@@ -363,7 +365,7 @@ class _Reading:
             self.wrong(key, f"groups [[{key}]], each of {value} and ops", table)
             return
         for i, row in enumerate(table):
-            at = f"{key}[{i}]"
+            at = f"{key}[{i - self.inherited.get(key, 0)}]"
             if not isinstance(row, dict):
                 self.wrong(at, f"a table of {value} and ops", row)
                 continue
@@ -472,7 +474,9 @@ class _Reading:
             rows = table if key in _BY_OP and isinstance(table, list) else ()
             for i, row in enumerate(rows):
                 if isinstance(row, dict) and isinstance(row.get("ops"), str) and "source" in row:
-                    source_of_row = self.text(row, "source", f"{within}{key}[{i}].")
+                    source_of_row = self.text(
+                        row, "source", f"{within}{key}[{i - self.inherited.get(f'{within}{key}', 0)}]."
+                    )
                     result.update({f"{key}.{op}": source_of_row for op in row["ops"].split()})
             if source:
                 result[key] = source
@@ -615,6 +619,8 @@ class _Reading:
                     joined = (t["rules"] for t in (before, table) if isinstance(t.get("rules"), str))
                     table = {"rules": "".join(joined)} if isinstance(table.get("rules", ""), str) else table
                 else:
+                    lists = (k for k in _BY_OP if isinstance(before.get(k), list))
+                    self.inherited |= {f"{key}.{k}": len(before[k]) for k in lists}
                     table = _merged(before, {k: v for k, v in table.items() if k != "like"})
             raw[key] = table
         return raw

@@ -114,6 +114,12 @@ def test_each_op_is_priced_by_five_numbers(tmp_path: Path) -> None:
     assert 0 < cost < inf
 
 
+def test_groups_count_from_the_first_of_the_file(tmp_path: Path) -> None:
+    text = '[prices]\nlike = "ort"\nsource = "x"\n[[prices.elements]]\nnanoseconds = -1\nops = "Tanh"\n'
+    with pytest.raises(ReadError, match=r"prices\.elements\[0\]\.nanoseconds: expected a number of at least 0"):
+        read(written(tmp_path, text))
+
+
 def test_a_target_takes_what_it_does_not_say_from_another(tmp_path: Path) -> None:
     text = """
 summary = "a faster one"

@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     except GraphoptError as error:
         return _fail(str(error), error.exit_code)
     except usage_error as error:  # type: ignore[misc]
-        return _fail(f"{error.format_message()} (see graphopt --help)", 2)
+        return _fail(f"{error.format_message()} (see {_command(error)} --help)", 2)
     except MemoryError as error:
         what = str(error) or "the model, or what was made of it, does not fit this machine"
         return _fail(f"out of memory: {what}; --dim and --shape give smaller sizes", LimitError.exit_code)
@@ -114,6 +114,12 @@ def _commands(app: Any) -> set[str]:
     """The names of all commands and groups of commands."""
     commands = {c.name or c.callback.__name__ for c in app.registered_commands}
     return commands | {group.name for group in app.registered_groups}
+
+
+def _command(error: Any) -> str:
+    """The command whose arguments are wrong."""
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "graphopt"
 
 
 def _fail(message: str, code: int) -> int:

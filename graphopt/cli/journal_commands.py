@@ -87,7 +87,8 @@ def explain(
         return
     assert rule is not None
     explained = explanation.explain_rule(model, rule, rules or None, named(target or "portable"), policy)
-    print(f"{explained.rule}: acts at {len(explained.fired)} places")
+    count = len(explained.fired)
+    print(f"{explained.rule}: acts at {count} place{'s' * (count != 1)}")
     for entry in explained.fired:
         _print_entry(entry)
     for why, sites in sorted(explained.misses.items(), key=lambda item: (-len(item[1]), item[0])):

@@ -54,11 +54,11 @@ def folder(name: Kind | Literal["locks"]) -> Path:
         is_private = _is_private(path)
     except OSError as error:
         raise UsageError(
-            f"the folder {path} for what is kept cannot be made: {error.strerror}; set {VARIABLE} to another"
+            f"the cache folder {path} cannot be made: {error.strerror}; set {VARIABLE} to another"
         ) from None
     if not is_private:
         raise UsageError(
-            f"the folder {path} for what is kept must be this user's alone (mode 0700): code that lies there is run; "
+            f"the cache folder {path} must be this user's alone (mode 0700): code that lies there is run; "
             f"chmod 700 it, or set {VARIABLE} to another"
         )
     return path

@@ -18,7 +18,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, UsageError
 from graphopt.runtime import cpu
 
 SELF_TEST = "self-test"
@@ -41,6 +41,8 @@ def examine() -> Iterator[Finding]:
         try:
             for name, value, advice in look():
                 yield Finding(topic, name, value, advice)
+        except UsageError as error:
+            yield Finding(topic, "error", str(error), SETTINGS)
         except Exception as error:  # whatever a broken package, library or folder does
             first_line = str(error).splitlines()[0] if str(error) else ""
             yield Finding(topic, "error", f"{type(error).__name__}: {first_line}", "cannot be told: report this line")
@@ -190,8 +192,12 @@ def _environment() -> Iterator[Line]:
             yield name, f"not set ({meaning})", ""
 
 
+SETTINGS = "correct that setting, and run graphopt doctor again"
+"""The advice where the environment asks for something that cannot be."""
+
 VARIABLES: Mapping[str, str] = {
     "GRAPHOPT_CACHE": "the folder of compiled kernels, programs, rules and verdicts; else the user's cache folder",
+    cpu.VARIABLE: "the level of x86-64 that kernels are compiled for; else this processor",
     "XDG_CACHE_HOME": "where the user's cache folders are",
     "XDG_DATA_HOME": "where measured prices and tuned schedules are",
     "NO_COLOR": "no colours on terminals",
@@ -215,7 +221,8 @@ def _self_test() -> Iterator[Line]:
     try:
         result = graphopt.compile(builder.build())(x)["y"]
     except (GraphoptError, OSError) as error:
-        yield "kernel", f"does not run: {error}", "no model can be compiled here; report all of this"
+        advice = SETTINGS if isinstance(error, UsageError) else "no model can be compiled here; report all of this"
+        yield "kernel", f"does not run: {error}", advice
         return
     off = float(np.abs(result - np.tanh(x @ w.T)).max())
     if not off < 1e-5:

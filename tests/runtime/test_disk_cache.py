@@ -48,7 +48,7 @@ def test_what_others_may_write_is_not_read(root: Path) -> None:
     verdicts.close()
     for name in ("rules", "verdicts"):
         (root / name).chmod(0o777)
-        with pytest.raises(UsageError, match=rf"the folder {root / name} for what is kept must be this user's alone"):
+        with pytest.raises(UsageError, match=rf"the cache folder {root / name} must be this user's alone"):
             disk_cache.folder(name)
     assert parsed("text", "x", list) == []
     again = Verdicts()

@@ -114,7 +114,7 @@ def test_the_commands_print_entries(
     assert run(["explain", str(result), "z"]) == 0
     assert "as it was in the original" in capsys.readouterr().out
     assert run(["explain", str(model), "--rule", "relu-holds"]) == 0
-    assert "acts at 1 places" in capsys.readouterr().out
+    assert "acts at 1 place\n" in capsys.readouterr().out
     assert run(["bisect", str(model), "--check", blames("HardSwish", tmp_path), "-q"]) == 0
     assert "begins to fail" in capsys.readouterr().out
     assert run(["explain", str(result)]) == 2

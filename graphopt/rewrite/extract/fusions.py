@@ -69,7 +69,7 @@ def _rules(text: str) -> tuple[Rule, ...]:
         parse_rules,  # what parses is loaded only where there is something to parse
     )
 
-    return tuple(parse_rules(text, "<fusions>")) if text.strip() else ()
+    return tuple(parse_rules(text, "the target's fusions.rules")) if text.strip() else ()
 
 
 class _Matcher:
