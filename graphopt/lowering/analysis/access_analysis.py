@@ -117,11 +117,11 @@ def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
 
 def used_as_numbers(block: Block) -> set[Var]:
     """The axes that a block uses for more than indices."""
-    found: set[Var] = set()
+    vars: set[Var] = set()
 
     def look(expr: Expr) -> None:
         if isinstance(expr, Var):
-            found.add(expr)
+            vars.add(expr)
         elif not isinstance(expr, Load):
             for arg in getattr(expr, "args", ()):
                 look(arg)
@@ -135,19 +135,19 @@ def used_as_numbers(block: Block) -> set[Var]:
         for index in load.indices:
             for part in walk(index):
                 if isinstance(part, Load):
-                    found |= variables(part)
-    return found
+                    vars |= variables(part)
+    return vars
 
 
 def point_of(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """Where along each extent an element is, of its number in row-major order."""
-    found: list[Expr] = []
+    point: list[Expr] = []
     rest: Expr = Const(1)
     for k, extent in reversed(list(enumerate(extents))):
         here = number if rest == Const(1) else number // rest
-        found.append(here % extent if k else here)
+        point.append(here % extent if k else here)
         rest = rest * extent
-    return found[::-1]
+    return point[::-1]
 
 
 def taken_apart(var: Expr, group: Sequence[Axis]) -> dict[Var, Expr]:
@@ -161,27 +161,27 @@ def lies_along(chain: Chain, axis: Axis) -> bool:
     return bool(ones) and all(s is not None and s.number == 1 for s in ones)
 
 
-def shared_axes(found: Sequence[Chain]) -> int:
+def shared_axes(chains: Sequence[Chain]) -> int:
     """How many outer axes all blocks share: spatial, of equal extents, and the same for what passes between them."""
-    limit = min(len(c.spatial) for c in found)
-    made = {a.buffer for c in found for a in c.accesses if a.is_write}
+    limit = min(len(c.spatial) for c in chains)
+    written = {a.buffer for c in chains for a in c.accesses if a.is_write}
     shared = 0
     while shared < limit:
-        axes = [c.axes[shared] for c in found]
+        axes = [c.axes[shared] for c in chains]
         if any(a.kind != "spatial" or a.extent != axes[0].extent for a in axes):
             break
-        if not all(_passes_along(made, c, shared) for c in found):
+        if not all(_passes_along(written, c, shared) for c in chains):
             break
         shared += 1
     return shared
 
 
-def _passes_along(made: set[Buffer], chain: Chain, position: int) -> bool:
+def _passes_along(written: set[Buffer], chain: Chain, position: int) -> bool:
     """Whether the block reaches what blocks make only at its own point of the axis."""
     return all(
         len(a.indices) > position and _is_at(a.indices[position], chain.axes[position])
         for a in chain.accesses
-        if a.buffer in made
+        if a.buffer in written
     )
 
 
@@ -227,12 +227,12 @@ def decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
     """The block as two: what starts the reduction, on axes of its own, and its steps."""
     block = chain.block
     assert block.init is not None
-    own = {a.var: Var(f"{a.var.name}_init") for a in chain.spatial}
+    renamed = {a.var: Var(f"{a.var.name}_init") for a in chain.spatial}
     start = Block(
         f"{block.name}_init",
-        tuple(replace(a, var=own[a.var]) for a in chain.spatial),
+        tuple(replace(a, var=renamed[a.var]) for a in chain.spatial),
         tuple(values[a.var] for a in chain.spatial),
-        substitute_in(block.init, own),
+        substitute_in(block.init, renamed),
     )
     step = replace(block, init=None, values=tuple(values[a.var] for a in chain.axes))
     return described(start), step
@@ -241,24 +241,24 @@ def decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
 def is_follower(chain: Chain, first: Chain, nest: Nest, written: Chain | None = None) -> bool:
     """Whether a block does something to each element of the first by itself. ``written`` is the block on the
     axes of its own results, where ``chain`` has others."""
-    made = first.stores[0].buffer
-    return made in nest.allocs and takes_each(chain, made, [a.extent for a in first.spatial], written)
+    buffer = first.stores[0].buffer
+    return buffer in nest.allocs and takes_each(chain, buffer, [a.extent for a in first.spatial], written)
 
 
-def is_finished(found: Sequence[Chain], nest: Nest) -> bool:
+def is_finished(chains: Sequence[Chain], nest: Nest) -> bool:
     """Whether the chains of a nest are a reduction and, at most, one block that does something to each of its
     results."""
-    first, rest = found[0], found[1:]
+    first, rest = chains[0], chains[1:]
     return first.block.init is not None and len(rest) < 2 and all(is_follower(c, first, nest) for c in rest)
 
 
-def takes_each(chain: Chain, made: Buffer, extents: Sequence[Expr], written: Chain | None = None) -> bool:
+def takes_each(chain: Chain, buffer: Buffer, extents: Sequence[Expr], written: Chain | None = None) -> bool:
     """Whether a block does something to each of so many elements of a buffer by itself; ``written`` as above."""
     if chain.block.init is not None or [a.extent for a in chain.axes] != list(extents):
         return False
-    own = chain if written is None else written
-    read = [(a.indices, chain.axes) for a in chain.accesses if a.buffer == made]
-    stored = [(a.indices, own.axes) for a in own.accesses if a.is_write]
+    writer = chain if written is None else written
+    read = [(a.indices, chain.axes) for a in chain.accesses if a.buffer == buffer]
+    stored = [(a.indices, writer.axes) for a in writer.accesses if a.is_write]
     return all(len(at) == len(axes) and all(map(_is_at, at, axes)) for at, axes in (*read, *stored))
 
 
@@ -280,10 +280,10 @@ def start_of(at: Expr, axis: Axis, width: int) -> Expr:
 def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
     """Whether results lie side by side along an axis."""
     chain = rest[-1] if rest else first
-    place = first.spatial.index(axis)
-    own = chain.spatial[place]
+    position = first.spatial.index(axis)
+    axis_there = chain.spatial[position]
     written = [a for a in chain.accesses if a.is_write]
-    return all((s := a.stride(own.var)) is not None and s.number == 1 for a in written)
+    return all((s := a.stride(axis_there.var)) is not None and s.number == 1 for a in written)
 
 
 def vector_axis(first: Chain, rest: Sequence[Chain] = ()) -> Axis | None:
@@ -308,14 +308,14 @@ def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
     vector = vector_axis(first, [last] if last is not first else [])
     if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
         return None
-    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
-    wide = [a for a in own if a.varies(vector.var)]
+    operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    wide = [a for a in operands if a.varies(vector.var)]
     if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):
         return None
     if (steps := known_size([a.extent for a in first.reduced])) is not None and steps < 2:
         return None
     lanes, extent = lanes_of(first.stores[0].buffer.dtype), int(vector.extent.value)
-    scalar = [a for a in own if not a.varies(vector.var)]
+    scalar = [a for a in operands if not a.varies(vector.var)]
     rows, columns = [], []
     for axis in first.spatial:
         if axis is vector or axis.extent == Const(1):
@@ -335,15 +335,15 @@ def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
 
 def shared_operands(first: Chain) -> dict[Var, int]:
     """How many results along each axis to compute side by side, so that what they share is read once for all."""
-    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
-    if len(own) != 2:
+    operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    if len(operands) != 2:
         return {}
-    found: dict[Var, int] = {}
-    for access in own:
-        axes = [a for a in first.spatial if not access.varies(a.var) and a.var not in found]
+    factors: dict[Var, int] = {}
+    for access in operands:
+        axes = [a for a in first.spatial if not access.varies(a.var) and a.var not in factors]
         counts = [(a.var, n) for a in axes if (n := known_size([a.extent])) is not None and n > 1]
-        found.update((var, min(4, n)) for var, n in counts[-1:])
-    return found
+        factors.update((var, min(4, n)) for var, n in counts[-1:])
+    return factors
 
 
 def is_long(group: Sequence[Axis]) -> bool:
@@ -358,7 +358,7 @@ def _best(
     """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
     registers = REGISTERS[vector_bytes()]
     total = {a.var: int(a.extent.value) if isinstance(a.extent, Const) else UNKNOWN for a in first.spatial}
-    found: tuple[float, dict[Var, int]] | None = None
+    best: tuple[float, dict[Var, int]] | None = None
     sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
     more = [[n for n in range(1, 5) if n <= total[a.var]] for a in columns]
     for (width, vectors), parts in product(choices, product(*sizes, *more)):
@@ -370,7 +370,7 @@ def _best(
         waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())
         load = (down + across) / (down * across)
         cost = waste * (max(1.0, 1.1 * load) + 0.15 * load + 0.4 * (down * across < 8))
-        if found is None or cost < found[0] - 1e-9:
-            found = cost, plan
-    assert found is not None
-    return found[1]
+        if best is None or cost < best[0] - 1e-9:
+            best = cost, plan
+    assert best is not None
+    return best[1]

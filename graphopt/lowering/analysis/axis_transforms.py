@@ -40,12 +40,12 @@ def with_axes_redrawn(first: Chain, rest: Sequence[Chain]) -> tuple[Chain, tuple
 def following(chain: Chain, first: Chain) -> Chain:
     """The element-wise block on the axes of the first, where it reads what that makes at quotients and rests of its own
     (as depth that becomes space); else as it is."""
-    made = first.stores[0].buffer
-    read = [a.indices for a in chain.accesses if a.buffer == made]
+    buffer = first.stores[0].buffer
+    read = [a.indices for a in chain.accesses if a.buffer == buffer]
     if len(chain.axes) >= len(first.spatial) or len(set(read)) != 1 or len(read[0]) != len(first.spatial):
         return chain
-    for place, (outer, inner) in enumerate(pairwise(first.spatial)):
-        number, rest = read[0][place : place + 2]
+    for position, (outer, inner) in enumerate(pairwise(first.spatial)):
+        number, rest = read[0][position : position + 2]
         if not isinstance(inner.extent, Const) or not isinstance(number, Apply):
             continue
         axis = next((a for a in chain.axes if (a.var // inner.extent, a.var % inner.extent) == (number, rest)), None)
@@ -56,11 +56,11 @@ def following(chain: Chain, first: Chain) -> Chain:
 
 def _split(first: Chain, rest: tuple[Chain, ...]) -> tuple[Chain, tuple[Chain, ...]]:
     """Axes of groups and of places within a group, for an axis of which the groups are used."""
-    for place, axis in enumerate(first.spatial):
+    for position, axis in enumerate(first.spatial):
         width = _group_width(first.block, axis)
         if width is not None and isinstance(axis.extent, Const):
             parts = (Const(int(axis.extent.value) // width), Const(width))
-            first, *others = (with_axis_split(c, place, parts) for c in (first, *rest))
+            first, *others = (with_axis_split(c, position, parts) for c in (first, *rest))
             return _split(first, tuple(others))
     return first, rest
 
@@ -79,9 +79,9 @@ def _group_width(block: Block, axis: Axis) -> int | None:
     return None
 
 
-def with_axis_split(chain: Chain, place: int, parts: tuple[Expr, Expr]) -> Chain:
+def with_axis_split(chain: Chain, position: int, parts: tuple[Expr, Expr]) -> Chain:
     """The chain with two axes in place of the spatial one of that number: they count it in the parts' sizes."""
-    axis = chain.spatial[place]
+    axis = chain.spatial[position]
     outer, inner = (Axis(Var(f"{axis.var.name}{s}"), n, "spatial") for s, n in zip("gk", parts, strict=True))
     groups = [[a] for a in chain.axes]
     groups[chain.axes.index(axis)] = [outer, inner]

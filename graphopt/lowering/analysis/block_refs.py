@@ -93,13 +93,13 @@ Site: TypeAlias = LoopSite | BlockSite
 
 def loops_of(above: tuple[Stmt, ...]) -> tuple[For, ...]:
     """The loops at the end of a path, up to the innermost block on it."""
-    found: list[For] = []
+    loops: list[For] = []
     for stmt in reversed(above):
         if isinstance(stmt, Block):
             break
         if isinstance(stmt, For):
-            found.append(stmt)
-    return tuple(reversed(found))
+            loops.append(stmt)
+    return tuple(reversed(loops))
 
 
 def paths(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[tuple[Stmt, tuple[Stmt, ...]]]:
@@ -124,8 +124,8 @@ def find_block(nest: Nest, block: AnyBlock) -> BlockSite:
     for stmt, above in paths(nest.body):
         if isinstance(stmt, Block) and stmt.name == name:
             return BlockSite(stmt, above)
-    known = (s.name for s in statements(nest.body) if isinstance(s, Block))
-    raise ScheduleError(f"there is no block {name}; the blocks are {_listed(known)}")
+    names = (s.name for s in statements(nest.body) if isinstance(s, Block))
+    raise ScheduleError(f"there is no block {name}; the blocks are {_listed(names)}")
 
 
 def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> Site:
@@ -155,13 +155,13 @@ def outer_blocks(stmt: Stmt) -> Iterator[Block]:
 
 def extents_around(above: Iterable[Stmt]) -> dict[Var, Expr]:
     """The extents of the loop variables and block axes that stand around a place, from the outermost in."""
-    found: dict[Var, Expr] = {}
+    extents: dict[Var, Expr] = {}
     for stmt in above:
         if isinstance(stmt, For):
-            found[stmt.var] = stmt.extent
+            extents[stmt.var] = stmt.extent
         elif isinstance(stmt, Block):
-            found |= {a.var: a.extent for a in stmt.axes}
-    return found
+            extents |= {a.var: a.extent for a in stmt.axes}
+    return extents
 
 
 def replaced(nest: Nest, site: Site, stmt: Stmt | None) -> Nest:
@@ -169,8 +169,8 @@ def replaced(nest: Nest, site: Site, stmt: Stmt | None) -> Nest:
     old: Stmt = site.stmt
     for parent in reversed(site.above):
         if stmt is not None:
-            made = stmt
-            stmt = with_inner(parent, tuple(made if c is old else c for c in inner(parent)))
+            child = stmt
+            stmt = with_inner(parent, tuple(child if c is old else c for c in inner(parent)))
         elif isinstance(parent, Seq):
             stmt = seq(*(c for c in parent.stmts if c is not old))
         elif isinstance(parent, If) and parent.otherwise is not None:
@@ -184,21 +184,21 @@ def replaced(nest: Nest, site: Site, stmt: Stmt | None) -> Nest:
 
 def names_in(nest: Nest) -> set[str]:
     """Every name of a variable, block or buffer that the nest uses."""
-    taken = {p.name for p in nest.params} | {b.name for b in nest.allocs}
+    names = {p.name for p in nest.params} | {b.name for b in nest.allocs}
     for s in statements(nest.body):
         if isinstance(s, For):
-            taken.add(s.var.name)
+            names.add(s.var.name)
         elif isinstance(s, Block):
-            taken |= {s.name, *(a.var.name for a in s.axes)}
-    return taken
+            names |= {s.name, *(a.var.name for a in s.axes)}
+    return names
 
 
-def free_name(taken: set[str], wanted: str) -> str:
+def free_name(names: set[str], wanted: str) -> str:
     """The name, with a number behind it where it is taken; it is added to those taken."""
     candidates = (wanted if k == 0 else f"{wanted}_{k}" for k in count())
-    found = next(c for c in candidates if c not in taken)
-    taken.add(found)
-    return found
+    name = next(c for c in candidates if c not in names)
+    names.add(name)
+    return name
 
 
 # ------------------------------------------------------------------ questions

@@ -116,13 +116,13 @@ def _access(element: Load, is_write: bool, bounds: Mapping[Var, int]) -> Access:
 
 def chains(nest: Nest) -> tuple[Chain, ...] | None:
     """The nest as chains, in order; None where it is anything else (it was scheduled before, or is a procedure)."""
-    found = []
+    chains = []
     for stmt in nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,):
         chain = chain_of(stmt)
         if chain is None:
             return None
-        found.append(chain)
-    return tuple(found)
+        chains.append(chain)
+    return tuple(chains)
 
 
 def chain_of(stmt: Stmt) -> Chain | None:

@@ -77,40 +77,40 @@ def units_beside(nest: Nest, site: BlockSite) -> list[Unit]:
 
 def shared(a: Sequence[Stmt], b: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """What stands above both of two places."""
-    found: list[Stmt] = []
+    common: list[Stmt] = []
     for x, y in zip(a, b, strict=False):
         if x is not y:
             break
-        found.append(x)
-    return tuple(found)
+        common.append(x)
+    return tuple(common)
 
 
 def accesses_in(
     stmt: Stmt, values: Mapping[Var, Expr] | None = None, extents: Mapping[Var, Expr] | None = None
 ) -> Iterator[AccessSet]:
     """Every access within a statement in the order of the text, its indices over loops: axes by their ``values``."""
-    known, loops = values or {}, extents or {}
+    bindings, loops = values or {}, extents or {}
     match stmt:
         case For():
-            yield from _read(stmt.extent, known, loops)
-            yield from accesses_in(stmt.body, known, {**loops, stmt.var: substitute(stmt.extent, known)})
+            yield from _read(stmt.extent, bindings, loops)
+            yield from accesses_in(stmt.body, bindings, {**loops, stmt.var: substitute(stmt.extent, bindings)})
         case Block():
             for expr in (*stmt.values, stmt.predicate):
-                yield from _read(expr, known, loops)
-            bound = {a.var: substitute(v, known) for a, v in zip(stmt.axes, stmt.values, strict=True)}
+                yield from _read(expr, bindings, loops)
+            bound = {a.var: substitute(v, bindings) for a, v in zip(stmt.axes, stmt.values, strict=True)}
             for child in inner(stmt):
-                yield from accesses_in(child, {**known, **bound}, loops)
+                yield from accesses_in(child, {**bindings, **bound}, loops)
         case Store():
             for e in (*stmt.indices, stmt.value):
-                yield from _read(e, known, loops)
-            yield AccessSet(stmt.buffer, tuple(substitute(i, known) for i in stmt.indices), True, loops)
+                yield from _read(e, bindings, loops)
+            yield AccessSet(stmt.buffer, tuple(substitute(i, bindings) for i in stmt.indices), True, loops)
         case Invoke():
-            yield from _invoked(stmt, known, loops)
+            yield from _invoked(stmt, bindings, loops)
         case _:
             for e in expressions(stmt):
-                yield from _read(e, known, loops)
+                yield from _read(e, bindings, loops)
             for child in inner(stmt):
-                yield from accesses_in(child, known, loops)
+                yield from accesses_in(child, bindings, loops)
 
 
 def _read(expr: Expr, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[AccessSet]:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeGuard
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import LoopSite, extents_around
 from graphopt.lowering.analysis.regions import with_regions
-from graphopt.lowering.index.arithmetic import cover, known, polynomial, prove, simplify
+from graphopt.lowering.index.arithmetic import cover, polynomial, prove, ranges_over, simplify
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.index.ranges import Ranges
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables
@@ -36,7 +36,7 @@ from graphopt.lowering.loops.nest import (
 CURE: Final = "take a loop of a spatial axis"
 TRIES: Final = 64
 """How many parts of indices a search for an owner looks at."""
-_Told: TypeAlias = Callable[[], Expr]
+_LazyExpr: TypeAlias = Callable[[], Expr]
 """Writes an expression, which is written only where it is an answer."""
 
 
@@ -59,7 +59,7 @@ class BlockInLoop:
         pairs = [(a, v) for a, v in zip(self.block.axes, self.block.values, strict=True) if loop in variables(v)]
         if all(v == loop for _, v in pairs) and self.inside.get(loop) != Const(1):  # one step moves nothing
             return [a for a, _ in pairs]
-        facts = known(self.extents)
+        facts = ranges_over(self.extents)
         return [a for a, v in pairs if any(loop in variables(atom) for atom in facts.polynomial(v).atoms)]
 
     def kinds(self, loop: Var) -> set[AxisKind]:
@@ -81,11 +81,11 @@ class BlockInLoop:
 def placed(site: LoopSite) -> list[BlockInLoop]:
     """The blocks directly beneath a loop; raises ScheduleError where something is stored outside of blocks."""
     outside = extents_around(site.above)
-    found: list[BlockInLoop] = []
+    blocks: list[BlockInLoop] = []
 
     def visit(stmt: Stmt, inside: Mapping[Var, Expr]) -> None:
         if isinstance(stmt, Block):
-            found.append(BlockInLoop(stmt, outside, inside))
+            blocks.append(BlockInLoop(stmt, outside, inside))
         elif isinstance(stmt, Store | Invoke):
             raise ScheduleError(
                 f"{site.stmt.var.name}: beneath it something is written outside of blocks, "
@@ -96,13 +96,13 @@ def placed(site: LoopSite) -> list[BlockInLoop]:
                 visit(child, {**inside, **extents_around([stmt])})
 
     visit(site.stmt, {})
-    return found
+    return blocks
 
 
 def regions(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """What a block reads and writes: as it declares, or else as its statements do."""
-    told = block if block.reads or block.writes else with_regions(block)
-    return told.reads, told.writes
+    declared = block if block.reads or block.writes else with_regions(block)
+    return declared.reads, declared.writes
 
 
 # ------------------------------------------------------------------ owners
@@ -114,19 +114,19 @@ def owner(wanted: Var, indices: Sequence[Expr], running: Mapping[Var, Expr], fac
     ``running`` are the variables that change; all others are known. An index ``4 * i + j`` with j below 4 tells
     ``i`` by a division; ``f // 8`` and ``f % 8`` together tell ``f``.
     """
-    parts: list[tuple[Polynomial, _Told]] = [(facts.polynomial(e), partial(at, k)) for k, e in enumerate(indices)]
-    seen: dict[Polynomial, _Told] = {}
+    parts: list[tuple[Polynomial, _LazyExpr]] = [(facts.polynomial(e), partial(at, k)) for k, e in enumerate(indices)]
+    seen: dict[Polynomial, _LazyExpr] = {}
     while parts and len(seen) < TRIES:
-        p, told = parts.pop(0)
+        p, value = parts.pop(0)
         fixed = Polynomial({t: n for t, n in p.terms.items() if not _runs(t, running)})
         if fixed.terms:
-            p, told = p - fixed, partial(_difference, told, fixed, facts)
+            p, value = p - fixed, partial(_difference, value, fixed, facts)
         if not p.terms or p in seen:
             continue
-        seen[p] = told
+        seen[p] = value
         if p.single == wanted:
-            return told()
-        parts += _divided(p, told, facts)
+            return value()
+        parts += _divided(p, value, facts)
         parts += _joined(seen, facts)
     return None
 
@@ -140,11 +140,11 @@ def _runs(t: Sequence[Expr], running: Mapping[Var, Expr]) -> bool:
     return any(v in running for a in t for v in variables(a))
 
 
-def _difference(told: _Told, fixed: Polynomial, facts: Ranges) -> Expr:
-    return told() - facts.expr(fixed)
+def _difference(value: _LazyExpr, fixed: Polynomial, facts: Ranges) -> Expr:
+    return value() - facts.expr(fixed)
 
 
-def _divided(p: Polynomial, told: _Told, facts: Ranges) -> Iterator[tuple[Polynomial, _Told]]:
+def _divided(p: Polynomial, value: _LazyExpr, facts: Ranges) -> Iterator[tuple[Polynomial, _LazyExpr]]:
     """Quotients and remainders that fall into parts of a sum."""
     if len(p.terms) == 1 and p.single is None:
         ((t, n),) = p.terms.items()
@@ -161,30 +161,30 @@ def _divided(p: Polynomial, told: _Told, facts: Ranges) -> Iterator[tuple[Polyno
         if facts.at_least_zero(d - 1):
             q, r = facts.division(p, d)
             if {*q.atoms, *r.atoms} <= known_atoms:
-                yield q, partial(_quotient, told, d, facts)
-                yield r, partial(_remainder, told, d, facts)
+                yield q, partial(_quotient, value, d, facts)
+                yield r, partial(_remainder, value, d, facts)
 
 
-def _quotient(told: _Told, d: Polynomial, facts: Ranges) -> Expr:
-    return told() // facts.expr(d)
+def _quotient(value: _LazyExpr, d: Polynomial, facts: Ranges) -> Expr:
+    return value() // facts.expr(d)
 
 
-def _remainder(told: _Told, d: Polynomial, facts: Ranges) -> Expr:
-    return told() % facts.expr(d)
+def _remainder(value: _LazyExpr, d: Polynomial, facts: Ranges) -> Expr:
+    return value() % facts.expr(d)
 
 
-def _joined(seen: Mapping[Polynomial, _Told], facts: Ranges) -> Iterator[tuple[Polynomial, _Told]]:
-    """What was divided, where both its quotient and its remainder are told."""
-    told = {p.single: e for p, e in seen.items() if p.single is not None}
-    for single, remainder in told.items():
+def _joined(seen: Mapping[Polynomial, _LazyExpr], facts: Ranges) -> Iterator[tuple[Polynomial, _LazyExpr]]:
+    """What was divided, where both its quotient and its remainder are known."""
+    singles = {p.single: e for p, e in seen.items() if p.single is not None}
+    for single, remainder in singles.items():
         if isinstance(single, Apply) and single.fn == "mod":
             x, d = single.args
             quotient = facts.division(facts.polynomial(x), facts.polynomial(d))[0].single
-            if quotient in told:
-                yield facts.polynomial(x), partial(_whole, told[quotient], d, remainder)
+            if quotient in singles:
+                yield facts.polynomial(x), partial(_whole, singles[quotient], d, remainder)
 
 
-def _whole(quotient: _Told, d: Expr, remainder: _Told) -> Expr:
+def _whole(quotient: _LazyExpr, d: Expr, remainder: _LazyExpr) -> Expr:
     return quotient() * d + remainder()
 
 
@@ -229,7 +229,7 @@ def tells(b: BlockInLoop, loop: Var) -> bool:
     """Whether the spatial point of a block tells the iteration of a loop that it belongs to."""
     spatial = [v for a, v in zip(b.block.axes, b.block.values, strict=True) if a.kind == "spatial"]
     whole = [*spatial, *_undivided(spatial)]
-    return loop in whole or owner(loop, whole[::-1], b.inside, known(b.extents)) is not None
+    return loop in whole or owner(loop, whole[::-1], b.inside, ranges_over(b.extents)) is not None
 
 
 def _undivided(values: Sequence[Expr]) -> Iterator[Expr]:
@@ -238,9 +238,9 @@ def _undivided(values: Sequence[Expr]) -> Iterator[Expr]:
     digits = [e for e in values if is_digit(e)]
     for x in dict.fromkeys(e.args[0] for e in digits if e.fn == "mod"):
         by_place = {_divisor(e.args[0] if e.fn == "mod" else e, x): e for e in digits}
-        place = polynomial(Const(1))
-        while (digit := by_place.pop(place, None)) is not None and digit.fn == "mod":
-            place = place * polynomial(digit.args[1])
+        divisor = polynomial(Const(1))
+        while (digit := by_place.pop(divisor, None)) is not None and digit.fn == "mod":
+            divisor = divisor * polynomial(digit.args[1])
         if digit is not None:
             yield x
 
@@ -283,10 +283,10 @@ def _within_iteration(
     used: BufferRegion,
     private: frozenset[str],
 ) -> bool:
-    own = owner(loop, *_elements(written, writer))
-    if own is not None:
+    iteration = owner(loop, *_elements(written, writer))
+    if iteration is not None:
         indices, _, facts = _elements(used, other)
-        there = substitute(own, {at(k): e for k, e in enumerate(indices)})
+        there = substitute(iteration, {at(k): e for k, e in enumerate(indices)})
         if facts.simplified(there) == loop:
             return True
     if written.buffer.scope not in private:
@@ -306,14 +306,14 @@ def _elements(region: BufferRegion, b: BlockInLoop) -> tuple[list[Expr], Mapping
     """The indices of any element of a region, what varies in them, and what is known of that."""
     steps = {Var(f"@step{k}"): r.extent for k, r in enumerate(region.ranges)}
     indices = [r.start + step for r, step in zip(region.ranges, steps, strict=True)]
-    return indices, {**b.inside, **steps}, known({**b.extents, **steps})
+    return indices, {**b.inside, **steps}, ranges_over({**b.extents, **steps})
 
 
 def check_order(site: LoopSite, before: Sequence[For], after: Sequence[For]) -> None:
     """Raises ScheduleError where the loops of a chain, of which the site is the outermost, may not change places."""
-    place = {loop.var: k for k, loop in enumerate(after)}
+    after_at = {loop.var: k for k, loop in enumerate(after)}
     swapped = [
-        (a.var, b.var) for k, a in enumerate(before) for b in before[k + 1 :] if place[a.var] > place[b.var]
+        (a.var, b.var) for k, a in enumerate(before) for b in before[k + 1 :] if after_at[a.var] > after_at[b.var]
     ]  # fmt: skip
     below = placed(site)
     for b in below:

@@ -43,8 +43,8 @@ class _Count:
                 return self.of(stmt.body, inside, product(times, self.most(stmt.extent, around)), apart)
             case If():
                 ways = [stmt.then] if stmt.otherwise is None else [stmt.then, stmt.otherwise]
-                found = [self.of(s, around, times, apart) for s in ways]
-                return found[0] if found[-1] in (0, found[0]) else ("max", *found)
+                counts = [self.of(s, around, times, apart) for s in ways]
+                return counts[0] if counts[-1] in (0, counts[0]) else ("max", *counts)
             case Block():
                 return self.block(stmt, around, times, apart)
             case Invoke():
@@ -67,9 +67,9 @@ class _Count:
 
     def most(self, extent: Expr, around: Mapping[Var, Expr]) -> Size:
         """How long a loop may be; 0 where elements say that."""
-        found = longest(extent, around)
+        limit = longest(extent, around)
         try:
-            return 0 if found is None else size_of(found, self.sizes)
+            return 0 if limit is None else size_of(limit, self.sizes)
         except (KeyError, ValueError):
             return 0
 
@@ -78,8 +78,8 @@ def longest(extent: Expr, around: Mapping[Var, Expr]) -> Expr | None:
     """The most that an extent is while the loops around it run; None where that is not known."""
     if variables(extent).isdisjoint(around):
         return extent
-    found = bounds(extent, around)
-    return None if found is None else found[1]
+    interval = bounds(extent, around)
+    return None if interval is None else interval[1]
 
 
 def _operations(value: Expr) -> int:

@@ -13,7 +13,7 @@ from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in
 from graphopt.lowering.analysis.dependence import owner
 from graphopt.lowering.analysis.regions import box, contains, within
-from graphopt.lowering.index.arithmetic import affine, known, prove, simplify
+from graphopt.lowering.index.arithmetic import affine, prove, ranges_over, simplify
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables, walk
 from graphopt.lowering.loops.nest import Block, Buffer, BufferRegion, For, Range, Stmt, inner
 
@@ -25,9 +25,9 @@ def narrow(domain: Domain, block: Block, where: Sequence[Expr], region: BufferRe
     for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
         if side == Range(Const(0), size):
             continue
-        found = _axis_range(index, side)
-        if found is not None and found[0] not in domain and any(a.var == found[0] for a in block.axes):
-            domain[found[0]] = found[1]
+        axis_range = _axis_range(index, side)
+        if axis_range is not None and axis_range[0] not in domain and any(a.var == axis_range[0] for a in block.axes):
+            domain[axis_range[0]] = axis_range[1]
 
 
 def _axis_range(index: Expr, side: Range) -> tuple[Var, Range] | None:
@@ -52,39 +52,42 @@ def match(
         free = not variables(index)
         if whole or (free and prove(side.start <= index, around) and prove(index < side.start + side.extent, around)):
             continue
-        found = _axis_range(index, side)
-        if found is None:
+        axis_range = _axis_range(index, side)
+        if axis_range is None:
             raise ScheduleError(f"{block.name} does not read {name} at just its own axes, and so not in one step")
-        var, wanted = found[0], Range(simplify(found[1].start, around), simplify(found[1].extent, around))
+        var, wanted = (
+            axis_range[0],
+            Range(simplify(axis_range[1].start, around), simplify(axis_range[1].extent, around)),
+        )
         if domain.setdefault(var, wanted) != wanted:
             raise ScheduleError(f"{block.name} reads elements of {name} that are made in different steps")
 
 
-def made(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str) -> BufferRegion:
+def box_written(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str) -> BufferRegion:
     """The box of a buffer of which a statement makes all; raises ScheduleError where it may leave gaps in one.
 
     ``when`` completes the message.
     """
-    found = [a for a in accesses_in(stmt) if a.is_write and a.buffer == buffer]
-    if not all(_is_dense(a, around) for a in found):
+    writes = [a for a in accesses_in(stmt) if a.is_write and a.buffer == buffer]
+    if not all(_is_dense(a, around) for a in writes):
         raise ScheduleError(f"what is written of {buffer.name} {when} may have gaps")
-    boxes = [r for a in found if (r := box([a], around)) is not None]
+    boxes = [r for a in writes if (r := box([a], around)) is not None]
     largest = next((r for r in boxes if all(contains(r, other, around) for other in boxes)), None)
     if largest is None:
         raise ScheduleError(f"no block alone writes all of {buffer.name} that is written {when}")
     return within(largest)
 
 
-def check_made(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:
+def check_covered(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:
     """Raises ScheduleError where a block reads of a buffer what a statement does not make, or is not sure to read all
     that it names (loads behind a condition may lie outside of the buffer)."""
     axes = {a.var: a.extent for a in reader.axes}
-    found = (a for s in inner(reader) for a in accesses_in(s, {}, axes) if a.buffer == buffer and not a.is_write)
-    read = box(found, around)
+    reads = (a for s in inner(reader) for a in accesses_in(s, {}, axes) if a.buffer == buffer and not a.is_write)
+    read = box(reads, around)
     everything = BufferRegion(buffer, tuple(Range(Const(0), n) for n in buffer.shape))
     if read is None or not contains(everything, read, around):
         raise ScheduleError(f"{reader.name} may not read all that it names of {buffer.name}")
-    if not contains(made(stmt, buffer, around, where), read, around):
+    if not contains(box_written(stmt, buffer, around, where), read, around):
         raise ScheduleError(f"{reader.name} reads more of {buffer.name} than is written {where}")
 
 
@@ -95,11 +98,11 @@ def _is_dense(access: AccessSet, around: Mapping[Var, Expr]) -> bool:
     used: set[Var] = set()
     for index in indices:
         linear = affine(index, extents, inside)
-        own = variables(index) & extents.keys()
-        if linear is None or own & used:
+        vars = variables(index) & extents.keys()
+        if linear is None or vars & used:
             return False
-        used |= own
-        steps = [(linear.coefficients[v], extents[v]) for v in own if extents[v] != Const(1)]
+        used |= vars
+        steps = [(linear.coefficients[v], extents[v]) for v in vars if extents[v] != Const(1)]
         numbers = sorted(((int(c.value), n) for c, n in steps if isinstance(c, Const)), key=lambda s: s[0])
         if len(numbers) < len(steps) or not _gapless(numbers, 1):
             return False
@@ -120,11 +123,11 @@ def _gapless(steps: Sequence[tuple[int, Expr]], reach: int) -> bool:
 
 def _divided(indices: Sequence[Expr], extents: Mapping[Var, Expr]) -> tuple[tuple[Expr, ...], dict[Var, Expr]]:
     """The indices with a loop that is divided into quotient and remainder as two loops."""
-    known = dict(extents)
+    sizes = dict(extents)
     for index in indices:
         for e in _divisions(index):
             v, n = e.args
-            size = known.get(v) if isinstance(v, Var) else None
+            size = sizes.get(v) if isinstance(v, Var) else None
             if (
                 isinstance(size, Const)
                 and isinstance(n, Const)
@@ -133,11 +136,11 @@ def _divided(indices: Sequence[Expr], extents: Mapping[Var, Expr]) -> tuple[tupl
             ):
                 assert isinstance(v, Var)
                 high, low = Var(f"{v.name}//"), Var(f"{v.name}%")
-                known.pop(v)
-                known |= {high: Const(int(size.value) // int(n.value)), low: n}
-                made = tuple(simplify(substitute(i, {v: high * n + low}), known) for i in indices)
-                return _divided(made, known)
-    return tuple(indices), known
+                sizes.pop(v)
+                sizes |= {high: Const(int(size.value) // int(n.value)), low: n}
+                split = tuple(simplify(substitute(i, {v: high * n + low}), sizes) for i in indices)
+                return _divided(split, sizes)
+    return tuple(indices), sizes
 
 
 def _divisions(expr: Expr) -> list[Apply]:
@@ -153,6 +156,6 @@ def tells(
     """
     steps = {Var(f"@step{k}"): side.extent for k, side in enumerate(sides)}
     varying = {**running, **steps}
-    facts = known({**around, **varying})
+    facts = ranges_over({**around, **varying})
     points = [side.start + step for side, step in zip(sides, steps, strict=True)]
     return all(s.extent == Const(1) or owner(s.var, points, varying, facts) is not None for s in loops)

@@ -28,7 +28,7 @@ def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
     if not isinstance(axis.extent, Const):
         return None
     first, end = 0, int(axis.extent.value)
-    found: set[Expr] = set()
+    conditions: set[Expr] = set()
     reduced = {a.var: int(a.extent.value) for a in chain.reduced if isinstance(a.extent, Const)}
     for condition in dict.fromkeys(_conditions(chain.block)):
         if axis.var not in variables(condition):
@@ -38,10 +38,10 @@ def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
         if bounds is None:
             return None
         first, end = max(first, bounds[0]), end if bounds[1] is None else min(end, bounds[1])
-        found.add(condition)
-    if not found or first >= end:
+        conditions.add(condition)
+    if not conditions or first >= end:
         return None
-    whole = map_expressions(chain.block.body, lambda e: Const(True, "bool") if e in found else None)
+    whole = map_expressions(chain.block.body, lambda e: Const(True, "bool") if e in conditions else None)
     return (first, end), described(replace(chain.block, body=whole))
 
 

@@ -30,11 +30,11 @@ from graphopt.lowering.loops.nest import (
 )
 
 
-def box(found: Iterable[AccessSet], around: Extents) -> BufferRegion | None:
+def box(accesses: Iterable[AccessSet], around: Extents) -> BufferRegion | None:
     """The smallest box that we can tell to hold the accesses, all of one buffer, over all that runs within; None
     where there are none. It may depend on the variables ``around``, and reach out of the buffer."""
     parts = dict.fromkeys(
-        cover([BufferRegion(a.buffer, tuple(Range(i) for i in a.indices))], a.extents, around) for a in found
+        cover([BufferRegion(a.buffer, tuple(Range(i) for i in a.indices))], a.extents, around) for a in accesses
     )
     if len(parts) < 2:
         return next(iter(parts), None)
@@ -94,12 +94,12 @@ def refreshed(nest: Nest, names: Iterable[str]) -> Nest:
     """The nest in which the named blocks, and those around them, declare what they read and write now."""
     wanted = frozenset(names)
 
-    def told(s: Stmt) -> Stmt | None:
+    def redeclared(s: Stmt) -> Stmt | None:
         if isinstance(s, Block) and any(isinstance(x, Block) and x.name in wanted for x in statements(s)):
             return with_regions(s)
         return None
 
-    body = mutate(nest.body, told)
+    body = mutate(nest.body, redeclared)
     return nest if body is nest.body else replace(nest, body=body)
 
 
@@ -151,8 +151,8 @@ def lives_within(nest: Nest, buffer: Buffer, loop: For, around: dict[Var, Expr])
 
 def _only(stmt: Stmt, unit: Unit) -> Stmt:
     """The loops within a statement around a unit, and it."""
-    made = unit.stmt
+    nested = unit.stmt
     for around in reversed(unit.above):
         if isinstance(around, For):
-            made = replace(around, body=made)
-    return made
+            nested = replace(around, body=nested)
+    return nested

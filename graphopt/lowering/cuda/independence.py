@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt.lowering.analysis.dependence import at, owner
-from graphopt.lowering.index.arithmetic import known
+from graphopt.lowering.index.arithmetic import ranges_over
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in, substitute, walk
 from graphopt.lowering.loops.nest import (
     Block,
@@ -68,7 +68,7 @@ def is_independent(loop: For, within: Stmt, own: Collection[Buffer]) -> bool:
     if any(isinstance(s, Invoke) for s in statements(within)) or loads_in(loop.extent):
         return False
     running = {s.var: s.extent for s in statements(within) if isinstance(s, For)}
-    facts = known({v: e for v, e in running.items() if not loads_in(e)})
+    facts = ranges_over({v: e for v, e in running.items() if not loads_in(e)})
     found = list(uses(within))
     for buffer in dict.fromkeys(u.buffer for u in found if u.is_write):
         if buffer in own:

@@ -11,10 +11,10 @@ from graphopt.lowering.loops.nest import Buffer, For, Nest, Stmt, Store, loads, 
 
 def private(nest: Nest) -> dict[Var, frozenset[Buffer]]:
     """For each vectorized loop the local buffers that are used only within one iteration of it."""
-    own = [b for b in nest.allocs if b.scope == "local"]
+    locals = [b for b in nest.allocs if b.scope == "local"]
     everywhere = uses(nest.body)
     return {
-        s.var: frozenset(b for b in own if (n := inside[b]) and n == everywhere[b])
+        s.var: frozenset(b for b in locals if (n := inside[b]) and n == everywhere[b])
         for s in statements(nest.body)
         if isinstance(s, For) and s.kind == "vectorized"
         for inside in [uses(s)]

@@ -68,10 +68,10 @@ class Speller:
         if expr not in self.shared or self.lazy:
             return self.known.get((expr, lanes)) or self.spelled(expr, lanes)
         if (expr, lanes) not in self.known:
-            made = self.spelled(expr, lanes)
+            text = self.spelled(expr, lanes)
             name = self.fresh("t")
-            self.line(f"{name} = {made.text}")
-            self.known[expr, lanes] = Text(name, ATOM, made.wide)
+            self.line(f"{name} = {text.text}")
+            self.known[expr, lanes] = Text(name, ATOM, text.wide)
         return self.known[expr, lanes]
 
     def spelled(self, expr: Expr, lanes: Lanes | None) -> Text:
@@ -136,56 +136,56 @@ class Speller:
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """An element, or one for each lane."""
-        place = self.address(load)
-        found = self.local(load, place, lanes)
-        if found is not None:
-            return found
+        address = self.address(load)
+        register = self.local(load, address, lanes)
+        if register is not None:
+            return register
         p, dtype = self.name(load.buffer), load.dtype
-        if lanes is None or not _varies(place, lanes.var):
-            at = self.names.sum(place).text
+        if lanes is None or not _varies(address, lanes.var):
+            at = self.names.sum(address).text
             if lanes is not None and lanes.mask is not None and self.lazy:
                 zero = f"{self.use('uint16') if dtype in HALVES else self.use(_stored(dtype))}(0)"
                 text = Text(f"{p}[{at}] if {self.use('reduce_or')}({lanes.mask}) else {zero}", CHOICE)
                 return self.loaded(Text(f"({text.text})"), dtype)
             return self.loaded(Text(f"{p}[{at}]"), dtype)
         mask = f", {lanes.mask}" if lanes.mask else ""
-        start = self.start(place, lanes)
+        start = self.start(address, lanes)
         if start is not None:
             fn = self.use("load_where" if lanes.mask else "load")
             return self.loaded(Text(f"{fn}({p}, {start}, {lanes.count}{mask})", ATOM, True), dtype)
-        if (stride := self.stride(place, lanes)) is not None:
+        if (stride := self.stride(address, lanes)) is not None:
             factor, start = stride
             fn = self.use("load_strided_where" if lanes.mask else "load_strided")
             return self.loaded(Text(f"{fn}({p}, {start}, {factor}, {lanes.count}{mask})", ATOM, True), dtype)
-        if not lanes.mask and (repeated := self.repeated(place, lanes)) is not None:
+        if not lanes.mask and (repeated := self.repeated(address, lanes)) is not None:
             times, start = repeated
             fn = self.use("load_repeated")
             return self.loaded(Text(f"{fn}({p}, {start}, {times}, {lanes.count})", ATOM, True), dtype)
         fn = self.use("gather_where" if lanes.mask else "gather")
-        at = self.value(self.summed(place, lanes), lanes).text
+        at = self.value(self.summed(address, lanes), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
 
-    def start(self, place: Polynomial, lanes: Lanes) -> str | None:
+    def start(self, address: Polynomial, lanes: Lanes) -> str | None:
         """The address of the first lane, where the lanes lie side by side."""
-        parts = place.split(lanes.var)
+        parts = address.split(lanes.var)
         if parts is None or parts[0].number != 1:
             return None
         first = parts[1] + polynomial(lanes.base, self.bounds)
         return self.names.sum(first).text
 
-    def stride(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
+    def stride(self, address: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
         """How far apart the lanes lie, where whole vectors cover them, and the address of the first."""
-        parts = place.split(lanes.var)
+        parts = address.split(lanes.var)
         if parts is None or parts[0].number not in STRIDES:
             return None
         first = parts[1] + polynomial(lanes.base, self.bounds) * parts[0]
         return parts[0].number, self.names.sum(first).text
 
-    def repeated(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
+    def repeated(self, address: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
         """How many neighbouring lanes are of one element, where each of the next ones is, and the address of the
         first: the address has ``lane // n`` in it. A vector starts at a multiple of its length."""
-        wide = [product for product in place.terms if any(lanes.var in variables(atom) for atom in product)]
-        if len(wide) != 1 or len(wide[0]) != 1 or place.terms[wide[0]] != 1:
+        wide = [product for product in address.terms if any(lanes.var in variables(atom) for atom in product)]
+        if len(wide) != 1 or len(wide[0]) != 1 or address.terms[wide[0]] != 1:
             return None
         atom = wide[0][0]
         if not (isinstance(atom, Apply) and atom.fn == "floordiv" and isinstance(atom.args[1], Const)):
@@ -198,7 +198,7 @@ class Speller:
         if any(t % times for t in steady.terms.values()):
             return None
         first = Apply("floordiv", (self.summed(base + rest, lanes), atom.args[1]), INDEX)
-        others = Polynomial({p: t for p, t in place.terms.items() if p != wide[0]})
+        others = Polynomial({p: t for p, t in address.terms.items() if p != wide[0]})
         return times, self.names.sum(others + Polynomial({(first,): 1})).text
 
     def loaded(self, text: Text, dtype: str) -> Text:
@@ -220,24 +220,24 @@ class Speller:
 
     def store(self, target: Load, value: Text, lanes: Lanes | None) -> None:
         """The line that writes the value to the element."""
-        place = self.address(target)
+        address = self.address(target)
         p, dtype = self.name(target.buffer), target.dtype
         kept = self.stored(value, dtype)
-        if lanes is None or not _varies(place, lanes.var):
+        if lanes is None or not _varies(address, lanes.var):
             assert not value.wide, "lanes that all write one element"
-            self.line(f"{p}[{self.names.sum(place).text}] = {kept}")
+            self.line(f"{p}[{self.names.sum(address).text}] = {kept}")
             return
         if not value.wide:
             kept = f"{self.use('splat')}({kept}, {lanes.count})"
         mask = f", {lanes.mask}" if lanes.mask else ""
-        start = self.start(place, lanes)
+        start = self.start(address, lanes)
         if start is not None:
             self.line(f"{self.use('store_where' if mask else 'store')}({p}, {start}, {kept}{mask})")
-        elif not mask and (stride := self.stride(place, lanes)) is not None:
+        elif not mask and (stride := self.stride(address, lanes)) is not None:
             factor, start = stride
             self.line(f"{self.use('store_strided')}({p}, {start}, {factor}, {kept})")
         else:
-            at = self.value(self.summed(place, lanes), lanes).text
+            at = self.value(self.summed(address, lanes), lanes).text
             self.line(f"{self.use('scatter_where' if mask else 'scatter')}({p}, {at}, {kept}{mask})")
 
     # ------------------------------------------------------------------ functions
@@ -384,10 +384,10 @@ class Speller:
             mask = self.fresh("m")
             self.line(f"{mask} = {condition.text}")
         sides = []
-        for side, own in ((then, mask), (otherwise, f"~{mask}")):
+        for side, side_mask in ((then, mask), (otherwise, f"~{mask}")):
             inner = lanes
             if self.reads(side):
-                both = own if lanes.mask is None else f"{own} & {lanes.mask}"
+                both = side_mask if lanes.mask is None else f"{side_mask} & {lanes.mask}"
                 inner = Lanes(lanes.var, lanes.base, lanes.count, f"({both})" if both != mask else both)
                 self.lazy += 1
             sides.append(self.value(side, inner))
@@ -398,8 +398,8 @@ class Speller:
         return Text(f"{self.use('select')}({mask}, {a}, {b})", ATOM, True)
 
 
-def _varies(place: Polynomial, var: Var) -> bool:
-    return any(var in variables(atom) for product in place.terms for atom in product)
+def _varies(address: Polynomial, var: Var) -> bool:
+    return any(var in variables(atom) for product in address.terms for atom in product)
 
 
 def _stored(dtype: str) -> str:

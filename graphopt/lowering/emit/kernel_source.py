@@ -27,7 +27,7 @@ from graphopt.lowering.emit.expression_text import Speller
 from graphopt.lowering.emit.loop_invariants import IndexNames, InvariantKey
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
 from graphopt.lowering.emit.vector_loops import VectorLoops
-from graphopt.lowering.emit.vocabulary import TAKEN, imports
+from graphopt.lowering.emit.vocabulary import RESERVED, imports
 from graphopt.lowering.index.arithmetic import polynomial, simplify
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic, implementation, sides
@@ -120,8 +120,8 @@ class LibraryCall:
     def source(self) -> str:
         """The call as people write one."""
         places = [b.name if at == Const(0) else f"{b.name}[{show_expr(at)}]" for b, at in self.places]
-        told = [f"{name}={value!r}" for name, value in self.attributes]
-        return f"{self.name}({', '.join([*places, *map(show_expr, self.sizes), *told])})\n"
+        attributes = [f"{name}={value!r}" for name, value in self.attributes]
+        return f"{self.name}({', '.join([*places, *map(show_expr, self.sizes), *attributes])})\n"
 
 
 EmittedKernel: TypeAlias = Emitted | Launchable | LibraryCall
@@ -131,7 +131,7 @@ StmtInContext: TypeAlias = tuple[Stmt, EmitContext]
 
 def emit(nest: Nest) -> Emitted:
     """The kernel that does what the nest says. EmitError where its schedule cannot be written down."""
-    return settled(lambda known: KernelWriter(nest, known), KernelWriter.emitted)
+    return settled(lambda facts: KernelWriter(nest, facts), KernelWriter.emitted)
 
 
 W = TypeVar("W", bound="KernelWriter")
@@ -148,16 +148,16 @@ class KernelFacts:
     given: frozenset[Expr] = frozenset()
 
 
-def settled(writer: Callable[[KernelFacts], W], made: Callable[[W], M]) -> M:
+def settled(writer: Callable[[KernelFacts], W], emission: Callable[[W], M]) -> M:
     """What is ``made`` by the writer that knows all that can be known of its kernel, which others found out that write
     it for nothing. Raises EmitError where the schedule cannot be written down."""
     stacked: frozenset[Buffer] = frozenset()
     while True:
         try:
             first = writer(KernelFacts(stacked))
-            made(first)
+            emission(first)
             names = first.spell.names
-            return made(writer(KernelFacts(stacked, names.used_once(), names.replacing())))
+            return emission(writer(KernelFacts(stacked, names.used_once(), names.replacing())))
         except NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
             if need.buffer in stacked:
                 raise EmitError(f"{need.buffer.name}: its elements are no variables, and it cannot be memory") from None
@@ -177,9 +177,9 @@ class KernelWriter:
     def __init__(
         self,
         nest: Nest,
-        known: KernelFacts,
+        facts: KernelFacts,
     ) -> None:
-        self.nest, self.stacked = nest, known.stacked
+        self.nest, self.stacked = nest, facts.stacked
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[Buffer, str] = {}
@@ -197,7 +197,7 @@ class KernelWriter:
         only read, sums are in registers already, and to know it would let LLVM read ahead, out of outer loops, more
         than registers hold."""
         names = IndexNames(
-            self.lines, self.fresh, self.value, self.applied, nest.sizes, known.plain, known.given, self.apart
+            self.lines, self.fresh, self.value, self.applied, nest.sizes, facts.plain, facts.given, self.apart
         )
         self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order, names)
         self.vectors = VectorLoops(self)
@@ -215,14 +215,14 @@ class KernelWriter:
             if buffer in self.stacked:
                 self.stack(buffer)
         body, extent = nest.body, Const(1)
-        place = EmitContext({})
+        context = EmitContext({})
         parallel = isinstance(body, For) and body.kind == "parallel"
         if isinstance(body, For) and parallel:
             extent = body.extent  # type: ignore[assignment]
-            self.loop(body.var, extent, "lo, hi", body.body, place)
+            self.loop(body.var, extent, "lo, hi", body.body, context)
         else:
             self.line("for _ in range(lo, hi):")
-            self.indented(body, place)
+            self.indented(body, context)
         self.line("return 0")
         sizes = self.sizes()
         params = [self.name(b) for b in buffers] + list(sizes)
@@ -236,8 +236,8 @@ class KernelWriter:
     def sizes(self) -> dict[str, Expr]:
         """The sizes that are used, and the quotients that take the place of others, by the names of parameters."""
         used = set(findall(r"\w+", "\n".join(self.lines)))
-        own = {v.name: v for v in self.nest.sizes if v.name in used}
-        return own | {name: quotient for quotient, name in self.spell.names.parameters.items()}
+        symbols = {v.name: v for v in self.nest.sizes if v.name in used}
+        return symbols | {name: quotient for quotient, name in self.spell.names.parameters.items()}
 
     def header(self) -> Iterator[str]:
         """The lines that say where the names of the source come from."""
@@ -265,7 +265,7 @@ class KernelWriter:
     def name(self, buffer: Buffer) -> str:
         """What the buffer is called in the source."""
         if buffer not in self.names:
-            self.names[buffer] = buffer.name + ("_" if buffer.name in TAKEN or iskeyword(buffer.name) else "")
+            self.names[buffer] = buffer.name + ("_" if buffer.name in RESERVED or iskeyword(buffer.name) else "")
         return self.names[buffer]
 
     def value(self, expr: Expr) -> Text:
@@ -285,20 +285,20 @@ class KernelWriter:
         """A function of its arguments as source, for one element."""
         return self.spell.applied(expr, None)
 
-    def indented(self, stmt: Stmt, place: EmitContext) -> None:
+    def indented(self, stmt: Stmt, context: EmitContext) -> None:
         """The statement one level in; what is known there is forgotten behind it."""
         kept, self.depth = dict(self.spell.known), self.depth + 1
-        self.write(stmt, place)
+        self.write(stmt, context)
         if self.lines[-1].endswith(":"):
             self.line("pass")
         self.depth -= 1
         self.spell.known = kept
 
-    def loop(self, var: Var, extent: Expr, steps: str, body: Stmt, place: EmitContext) -> None:
+    def loop(self, var: Var, extent: Expr, steps: str, body: Stmt, context: EmitContext) -> None:
         """A loop of source over ``range(steps)``."""
         self.bounds[var] = extent
         with self.iterating(var, steps):
-            self.indented(body, place)
+            self.indented(body, context)
         self.bounds.pop(var, None)
 
     @contextmanager
@@ -317,14 +317,14 @@ class KernelWriter:
         """The number or truth that an expression is for all steps of the loops around; itself where it is none."""
         if isinstance(expr, Const):
             return expr
-        found = simplify(expr, self.bounds)
-        return found if isinstance(found, Const) else expr
+        simple = simplify(expr, self.bounds)
+        return simple if isinstance(simple, Const) else expr
 
     # ------------------------------------------------------------------ statements
 
-    def write(self, stmt: Stmt, place: EmitContext) -> None:
+    def write(self, stmt: Stmt, context: EmitContext) -> None:
         """Source of the statement: straight stretches of stores, and what lies between them."""
-        items = list(self.flat(stmt, place))
+        items = list(self.flat(stmt, context))
         for straight, group in groupby(items, lambda item: isinstance(item[0], Store)):
             if straight:
                 self.stretch([(s, p) for s, p in group if isinstance(s, Store)])
@@ -332,57 +332,59 @@ class KernelWriter:
                 for inner, where in group:
                     self.structured(inner, where)
 
-    def flat(self, stmt: Stmt, place: EmitContext) -> Iterator[StmtInContext]:
+    def flat(self, stmt: Stmt, context: EmitContext) -> Iterator[StmtInContext]:
         """The statements one after another, unrolled loops written out and blocks opened."""
         match stmt:
             case Seq():
                 for inner in stmt.stmts:
-                    yield from self.flat(inner, place)
+                    yield from self.flat(inner, context)
             case For():
-                extent = self.decided(place.of(stmt.extent))
+                extent = self.decided(context.of(stmt.extent))
                 if isinstance(extent, Const):
                     stmt = replace(stmt, extent=extent)
                 number = int(extent.value) if isinstance(extent, Const) else None
                 if number in (0, 1) or (number is not None and stmt.kind == "unrolled"):
                     for k in range(number):
-                        yield from self.flat(stmt.body, place.bind({stmt.var: Const(k)}))
-                elif stmt.kind == "vectorized" and place.lanes is None and self.vectors.width(stmt, place) == number:
+                        yield from self.flat(stmt.body, context.bind({stmt.var: Const(k)}))
+                elif (
+                    stmt.kind == "vectorized" and context.lanes is None and self.vectors.width(stmt, context) == number
+                ):
                     assert number is not None
                     lanes = Lanes(stmt.var, Const(0), number)
                     self.bounds[stmt.var] = Const(number)
-                    yield from self.flat(stmt.body, replace(place, lanes=lanes))
+                    yield from self.flat(stmt.body, replace(context, lanes=lanes))
                 else:
-                    yield stmt, place
+                    yield stmt, context
             case Block():
-                yield from self.block(stmt, place)
+                yield from self.block(stmt, context)
             case Invoke():
                 if self.function_of(stmt) is None:
-                    yield from self.flat(implementation(stmt), place)
+                    yield from self.flat(implementation(stmt), context)
                 else:
-                    yield stmt, place
+                    yield stmt, context
             case If():
-                decided = self.decided(place.of(stmt.condition))
+                decided = self.decided(context.of(stmt.condition))
                 if not isinstance(decided, Const):
-                    yield stmt, place
+                    yield stmt, context
                 elif decided.value:
-                    yield from self.flat(stmt.then, place)
+                    yield from self.flat(stmt.then, context)
                 elif stmt.otherwise is not None:
-                    yield from self.flat(stmt.otherwise, place)
+                    yield from self.flat(stmt.otherwise, context)
             case _:
-                yield stmt, place
+                yield stmt, context
 
     def function_of(self, stmt: Invoke) -> str | None:
         """The function that does what is invoked, where it is not written out."""
         return find_intrinsic(stmt.intrinsic).function
 
-    def block(self, block: Block, place: EmitContext) -> Iterator[StmtInContext]:
+    def block(self, block: Block, context: EmitContext) -> Iterator[StmtInContext]:
         """The block's statements, its axes bound; init where a reduction starts."""
-        inside = place.bind({a.var: place.of(v) for a, v in zip(block.axes, block.values, strict=True)})
+        inside = context.bind({a.var: context.of(v) for a, v in zip(block.axes, block.values, strict=True)})
         body = block.body
         if block.init is not None:
             starts = [equal(a.var, 0) for a in block.axes if a.kind == "reduce"]
-            if place.lanes is not None and any(
-                place.lanes.var in variables(inside.of(a.var)) for a in block.axes if a.kind == "reduce"
+            if context.lanes is not None and any(
+                context.lanes.var in variables(inside.of(a.var)) for a in block.axes if a.kind == "reduce"
             ):
                 raise EmitError(f"block {block.name}: a reduction is vectorized before its init was decomposed from it")
             body = Seq((If(conjunction(*starts), block.init), block.body))
@@ -390,24 +392,24 @@ class KernelWriter:
         # the predicate is over loops, the body over axes: both are known inside
         yield from self.flat(guarded, inside)
 
-    def structured(self, stmt: Stmt, place: EmitContext) -> None:
+    def structured(self, stmt: Stmt, context: EmitContext) -> None:
         """A loop, a branch or a check."""
         match stmt:
-            case For(kind="vectorized") if place.lanes is None:
-                self.vectors.write(stmt, place)
+            case For(kind="vectorized") if context.lanes is None:
+                self.vectors.write(stmt, context)
             case For():
-                extent = place.of(stmt.extent)
-                self.loop(stmt.var, extent, self.spell.value(extent).text, stmt.body, place)
+                extent = context.of(stmt.extent)
+                self.loop(stmt.var, extent, self.spell.value(extent).text, stmt.body, context)
             case If():
-                self.branch(stmt, place)
+                self.branch(stmt, context)
             case Check():
-                self.check(stmt, place)
+                self.check(stmt, context)
             case Invoke():
-                self.call(stmt, place)
+                self.call(stmt, context)
             case _:
                 raise EmitError(f"{type(stmt).__name__} has no source")
 
-    def call(self, stmt: Invoke, place: EmitContext) -> None:
+    def call(self, stmt: Invoke, context: EmitContext) -> None:
         """A call of a library's function."""
         intrinsic = find_intrinsic(stmt.intrinsic)
         args: list[str] = []
@@ -416,43 +418,43 @@ class KernelWriter:
                 assert isinstance(param, Buffer)
                 if arg.buffer.scope == "local" and arg.buffer not in self.stacked:
                     raise NeedsMemory(arg.buffer)
-                start = Load(arg.buffer, tuple(place.of(side.start) for side in arg.ranges))
+                start = Load(arg.buffer, tuple(context.of(side.start) for side in arg.ranges))
                 strides = [arg.buffer.row_major[k] for k in sides(arg, len(param.shape))[:-1]]
                 args += [self.name(arg.buffer), self.index(self.spell.address(start))]
                 args += [self.spell.value(stride).text for stride in strides]
             else:
-                args.append(self.spell.value(place.of(arg)).text)
+                args.append(self.spell.value(context.of(arg)).text)
         self.line(f"{self.spell.library(str(intrinsic.function))}({', '.join(args)})")
 
-    def index(self, place: Polynomial) -> str:
+    def index(self, address: Polynomial) -> str:
         """An address as source."""
-        return self.spell.names.sum(place).text
+        return self.spell.names.sum(address).text
 
-    def branch(self, stmt: If, place: EmitContext) -> None:
+    def branch(self, stmt: If, context: EmitContext) -> None:
         """A branch; where the condition differs between lanes, both sides, masked."""
-        condition = self.spell.value(place.of(stmt.condition), place.lanes)
-        if condition.wide and place.lanes is not None:
+        condition = self.spell.value(context.of(stmt.condition), context.lanes)
+        if condition.wide and context.lanes is not None:
             sides = [(stmt.then, condition.within(4))]
             sides += [] if stmt.otherwise is None else [(stmt.otherwise, f"~{condition.within(8)}")]
-            for side, own in sides:
+            for side, side_mask in sides:
                 mask = self.fresh("m")
-                self.line(f"{mask} = {own}" + (f" & {place.lanes.mask}" if place.lanes.mask else ""))
-                self.write(side, replace(place, lanes=replace(place.lanes, mask=mask)))
+                self.line(f"{mask} = {side_mask}" + (f" & {context.lanes.mask}" if context.lanes.mask else ""))
+                self.write(side, replace(context, lanes=replace(context.lanes, mask=mask)))
             return
         self.line(f"if {condition.text}:")
-        self.indented(stmt.then, place)
+        self.indented(stmt.then, context)
         if stmt.otherwise is not None:
             self.line("else:")
-            self.indented(stmt.otherwise, place)
+            self.indented(stmt.otherwise, context)
 
-    def check(self, stmt: Check, place: EmitContext) -> None:
+    def check(self, stmt: Check, context: EmitContext) -> None:
         """A condition without which the kernel ends, with a number that stands for the message."""
         if stmt.message not in self.messages:
             self.messages.append(stmt.message)
-        condition = self.spell.value(place.of(stmt.condition), place.lanes)
+        condition = self.spell.value(context.of(stmt.condition), context.lanes)
         text = f"{self.spell.use('reduce_and')}({condition.text})" if condition.wide else condition.within(1)
-        if condition.wide and place.lanes is not None and place.lanes.mask is not None:
-            text = f"{self.spell.use('reduce_and')}({condition.within(2)} | ~{place.lanes.mask})"
+        if condition.wide and context.lanes is not None and context.lanes.mask is not None:
+            text = f"{self.spell.use('reduce_and')}({condition.within(2)} | ~{context.lanes.mask})"
         self.line(f"if not ({text}):")
         self.line(f"    return {self.messages.index(stmt.message) + 1}")
 
@@ -460,29 +462,29 @@ class KernelWriter:
 
     def stretch(self, stores: Sequence[tuple[Store, EmitContext]]) -> None:
         """Stores one after another; what several of them need is computed once."""
-        made = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value), p.lanes) for s, p in stores]
-        written = {target.buffer for target, _, _ in made}
+        elements = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value), p.lanes) for s, p in stores]
+        written = {target.buffer for target, _, _ in elements}
         seen: Counter[Expr] = Counter()
-        for _, value, _ in made:
+        for _, value, _ in elements:
             self.spell.safe |= {e for e in eager(value, written, set()) if isinstance(e, Load)}
-        for _, value, _ in made:
+        for _, value, _ in elements:
             seen.update(eager(value, written, self.spell.safe))
         self.spell.shared = {e for e, n in seen.items() if n > 1}
-        for target, value, lanes in made:
+        for target, value, lanes in elements:
             self.store(target, value, lanes)
         self.spell.shared, self.spell.safe, self.spell.known = set(), set(), {}
 
     def store(self, target: Load, value: Expr, lanes: Lanes | None) -> None:
         """One store: to memory, or to a variable."""
-        place = self.spell.address(target)
+        address = self.spell.address(target)
         invariant = lanes is not None and not any(
-            lanes.var in variables(atom) for product in place.terms for atom in product
+            lanes.var in variables(atom) for product in address.terms for atom in product
         )
         if lanes is not None and invariant and target.buffer not in self.private.get(lanes.var, ()):
             text, lanes = self.horizontal(target, value, lanes), None
         else:
             text = self.spell.value(value, lanes)
-        variable = self.local(target, place, lanes, written=True)
+        variable = self.local(target, address, lanes, written=True)
         if variable is None:
             self.stores += target.buffer.scope != "local"
             self.spell.store(target, text, lanes)
@@ -493,12 +495,12 @@ class KernelWriter:
 
     def horizontal(self, target: Load, value: Expr, lanes: Lanes) -> Text:
         """The element combined with all lanes of what is combined into it; the value, where all lanes agree on it."""
-        found = accumulated(target, value)
-        if found is None:
+        accumulation = accumulated(target, value)
+        if accumulation is None:
             if self.spell.value(value, lanes).wide:
                 raise EmitError(f"lanes that all write one element of {target.buffer.name}")
             return self.spell.value(value)
-        fn, step = found
+        fn, step = accumulation
         text = self.spell.value(step, lanes)
         if not text.wide:
             raise EmitError(f"a vectorized loop repeats one value into {target.buffer.name}")
@@ -510,29 +512,29 @@ class KernelWriter:
 
     # ------------------------------------------------------------------ local buffers
 
-    def local(self, load: Load, place: Polynomial, lanes: Lanes | None, written: bool = False) -> Text | None:
+    def local(self, load: Load, address: Polynomial, lanes: Lanes | None, written: bool = False) -> Text | None:
         """The variable that is the element (or the vector of elements) of a local buffer."""
         buffer = load.buffer
         if buffer.scope != "local" or buffer in self.stacked:
             return None
         count_ = 1
         if lanes is not None:
-            parts = place.split(lanes.var)
+            parts = address.split(lanes.var)
             if parts is None or parts[0].number not in (0, 1):
                 raise NeedsMemory(buffer)
             if parts[0].number == 1:
-                place, count_ = parts[1] + polynomial(lanes.base, self.bounds), lanes.count
+                address, count_ = parts[1] + polynomial(lanes.base, self.bounds), lanes.count
             elif buffer in self.private.get(lanes.var, ()):  # each iteration, so each lane, has a buffer of its own
                 count_ = lanes.count
-        if place.number is None:
+        if address.number is None:
             raise NeedsMemory(buffer)
-        own = self.registers.setdefault(buffer, {})
-        key = (place.number, count_)
-        if key not in own:
-            if not written or any(k < key[0] + key[1] and key[0] < k + n for k, n in own):
+        registers = self.registers.setdefault(buffer, {})
+        key = (address.number, count_)
+        if key not in registers:
+            if not written or any(k < key[0] + key[1] and key[0] < k + n for k, n in registers):
                 raise NeedsMemory(buffer)
-            own[key] = f"{self.name(buffer)}_{key[0]}"
-        return Text(own[key], ATOM, count_ > 1)
+            registers[key] = f"{self.name(buffer)}_{key[0]}"
+        return Text(registers[key], ATOM, count_ > 1)
 
     def stack(self, buffer: Buffer) -> None:
         """The line that gives a local buffer its memory."""

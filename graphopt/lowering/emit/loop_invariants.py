@@ -92,16 +92,16 @@ class IndexNames:
         """The innermost loop whose variable is among these; None where one is of no loop."""
         if free is None:
             return None
-        found = [self.of_var.get(v) for v in free]
-        return None if None in found else max((n for n in found if n is not None), default=0)
+        levels = [self.of_var.get(v) for v in free]
+        return None if None in levels else max((n for n in levels if n is not None), default=0)
 
-    def sum(self, place: Polynomial) -> Text:
+    def sum(self, address: Polynomial) -> Text:
         """The sum as source."""
         steady: dict[int, dict[Product, int]] = {}
         rest: dict[Product, int] = {}
-        for product in sorted(place.terms, key=by_text):
+        for product in sorted(address.terms, key=by_text):
             level = self.level(_free_of(product)) if product else None
-            (rest if level is None else steady.setdefault(level, {}))[product] = place.terms[product]
+            (rest if level is None else steady.setdefault(level, {}))[product] = address.terms[product]
         constant = rest.pop((), None)
         if constant is not None:
             rest[()] = constant
@@ -112,12 +112,12 @@ class IndexNames:
         """The terms of some loops, outermost first, as a name that belongs to the innermost one of them."""
         if not parts:
             return None
-        level, own = parts[-1]
-        only = next(iter(own)) if len(parts) == 1 and len(own) == 1 else ()
-        if len(only) == 1 and own[only] == 1:
+        level, terms = parts[-1]
+        only = next(iter(terms)) if len(parts) == 1 and len(terms) == 1 else ()
+        if len(only) == 1 and terms[only] == 1:
             return self.atom(only[0])
         key = frozenset(term for _, terms in parts for term in terms.items())
-        return self.named(level, key, lambda: self.joined(self.prefix(parts[:-1]), own))
+        return self.named(level, key, lambda: self.joined(self.prefix(parts[:-1]), terms))
 
     def atom(self, atom: Expr) -> Text:
         """A factor: a variable, or what is no sum."""
@@ -142,10 +142,10 @@ class IndexNames:
 
     def replacing(self) -> frozenset[Expr]:
         """The quotients of sizes that a kernel may be given in place of these sizes, of which it has no other use."""
-        found, mentioned = self.quotients, self.mentioned
-        while taken := {q for q in found if not mentioned.isdisjoint(variables(q))}:
-            found, mentioned = found - taken, mentioned.union(*map(variables, taken))
-        return frozenset(found)
+        candidates, mentioned = self.quotients, self.mentioned
+        while removed := {q for q in candidates if not mentioned.isdisjoint(variables(q))}:
+            candidates, mentioned = candidates - removed, mentioned.union(*map(variables, removed))
+        return frozenset(candidates)
 
     def named(self, level: int, key: InvariantKey, make: Callable[[], Text]) -> Text:
         """The name of what ``make`` spells, or its source where it needs none."""
@@ -205,5 +205,5 @@ def _free(expr: Expr) -> frozenset[Var] | None:
 
 @lru_cache(1 << 14)
 def _free_of(product: Product) -> frozenset[Var] | None:
-    found = [_free(atom) for atom in product]
-    return None if None in found else frozenset().union(*(f for f in found if f is not None))
+    vars = [_free(atom) for atom in product]
+    return None if None in vars else frozenset().union(*(f for f in vars if f is not None))

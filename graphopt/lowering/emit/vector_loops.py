@@ -33,7 +33,7 @@ class VectorLoops:
     def __init__(self, writer: KernelWriter) -> None:
         self.writer, self.spell = writer, writer.spell
 
-    def width(self, loop: For, place: EmitContext) -> int:
+    def width(self, loop: For, context: EmitContext) -> int:
         """How many iterations are done at once: the host's lanes for the widest elements that are computed with."""
         dtypes = {
             e.dtype
@@ -45,43 +45,43 @@ class VectorLoops:
         native = min(
             (lanes_of("float64" if d in ("int64", "uint64", "float64") else "float32") for d in dtypes), default=1
         )
-        extent = place.of(loop.extent)
+        extent = context.of(loop.extent)
         if isinstance(extent, Const) and 1 < int(extent.value) < native and int(extent.value).bit_count() == 1:
             return int(extent.value)
         return native
 
-    def write(self, loop: For, place: EmitContext) -> None:
+    def write(self, loop: For, context: EmitContext) -> None:
         """A loop over vectors, and one masked step for what is left over."""
-        extent, lanes = place.of(loop.extent), self.width(loop, place)
+        extent, lanes = context.of(loop.extent), self.width(loop, context)
         if lanes == 1:
-            self.writer.loop(loop.var, extent, self.spell.value(extent).text, loop.body, place)
+            self.writer.loop(loop.var, extent, self.spell.value(extent).text, loop.body, context)
             return
         before = dict(self.spell.held)
         self.writer.bounds[loop.var] = extent
-        self.spell.held |= self.invariants(loop, place, lanes)
-        self.vectors(loop, place, extent, lanes)
+        self.spell.held |= self.invariants(loop, context, lanes)
+        self.vectors(loop, context, extent, lanes)
         self.writer.bounds.pop(loop.var)
         self.spell.held = before
 
-    def invariants(self, loop: For, place: EmitContext, lanes: int) -> dict[Expr, Text]:
+    def invariants(self, loop: For, context: EmitContext, lanes: int) -> dict[Expr, Text]:
         """Names for what all steps of a loop read from memory, and compute from it, alike: where memory is written in
         between, LLVM cannot know that it stays the same."""
-        items = list(self.writer.flat(loop.body, replace(place, lanes=Lanes(loop.var, loop.var, lanes))))
+        items = list(self.writer.flat(loop.body, replace(context, lanes=Lanes(loop.var, loop.var, lanes))))
         stores = [(s, p) for s, p in items if isinstance(s, Store)]
         if len(stores) < len(items):
             return {}
         written = {s.buffer for s, _ in stores}
-        found = dict.fromkeys(e for s, p in stores for e in invariant(p.of(s.value), loop.var, written))
+        invariants = dict.fromkeys(e for s, p in stores for e in invariant(p.of(s.value), loop.var, written))
         names: dict[Expr, Text] = {}
-        for expr in [e for e in found if e not in self.spell.held]:
+        for expr in [e for e in invariants if e not in self.spell.held]:
             text = self.spell.value(expr)
             names[expr] = Text(self.writer.fresh("h"))
             self.writer.line(f"{names[expr].text} = {text.text}")
         return names
 
-    def vectors(self, loop: For, place: EmitContext, extent: Expr, lanes: int) -> None:
+    def vectors(self, loop: For, context: EmitContext, extent: Expr, lanes: int) -> None:
         """The steps of a vectorized loop."""
-        accumulators = self.accumulators(loop, place, lanes)
+        accumulators = self.accumulators(loop, context, lanes)
         number = int(extent.value) if isinstance(extent, Const) else None
         is_long = number is None or number >= SEVERAL * lanes
         many = SEVERAL if 0 < len(accumulators) <= SEVERAL and is_long else 1
@@ -89,18 +89,18 @@ class VectorLoops:
         begin = self.rounded(extent, many * lanes)
         if many > 1:
             with self.writer.iterating(loop.var, f"0, {begin}, {many * lanes}"):
-                for k, own in enumerate(chosen):
-                    self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var + k * lanes, lanes)), own)
+                for k, chain in enumerate(chosen):
+                    self.step(loop, replace(context, lanes=Lanes(loop.var, loop.var + k * lanes, lanes)), chain)
             self.joined(chosen)
         whole = self.rounded(extent, lanes)
         if number is None or (number >= lanes and (many == 1 or whole != begin)):
             with self.writer.iterating(loop.var, f"{begin if many > 1 else 0}, {whole}, {lanes}"):
-                self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
+                self.step(loop, replace(context, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
         left = 0 if number is None else number % lanes
         if left.bit_count() == 1 and not accumulators and not self.writer.private.get(loop.var):  # a shorter vector
             base = Const(int(whole))
             self.writer.depth -= 1
-            short = replace(place, lanes=Lanes(loop.var, base, left)) if left > 1 else place.bind({loop.var: base})
+            short = replace(context, lanes=Lanes(loop.var, base, left)) if left > 1 else context.bind({loop.var: base})
             self.step(loop, short, {})
             self.writer.depth += 1
         elif number is None or left:
@@ -112,7 +112,7 @@ class VectorLoops:
             mask = self.writer.fresh("m")
             self.writer.line(f"{mask} = {self.spell.use('first_lanes')}({rest}, {lanes})")
             start: Expr = Const(int(whole)) if number is not None else Var(f"({whole})")
-            where = replace(place, lanes=Lanes(loop.var, start, lanes, mask))
+            where = replace(context, lanes=Lanes(loop.var, start, lanes, mask))
             self.writer.depth -= 1
             self.step(loop, where, chosen[0])
             self.writer.depth += number is not None
@@ -133,13 +133,13 @@ class VectorLoops:
 
     def identities(self, targets: Mapping[Load, str], lanes: int) -> Accumulators:
         """A vector for each element that a loop reduces into, which starts with what changes nothing."""
-        found = {}
+        names = {}
         for target, fn in targets.items():
             name = self.writer.fresh("a")
             nothing = self.spell.constant(identity(fn, target.dtype)).text
             self.writer.line(f"{name} = {self.spell.use('splat')}({nothing}, {lanes})")
-            found[target] = (fn, name)
-        return found
+            names[target] = (fn, name)
+        return names
 
     def joined(self, several: Sequence[Accumulators]) -> None:
         """Combines accumulators of the same elements: the first half with the second, until one is left."""
@@ -147,18 +147,20 @@ class VectorLoops:
             half = len(several) // 2
             for first, second in zip(several[:half], several[half:], strict=True):
                 for target, (fn, name) in first.items():
-                    own, more = Var(name, target.dtype), Var(second[target][1], target.dtype)
-                    self.writer.line(f"{name} = {self.combined(fn, own, more, more, Lanes(own, own, 1))}")
+                    accumulator, more = Var(name, target.dtype), Var(second[target][1], target.dtype)
+                    self.writer.line(
+                        f"{name} = {self.combined(fn, accumulator, more, more, Lanes(accumulator, accumulator, 1))}"
+                    )
             several = several[:half]
 
-    def step(self, loop: For, place: EmitContext, accumulators: Accumulators) -> None:
+    def step(self, loop: For, context: EmitContext, accumulators: Accumulators) -> None:
         """The body of a vectorized loop, its own reductions going to accumulators."""
         if not accumulators:
-            self.writer.indented(loop.body, place)
+            self.writer.indented(loop.body, context)
             return
         self.writer.depth += 1
         kept = dict(self.spell.known)
-        for stmt, where in self.writer.flat(loop.body, place):
+        for stmt, where in self.writer.flat(loop.body, context):
             assert isinstance(stmt, Store)
             assert where.lanes is not None
             target = Load(stmt.buffer, tuple(map(where.of, stmt.indices)))
@@ -168,35 +170,35 @@ class VectorLoops:
             fn, name = accumulators[target]
             value = where.of(stmt.value)
             assert isinstance(value, Apply)
-            found = accumulated(target, value)
-            assert found is not None
-            _, step = found
+            accumulation = accumulated(target, value)
+            assert accumulation is not None
+            _, step = accumulation
             text = self.spell.same_width([self.spell.value(step, where.lanes), Text("", ATOM, True)], where.lanes)[0]
             if where.lanes.mask is not None:
                 text = self.spell.chosen(where.lanes.mask, text, identity(fn, value.dtype), where.lanes)
-            own, more = Var(name, value.dtype), Var(text, value.dtype)
-            self.writer.line(f"{name} = {self.combined(fn, own, more, step, where.lanes)}")
+            accumulator, more = Var(name, value.dtype), Var(text, value.dtype)
+            self.writer.line(f"{name} = {self.combined(fn, accumulator, more, step, where.lanes)}")
         self.spell.known = kept
         self.writer.depth -= 1
 
-    def combined(self, fn: str, own: Var, more: Var, step: Expr, lanes: Lanes) -> str:
+    def combined(self, fn: str, accumulator: Var, more: Var, step: Expr, lanes: Lanes) -> str:
         """The accumulator with a vector combined into it."""
         if fn == "add" and lanes.mask is None and isinstance(step, Apply) and step.fn == "mul":
             a, b = (self.spell.value(x, lanes) for x in step.args)
-            if own.dtype.startswith("float"):
+            if accumulator.dtype.startswith("float"):
                 args = self.spell.same_width([a, b], lanes)
-                return f"{self.spell.use('fma')}({', '.join(args)}, {own.name})"
+                return f"{self.spell.use('fma')}({', '.join(args)}, {accumulator.name})"
         words = {"add": "+", "mul": "*", "or": "|", "and": "&"}
         if fn in words:
-            return f"{own.name} {words[fn]} ({more.name})"
-        return f"{self.spell.use({'max': 'maximum', 'min': 'minimum'}[fn])}({own.name}, {more.name})"
+            return f"{accumulator.name} {words[fn]} ({more.name})"
+        return f"{self.spell.use({'max': 'maximum', 'min': 'minimum'}[fn])}({accumulator.name}, {more.name})"
 
-    def accumulators(self, loop: For, place: EmitContext, lanes: int) -> dict[Load, str]:
+    def accumulators(self, loop: For, context: EmitContext, lanes: int) -> dict[Load, str]:
         """The elements that the loop reduces into, and by which function; none where it does anything else as well but
         to store an element for each step."""
-        found: dict[Load, str] = {}
+        accumulators: dict[Load, str] = {}
         read: set[Buffer] = set()
-        inside = replace(place, lanes=Lanes(loop.var, loop.var, lanes))
+        inside = replace(context, lanes=Lanes(loop.var, loop.var, lanes))
         for stmt, where in self.writer.flat(loop.body, inside):
             if not isinstance(stmt, Store):
                 return {}
@@ -205,10 +207,10 @@ class VectorLoops:
                 read |= {e.buffer for e in walk(value) if isinstance(e, Load)}
                 continue
             combined = accumulated(target, value)
-            if combined is None or target in found:
+            if combined is None or target in accumulators:
                 return {}
             fn, step = combined
             if any(isinstance(e, Load) and e.buffer == target.buffer for e in walk(step)):
                 return {}
-            found[target] = fn
-        return {} if read & {target.buffer for target in found} else found
+            accumulators[target] = fn
+        return {} if read & {target.buffer for target in accumulators} else accumulators

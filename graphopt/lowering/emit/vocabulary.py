@@ -65,7 +65,7 @@ MASKS = frozenset(
 """Functions of ``graphopt.kernels.masks``."""
 NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
-TAKEN = MASKS.union(
+RESERVED = MASKS.union(
     dir(builtins),
     [
         "lo",
@@ -102,13 +102,13 @@ TAKEN = MASKS.union(
 def imports(used: set[str], libraries: Mapping[str, str]) -> Mapping[str, list[str]]:
     """The names by the module that the source has them from, in order."""
     dtypes = {n for n in used if n in ("bool",) or n.rstrip("0123456789") in ("int", "uint", "float")}
-    own = used - dtypes - {"inf", "nan"}
-    mathematics = own & set(MATH.values())
-    others = {m: sorted(n for n, own in libraries.items() if own == m) for m in sorted(set(libraries.values()))}
+    helpers = used - dtypes - {"inf", "nan"}
+    mathematics = helpers & set(MATH.values())
+    others = {m: sorted(n for n, library in libraries.items() if library == m) for m in sorted(set(libraries.values()))}
     return {
         "numba": sorted(dtypes),
         **others,
-        "graphopt.kernels.masks": sorted(own & MASKS),
+        "graphopt.kernels.masks": sorted(helpers & MASKS),
         "graphopt.kernels.math": sorted(mathematics),
-        "graphopt.kernels.vectors": sorted(own - mathematics - MASKS),
+        "graphopt.kernels.vectors": sorted(helpers - mathematics - MASKS),
     }

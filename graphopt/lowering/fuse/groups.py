@@ -97,28 +97,28 @@ def group(
 
 def _readers(order: Sequence[LoweredNode]) -> dict[Value, list[int]]:
     """For each value, the nodes that read its elements."""
-    found: dict[Value, list[int]] = {}
+    readers: dict[Value, list[int]] = {}
     for lowering in order:
         read = lowering.reads if isinstance(lowering, Described) else lowering.node.inputs
         for value in read:
             if value is not None:
-                found.setdefault(value, []).append(lowering.node.id)
-    return found
+                readers.setdefault(value, []).append(lowering.node.id)
+    return readers
 
 
 def _member(lowering: Described, facts: FactsByValue) -> Member:
-    found = 0.0
+    operations = 0.0
     for tensor in producers_first(lowering.tensors):
         if isinstance(tensor.stage, ElementwiseStage):
-            found += work(tensor.stage.values[tensor.port])
+            operations += work(tensor.stage.values[tensor.port])
     shapes = tuple(facts[v].shape or () for v in lowering.node.outputs)
-    return Member(lowering.node, kind_of(lowering.tensors), found, shapes, lowering)
+    return Member(lowering.node, kind_of(lowering.tensors), operations, shapes, lowering)
 
 
 def _fits(member: Member, group: Group) -> bool:
     reads = {v for m in (member, *group.members) for v in m.described.reads}
-    made = {v for m in (member, *group.members) for v in m.node.outputs}
-    return len(group.members) < NODES and len(reads - made) <= INPUTS
+    written = {v for m in (member, *group.members) for v in m.node.outputs}
+    return len(group.members) < NODES and len(reads - written) <= INPUTS
 
 
 def joins(member: Member, group: Group) -> bool:
@@ -131,8 +131,8 @@ def joins(member: Member, group: Group) -> bool:
 
 
 def _readers_in(member: Member, group: Group) -> list[Member]:
-    made = set(member.node.outputs)
-    return [m for m in group.members if not made.isdisjoint(m.described.reads)]
+    written = set(member.node.outputs)
+    return [m for m in group.members if not written.isdisjoint(m.described.reads)]
 
 
 def _is_epilogue(member: Member, group: Group) -> bool:
@@ -142,13 +142,13 @@ def _is_epilogue(member: Member, group: Group) -> bool:
 
 def _after(member: Member, group: Group) -> list[Member]:
     """The members that depend on a node."""
-    made = set(member.node.outputs)
-    found = []
+    written = set(member.node.outputs)
+    after = []
     for m in group.members:
-        if not made.isdisjoint(m.described.reads):
-            found.append(m)
-            made.update(m.node.outputs)
-    return found
+        if not written.isdisjoint(m.described.reads):
+            after.append(m)
+            written.update(m.node.outputs)
+    return after
 
 
 def _may_inline(member: Member, reader: Member) -> bool:
@@ -166,14 +166,14 @@ def _reads_once(member: Member, reader: Member) -> bool:
     """Whether the reader loads each element of the node at most once, as far as can be seen."""
     wanted = {k for k, v in enumerate(reader.node.inputs) if v in member.node.outputs}
     stages = {t.number: t for t in producers_first(reader.described.tensors) if t.stage is not None}
-    found = 0
+    count = 0
     for tensor in stages.values():
         if isinstance(tensor.stage, (ElementwiseStage, Reduced)):
             loads = dict.fromkeys(e for e in loads_of(tensor.stage) if _is_input(e.buffer, wanted))
-            found += len(loads)
+            count += len(loads)
             if any(is_repeated(load, tensor.stage) for load in loads):
                 return False
-    return found <= 1 and len(wanted) == 1
+    return count <= 1 and len(wanted) == 1
 
 
 def _is_input(buffer: object, positions: set[int]) -> bool:

@@ -36,10 +36,10 @@ DIVISIONS = frozenset(["div", "sqrt", "floordiv", "mod", "fmod"])
 def kind_of(tensors: Sequence[Tensor]) -> FusionKind:
     """The kind of the tensors together with all that they are computed from."""
     stages = [t.stage for t in producers_first(tensors) if t.stage is not None]
-    return max((_kind(t, s) for t, s in zip(_made(tensors), stages, strict=True)), default=FusionKind.OPAQUE)
+    return max((_kind(t, s) for t, s in zip(_computed(tensors), stages, strict=True)), default=FusionKind.OPAQUE)
 
 
-def _made(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _computed(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [t for t in producers_first(tensors) if t.stage is not None]
 
 
@@ -48,17 +48,17 @@ def _kind(tensor: Tensor, stage: ComputeStage) -> FusionKind:
         return FusionKind.ANCHOR if stage.stores_once else FusionKind.OPAQUE
     if isinstance(stage, Reduced):
         return FusionKind.ANCHOR if any(_is_product(v, stage) for v in stage.reduction.values) else FusionKind.REDUCTION
-    own = tuple(a.var for a in stage.axes)
-    found = FusionKind.ELEMENTWISE
+    axes = tuple(a.var for a in stage.axes)
+    kind = FusionKind.ELEMENTWISE
     for load in loads_of(stage):
-        if load.indices != own or load.buffer.shape != tensor.shape:
-            found = max(found, FusionKind.BROADCAST if _is_broadcast(load, own) else FusionKind.INJECTIVE)
-    return found
+        if load.indices != axes or load.buffer.shape != tensor.shape:
+            kind = max(kind, FusionKind.BROADCAST if _is_broadcast(load, axes) else FusionKind.INJECTIVE)
+    return kind
 
 
-def _is_broadcast(load: Load, own: tuple[Var, ...]) -> bool:
+def _is_broadcast(load: Load, axes: tuple[Var, ...]) -> bool:
     """Whether the indices are the axes' own, in order, some left out or held at the first element."""
-    rest = list(own)
+    rest = list(axes)
     for index in load.indices:
         if index == Const(0):
             continue

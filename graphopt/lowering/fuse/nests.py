@@ -67,8 +67,8 @@ def write(
                 if tensors[value].stage is None:
                     sources[tensors[value]] = value
         tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
-    made = [v for v in group.sink.node.outputs if v in tensors]
-    outputs = inlined([tensors[v] for v in made])
+    written = [v for v in group.sink.node.outputs if v in tensors]
+    outputs = inlined([tensors[v] for v in written])
     read = inputs_read(outputs)
     whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
     plain, conditions = (whole, ()) if is_checking else without_conditions(whole)
@@ -78,16 +78,16 @@ def write(
     nest = Nest(
         plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
     )
-    return FusedNest(nest, tuple(sources[t] for t in read), tuple(made), tuple(kept.values()), conditions, atoms)
+    return FusedNest(nest, tuple(sources[t] for t in read), tuple(written), tuple(kept.values()), conditions, atoms)
 
 
 def _variables(nest: Nest) -> set[Var]:
     """The variables that occur in a nest, in the shapes of its buffers too."""
-    found = {v for s in statements(nest.body) for e in expressions(s) for v in variables(e)}
+    vars = {v for s in statements(nest.body) for e in expressions(s) for v in variables(e)}
     for buffer in (*nest.buffers, *nest.allocs):
         for extent in buffer.shape:
-            found |= variables(extent)
-    return found
+            vars |= variables(extent)
+    return vars
 
 
 def _source(fact: Fact, sizes: SizeVars, is_read: bool, name: str) -> Tensor:

@@ -30,12 +30,12 @@ def simplify(expr: Expr, extents: Extents) -> Expr:
 
     An expression of any dtype is taken; indices and conditions within it are simplified.
     """
-    return known(extents).simplified(expr)
+    return ranges_over(extents).simplified(expr)
 
 
 def prove(condition: Expr, extents: Extents) -> bool:
     """Whether the condition is sure to hold; False where it may not, or where that could not be found out."""
-    return known(extents).holds(condition)
+    return ranges_over(extents).holds(condition)
 
 
 def bounds(expr: Expr, extents: Extents, around: Extents | None = None) -> tuple[Expr, Expr] | None:
@@ -43,7 +43,7 @@ def bounds(expr: Expr, extents: Extents, around: Extents | None = None) -> tuple
 
     Other variables stay in the bounds; ``around`` gives extents of some of them. Bounds are not always reached.
     """
-    facts = known({**(around or {}), **extents})
+    facts = ranges_over({**(around or {}), **extents})
     p, over = facts.polynomial(expr), frozenset(extents)
     least, most = low(facts, p, over), high(facts, p, over)
     return None if least is None or most is None else (facts.expr(least), facts.expr(most))
@@ -59,7 +59,7 @@ class Affine:
 
 def affine(expr: Expr, over: Iterable[Var], extents: Extents | None = None) -> Affine | None:
     """The expression as a linear function of some variables; None where it is none."""
-    facts = known(extents or {})
+    facts = ranges_over(extents or {})
     rest = facts.polynomial(expr)
     chosen = tuple(over)
     coefficients: dict[Var, Expr] = {}
@@ -79,7 +79,7 @@ def cover(regions: Sequence[BufferRegion], inner: Extents, around: Extents | Non
     Where the box starts may depend on the variables ``around``, how large it is does not. It may reach out of
     the buffer where the regions do; an axis without bounds is covered whole.
     """
-    facts = known({**(around or {}), **inner})
+    facts = ranges_over({**(around or {}), **inner})
     buffer = regions[0].buffer
     sides = []
     for k, size in enumerate(buffer.shape):
@@ -105,12 +105,12 @@ def _covered(sides: Sequence[Range], inner: frozenset[Var], around: frozenset[Va
 
 def polynomial(expr: Expr, extents: Extents = NOTHING) -> Polynomial:
     """The index expression as a polynomial, of which equal ones are equal."""
-    return known(extents).polynomial(expr)
+    return ranges_over(extents).polynomial(expr)
 
 
 def address_of(load: Load, extents: Extents = NOTHING) -> Polynomial:
     """The number of an element, counted from its buffer's start."""
-    return known(extents).address(load)
+    return ranges_over(extents).address(load)
 
 
 def multiple(product: Product, times: int) -> int:
@@ -125,6 +125,6 @@ def _factor(atom: Expr) -> int:
     return 1
 
 
-def known(extents: Extents) -> Ranges:
+def ranges_over(extents: Extents) -> Ranges:
     """What the extents say about variables."""
     return ranges(tuple(extents.items()))

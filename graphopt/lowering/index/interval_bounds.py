@@ -15,11 +15,11 @@ def low(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | None
 
 def high(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | None:
     """At most this much, free of the variables ``over``; None where nothing was found."""
-    found = _high(facts, p, over)
-    if found is None:
+    bound = _high(facts, p, over)
+    if bound is None:
         most = facts.interval(p)[1]
         return None if most is None else number(most)
-    return found
+    return bound
 
 
 def _high(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | None:
@@ -41,9 +41,9 @@ def _high(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | No
         if not (isinstance(inner, Apply) and tame(inner)):
             return None
         if inner.fn == "floordiv":
-            found = _related(facts, inner, factor, rest, up, over)
-            if found is not None:
-                return found
+            bound = _related(facts, inner, factor, rest, up, over)
+            if bound is not None:
+                return bound
         end = _end(facts, inner, over, up)
         if end is None:
             return None
@@ -84,8 +84,8 @@ def _end(facts: Ranges, inner: Apply, over: frozenset[Var], up: bool) -> Polynom
         case "min" | "max":
             ends = [reach(facts, facts.polynomial(a), over) for a in inner.args]
             if None in ends:
-                known = [e for e in ends if e is not None]
-                return known[0] if known and up == (inner.fn == "min") else None
+                bounds = [e for e in ends if e is not None]
+                return bounds[0] if bounds and up == (inner.fn == "min") else None
             return facts.chosen(inner.fn, *(e for e in ends if e is not None))
         case "select":
             a, b = (reach(facts, facts.polynomial(x), over) for x in inner.args[1:])

@@ -132,21 +132,21 @@ class Polynomial:
         """The polynomial as an expression: what varies outermost (has the smallest rank) first, numbers last."""
         ordered = [(p, n) for p, n in self.terms.items() if p]
         if len(ordered) > 1:
-            places = {p: place(p, rank) for p, _ in ordered}
+            places = {p: term_order(p, rank) for p, _ in ordered}
             ordered.sort(key=lambda t: (places[t[0]][0], -abs(t[1]), places[t[0]]))
         positive = next((k for k, (_, n) in enumerate(ordered) if n > 0), None)
         if positive is not None:  # no sum begins with a minus
             ordered.insert(0, ordered.pop(positive))
         total: Expr | None = None
         for p, n in ordered:
-            atoms = sorted(p, key=lambda a: place((a,), rank)) if len(p) > 1 else p
+            atoms = sorted(p, key=lambda a: term_order((a,), rank)) if len(p) > 1 else p
             term = _term(atoms, n if total is None else abs(n))
             total = term if total is None else apply("add" if n > 0 else "sub", total, term)
         return Const(self.constant) if total is None else total + self.constant
 
 
-def place(p: Product, rank: Mapping[Var, int]) -> tuple[int, int, str]:
-    """Where a product stands in a sum."""
+def term_order(p: Product, rank: Mapping[Var, int]) -> tuple[int, int, str]:
+    """The sorting key of a product among the terms of a sum."""
     ranks = [rank[v] for a in p for v in variables(a) if v in rank]
     return (min(ranks, default=len(rank)), sum(not isinstance(a, Var) for a in p), by_text(p))
 
@@ -180,10 +180,10 @@ def divided(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
     lead = max(d.terms, key=lambda t: (len(t), tuple(map(text, t))))
     whole = Polynomial({})
     for _ in range(16):
-        found = next((t for t in _descending(p) if _contains(t, lead) and p.terms[t] % d.terms[lead] == 0), None)
-        if found is None:
+        term = next((t for t in _descending(p) if _contains(t, lead) and p.terms[t] % d.terms[lead] == 0), None)
+        if term is None:
             break
-        step = Polynomial({_without(found, lead): p.terms[found] // d.terms[lead]})
+        step = Polynomial({_without(term, lead): p.terms[term] // d.terms[lead]})
         whole, p = whole + step, p - step * d
     return whole, p
 
@@ -207,8 +207,8 @@ def replaced(p: Polynomial, value: Callable[[Expr], Polynomial | None]) -> Polyn
     """The polynomial with atoms replaced; None keeps one."""
     total = Polynomial({})
     for t, n in p.terms.items():
-        made = number(n)
+        product = number(n)
         for a in t:
-            made = made * (value(a) or atom(a))
-        total = total + made
+            product = product * (value(a) or atom(a))
+        total = total + product
     return total

@@ -8,7 +8,7 @@ from math import gcd
 from threading import get_ident
 from typing import Final, TypeAlias
 
-from graphopt.lowering.index.polynomials import Polynomial, atom, divided, number, place, product, replaced, text
+from graphopt.lowering.index.polynomials import Polynomial, atom, divided, number, product, replaced, term_order, text
 from graphopt.lowering.loops.expressions import (
     COMPARISONS,
     INDEX,
@@ -79,12 +79,12 @@ class Ranges:
         if isinstance(expr, Const):
             return expr
         if expr.dtype == INDEX:
-            made = self.expr(self.polynomial(expr))
+            simple = self.expr(self.polynomial(expr))
         elif isinstance(expr, Apply) and expr.fn in COMPARISONS and expr.args[0].dtype == INDEX:
-            made = self._condition(expr)
+            simple = self._condition(expr)
         else:
-            made = self._inside(expr)
-        return expr if made == expr else made
+            simple = self._inside(expr)
+        return expr if simple == expr else simple
 
     def _inside(self, expr: Expr) -> Expr:
         """The expression with its parts simplified."""
@@ -122,15 +122,15 @@ class Ranges:
 
     def polynomial(self, expr: Expr) -> Polynomial:
         """The index expression as a polynomial."""
-        found = self._polynomials.get(expr)
-        if found is None:
+        polynomial = self._polynomials.get(expr)
+        if polynomial is None:
             if len(self._polynomials) >= KEPT:
                 self._polynomials.clear()
                 self._intervals.clear()
             left, self._left = self._left, 0  # what is kept must not depend on the proof that first asked for it
-            found = self._polynomials[expr] = self.collected(self._polynomial(expr))
+            polynomial = self._polynomials[expr] = self.collected(self._polynomial(expr))
             self._left = left
-        return found
+        return polynomial
 
     def _polynomial(self, expr: Expr) -> Polynomial:
         if isinstance(expr, Const):
@@ -152,8 +152,8 @@ class Ranges:
                 return quotient if expr.fn == "floordiv" else remainder
         if expr.fn in ("min", "max") and tame(expr):
             return self.chosen(expr.fn, *map(self.polynomial, expr.args))
-        made = self._inside(expr)
-        return atom(made) if isinstance(made, Apply) and made.fn == expr.fn else self.polynomial(made)
+        inner = self._inside(expr)
+        return atom(inner) if isinstance(inner, Apply) and inner.fn == expr.fn else self.polynomial(inner)
 
     def address(self, load: Load) -> Polynomial:
         """The number of an element, counted from its buffer's start."""
@@ -193,11 +193,11 @@ class Ranges:
 
     def _candidates(self, rest: Polynomial, n: int | None) -> list[tuple[Polynomial, Polynomial]]:
         """Ways to write ``rest`` as ``q * n + r``."""
-        found = [(Polynomial({}), rest)]
+        candidates = [(Polynomial({}), rest)]
         if n is not None and any(abs(c) > n for c in rest.terms.values()):
             q = Polynomial({t: _toward_zero(c, n) for t, c in rest.terms.items() if abs(c) >= n})
-            found.append((q, rest - q * n))
-        return found
+            candidates.append((q, rest - q * n))
+        return candidates
 
     def _quotient(self, r: Polynomial, d: Polynomial) -> int | None:
         """The one value that ``r // d`` has, where it has one."""
@@ -237,10 +237,10 @@ class Ranges:
     def collected(self, p: Polynomial) -> Polynomial:
         """The polynomial with quotients and remainders of one division put together again."""
         for _ in range(32):
-            made = self._collected(p)
-            if made is None:
+            collected = self._collected(p)
+            if collected is None:
                 break
-            p = made
+            p = collected
         return p
 
     def _collected(self, p: Polynomial) -> Polynomial | None:
@@ -257,9 +257,9 @@ class Ranges:
                     gone = others * d * self.division(x, d)[0]
                     if gone.terms and _holds_all(p, gone):
                         return p - gone + others * (x - atom(inner))
-                    made = self._rejoined(p, inner, others)
-                    if made is not None:
-                        return made
+                    rejoined = self._rejoined(p, inner, others)
+                    if rejoined is not None:
+                        return rejoined
                 elif n is not None and c % n == 0:  # x - (x // n) * n = x % n
                     others = Polynomial({_less(t, inner): -c // n})
                     if _holds_all(p, others * x):
@@ -303,10 +303,10 @@ class Ranges:
 
     def of_atom(self, expr: Expr) -> Interval:
         """The range of an atom."""
-        found = self._intervals.get(expr)
-        if found is None:
-            found = self._intervals[expr] = self._of_atom(expr)
-        return found
+        interval = self._intervals.get(expr)
+        if interval is None:
+            interval = self._intervals[expr] = self._of_atom(expr)
+        return interval
 
     def _of_atom(self, expr: Expr) -> Interval:
         if isinstance(expr, Var):
@@ -394,9 +394,9 @@ class Ranges:
 
     def at_least_zero(self, p: Polynomial) -> bool:
         """Whether the polynomial is sure not to be negative."""
-        known = p.number
-        if known is not None:
-            return known >= 0
+        number = p.number
+        if number is not None:
+            return number >= 0
         if self._left:  # asked within a proof
             return self._proved(p)
         self._left = EFFORT
@@ -476,7 +476,7 @@ def _balanced(facts: Ranges, fn: str, p: Polynomial) -> Expr:
     """``p fn 0`` with terms moved so that all are positive, what varies outermost on the left, numbers on the right."""
     over = Polynomial({t: n for t, n in p.terms.items() if n > 0 and t})
     under = Polynomial({t: -n for t, n in p.terms.items() if n < 0 and t})
-    first = min((t for t in p.terms if t), key=lambda t: place(t, facts.rank), default=())
+    first = min((t for t in p.terms if t), key=lambda t: term_order(t, facts.rank), default=())
     if first in over.terms:
         return apply(fn, facts.expr(over), facts.expr(under - p.constant))
     mirrored = {"gt": "lt", "ge": "le"}.get(fn, fn)
@@ -486,8 +486,8 @@ def _balanced(facts: Ranges, fn: str, p: Polynomial) -> Expr:
 def _only(p: Polynomial, fn: str) -> Apply | None:
     """The one atom that is such a function and a term of its own, where there is just one."""
     atoms = (t[0] for t, c in p.terms.items() if c == 1 and len(t) == 1)
-    found = [a for a in atoms if isinstance(a, Apply) and a.fn == fn]
-    return found[0] if len(found) == 1 else None
+    matches = [a for a in atoms if isinstance(a, Apply) and a.fn == fn]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _less(t: tuple[Expr, ...], inner: Expr) -> tuple[Expr, ...]:
@@ -522,10 +522,10 @@ def _times(a: Interval, b: Interval) -> Interval:
 
 
 def _lowest(values: list[int | None]) -> int | None:
-    known = [v for v in values if v is not None]
-    return min(known) if len(known) == len(values) else None
+    bounds = [v for v in values if v is not None]
+    return min(bounds) if len(bounds) == len(values) else None
 
 
 def _highest(values: list[int | None]) -> int | None:
-    known = [v for v in values if v is not None]
-    return max(known) if len(known) == len(values) else None
+    bounds = [v for v in values if v is not None]
+    return max(bounds) if len(bounds) == len(values) else None

@@ -22,18 +22,18 @@ def product(form: str, left: str, right: str) -> Nest:
     stand the sums of the columns."""
     width = panel(right)
     shape = f"((n + {width - 1}) // {width}, (k + {QUAD - 1}) // {QUAD} + 1, {width}, {QUAD})"
-    place = f"vj // {width}, vp // {QUAD}, vj % {width}, vp % {QUAD}"
-    shape, place = {"n": ("(k, n)", "vp, vj"), "t": ("(n, k)", "vj, vp"), "q": (shape, place)}[form]
+    index = f"vj // {width}, vp // {QUAD}, vj % {width}, vp % {QUAD}"
+    shape, index = {"n": ("(k, n)", "vp, vj"), "t": ("(n, k)", "vj, vp"), "q": (shape, index)}[form]
     operands = {"A": ("(m, k)", left), "B": (shape, right)}
-    return _counted(f"integer_product_{form}_{left}_{right}", operands, "A[vi, vp]", f"B[{place}]")
+    return _counted(f"integer_product_{form}_{left}_{right}", operands, "A[vi, vp]", f"B[{index}]")
 
 
 @lru_cache(maxsize=8)
 def pixels(left: str, right: str) -> Nest:
     """``C = (A - ZA) @ (B - ZB)``, where a column of ``B`` is a pixel of an image, counted from ``pixel`` on."""
     operands = {"A": ("(m, k)", left), "B": ("(k, height, width)", right)}
-    place = "B[vp, (pixel + vj) // width, (pixel + vj) % width]"
-    return _counted(PIXELS.format(left, right), operands, "A[vi, vp]", place, sizes=("pixel", "height", "width"))
+    index = "B[vp, (pixel + vj) // width, (pixel + vj) % width]"
+    return _counted(PIXELS.format(left, right), operands, "A[vi, vp]", index, sizes=("pixel", "height", "width"))
 
 
 @lru_cache(maxsize=8)

@@ -78,10 +78,10 @@ def find_intrinsic(name: str) -> TensorIntrin:
     if name in _registered:
         return _registered[name]
     for pattern, family in FAMILIES.items():
-        if found := re.fullmatch(pattern, name):
-            return family(*(int(g) if g and g.isdigit() else g for g in found.groups()))
-    known = ", ".join([*sorted(_registered), "product_<rows>x<columns>_<float32 or float64>"])
-    raise ScheduleError(f"there is no intrinsic {name}; there are {known}")
+        if match := re.fullmatch(pattern, name):
+            return family(*(int(g) if g and g.isdigit() else g for g in match.groups()))
+    names = ", ".join([*sorted(_registered), "product_<rows>x<columns>_<float32 or float64>"])
+    raise ScheduleError(f"there is no intrinsic {name}; there are {names}")
 
 
 @lru_cache(maxsize=64)
@@ -292,12 +292,12 @@ def outputs_of(call: Invoke) -> frozenset[int]:
 
 def buffers_written(nest: Nest) -> set[Buffer]:
     """The buffers that a nest writes itself, or by what it invokes."""
-    found = set(nest.outputs)
+    buffers = set(nest.outputs)
     for stmt in statements(nest.body):
         if isinstance(stmt, Invoke):
-            made = (stmt.args[k] for k in outputs_of(stmt))
-            found |= {arg.buffer for arg in made if isinstance(arg, BufferRegion)}
-    return found
+            outputs = (stmt.args[k] for k in outputs_of(stmt))
+            buffers |= {arg.buffer for arg in outputs if isinstance(arg, BufferRegion)}
+    return buffers
 
 
 def sides(region: BufferRegion, rank: int) -> tuple[int, ...]:
@@ -326,9 +326,9 @@ def implementation(call: Invoke) -> Stmt:
 def placed(nest: Nest, call: Invoke) -> Stmt:
     """The statements of a nest on the arguments of a call in place of its parameters."""
     prefix = f"{call.intrinsic}_"
-    own = {s.var for s in statements(nest.body) if isinstance(s, For)}
-    own |= {a.var for s in statements(nest.body) if isinstance(s, Block) for a in s.axes}
-    body = with_names(nest.body, {v: Var(prefix + v.name) for v in own})
+    variables = {s.var for s in statements(nest.body) if isinstance(s, For)}
+    variables |= {a.var for s in statements(nest.body) if isinstance(s, Block) for a in s.axes}
+    body = with_names(nest.body, {v: Var(prefix + v.name) for v in variables})
     body = rename_buffers(body, {b: replace(b, name=prefix + b.name) for b in nest.allocs})
     if len(call.args) != len(nest.params):
         raise ScheduleError(f"{call.intrinsic} takes {len(nest.params)} arguments, and is given {len(call.args)}")

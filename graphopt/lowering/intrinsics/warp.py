@@ -28,9 +28,9 @@ def product(dtype: str) -> Nest:
     """``C += A @ B`` for fragments of 16 by 8, 16 by 16 and 16 by 8 elements, summed up in float32. Of float32 there
     are 8 steps, and tensor cores see 10 bits behind the point."""
     each, row, column = together(dtype), "vl // 4 + vr // 2 * 8", "vl % 4 * 2 + vr % 2"
-    thread, last, own = f"vk % {4 * each} // {each}", f"vk // {4 * each}", f"vk % {each}"
-    a = f"A[({row}) % 8 * 4 + {thread}, (({row}) // 8 + {last} * 2) * {each} + {own}]"
-    b = f"B[({column}) * 4 + {thread}, {last} * {each} + {own}]"
+    thread, last, element = f"vk % {4 * each} // {each}", f"vk // {4 * each}", f"vk % {each}"
+    a = f"A[({row}) % 8 * 4 + {thread}, (({row}) // 8 + {last} * 2) * {each} + {element}]"
+    b = f"B[({column}) * 4 + {thread}, {last} * {each} + {element}]"
     return read(f"""\
 @program
 def {PRODUCT.format(dtype)}(

@@ -25,8 +25,8 @@ SCALAR_BOOL = ProgramBuffer("bool", (), "arena")
 
 def control(scope: ScopePlanner, item: Control) -> Iterator[Step]:
     """The steps of a node with bodies."""
-    made = _Control(scope, item)
-    return {"If": made.branch, "Loop": made.loop, "Scan": made.scan}[item.lowering.node.op]()
+    control_flow = _Control(scope, item)
+    return {"If": control_flow.branch, "Loop": control_flow.loop, "Scan": control_flow.scan}[item.lowering.node.op]()
 
 
 def moves_of(facts: FactsByValue, lowering: Bodied) -> dict[Move, Sized]:
@@ -125,7 +125,7 @@ class _Control:
         self.scope, self.planner, self.item, self.lowering = scope, scope.planner, item, item.lowering
         self.node = self.lowering.node
         self.outer = len(self.node.inputs) - self.node.captures
-        self.outputs = [scope.made(v, "arena") for v in self.node.outputs]
+        self.outputs = [scope.result_buffer(v, "arena") for v in self.node.outputs]
         self.facts = [scope.facts[v] for v in self.node.outputs]
         self.names = (name_of(scope.graph, self.node),)
 
@@ -134,8 +134,8 @@ class _Control:
     def branch(self) -> Iterator[Step]:
         """Either body, each of which leaves what it gives in the node's outputs."""
         condition = self.given(0)
-        taken, other = (tuple(self.either(n)) for n in ("then_branch", "else_branch"))
-        yield Branch(condition, taken, other)
+        then, other = (tuple(self.either(n)) for n in ("then_branch", "else_branch"))
+        yield Branch(condition, then, other)
 
     def either(self, name: str) -> Iterator[Step]:
         """The steps of one body."""
@@ -233,7 +233,7 @@ class _Control:
         """Let a body see the values that its node captures."""
         if self.node.captures:
             pairs = zip(body.graph.inputs[-self.node.captures :], self.node.inputs[self.outer :], strict=True)
-            inner.numbers.update({own: self.scope.number(v) for own, v in pairs if v is not None})
+            inner.numbers.update({name: self.scope.number(v) for name, v in pairs if v is not None})
 
     def hand_on(
         self, inner: ScopePlanner, results: Sequence[Value], targets: Sequence[int], facts: Sequence[Fact]

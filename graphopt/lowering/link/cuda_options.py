@@ -15,5 +15,5 @@ from graphopt.target import ProductPrices
 
 def on(card: Card, prices: Mapping[str, ProductPrices], way: DispatchMode = "auto") -> Options:
     """All is done by rule, for kernels that run on such a card, beside a library at such prices."""
-    made = partial(scheduled, card=card, rules=rules_beside(prices, way))
-    return Options(schedule=made, emit=emit, lay=as_they_are, prepare=as_they_are, is_for_host=False)
+    schedule = partial(scheduled, card=card, rules=rules_beside(prices, way))
+    return Options(schedule=schedule, emit=emit, lay=as_they_are, prepare=as_they_are, is_for_host=False)

@@ -125,8 +125,10 @@ def _call(step: KernelStep | Launch | LibraryStep | HostStep | Bind) -> str:
         case LibraryStep():
             return f"{step.label}: {step.name}({_args(step.args)})"
         case HostStep():
-            given, made = (", ".join("_" if b is None else f"b{b}" for b in bs) for bs in (step.inputs, step.outputs))
-            return f"{step.label}: {made} = {step.function}({given})"
+            given, outputs = (
+                ", ".join("_" if b is None else f"b{b}" for b in bs) for bs in (step.inputs, step.outputs)
+            )
+            return f"{step.label}: {outputs} = {step.function}({given})"
     return str(step)
 
 

@@ -175,8 +175,8 @@ class Lowered:
         """The nests to be scheduled, in the order in which they first run, some of them more than once."""
         for item in self.scope.walk():
             if isinstance(item, FusedItem | Brought):
-                own = self.by_hand.get((item.nodes, item.nest))
-                yield (item.nest, item.is_ready) if own is None else (own, True)
+                replacement = self.by_hand.get((item.nodes, item.nest))
+                yield (item.nest, item.is_ready) if replacement is None else (replacement, True)
             elif isinstance(item, View) and item.check is not None:
                 yield item.check[0], False
             elif isinstance(item, Control):

@@ -44,15 +44,15 @@ class Move:
         rest = (*shape[:axis], *shape[axis + 1 :])
         x = placeholder(rest if self.kind == "stack" else shape, self.dtype, "x0")
         if self.kind == "copy":
-            made = compute.compute(x.shape, lambda *i: x[i] if i else x[()], self.dtype)
-            return _sized([x], made, size)
+            copy = compute.compute(x.shape, lambda *i: x[i] if i else x[()], self.dtype)
+            return _sized([x], copy, size)
         n = placeholder((), "int64", "x1")
         at = shape[axis] - 1 - n[()] if self.is_backward else n[()]
         if self.kind == "slice":
-            made = compute.compute(rest, lambda *i: x[(*i[:axis], at, *i[axis:])], self.dtype)
+            copy = compute.compute(rest, lambda *i: x[(*i[:axis], at, *i[axis:])], self.dtype)
         else:
-            made = _written_at(x, n, shape, axis, at)
-        return _sized([x, n], made, size)
+            copy = _written_at(x, n, shape, axis, at)
+        return _sized([x, n], copy, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class SizeCheck:
         return _sized([], seen, size)
 
 
-def _sized(inputs: list[Tensor], made: Tensor, size: SizeVars) -> Sized:
-    nest = compute.nest("kernel", inputs, [made], tuple(size.variables.values()))
+def _sized(inputs: list[Tensor], tensor: Tensor, size: SizeVars) -> Sized:
+    nest = compute.nest("kernel", inputs, [tensor], tuple(size.variables.values()))
     return nest, {var: atom for atom, var in size.variables.items()}
 
 
@@ -90,5 +90,5 @@ def _written_at(x: Tensor, n: Tensor, shape: tuple[Expr, ...], axis: int, at: Ex
 
         return inside(())
 
-    (made,) = compute.procedure([("t", shape, x.dtype)], [x, n], build)
-    return made
+    (tensor,) = compute.procedure([("t", shape, x.dtype)], [x, n], build)
+    return tensor

@@ -145,23 +145,23 @@ def scheduled(nest: Nest, is_ready: bool, options: Options) -> tuple[Scheduled, 
 def emit(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
     """The kernels of each nest; ``begun`` is called with each as soon as it is written."""
     kernels: dict[NestKey, tuple[tuple[Scheduled, EmittedKernel], ...]] = {}
-    told: set[Kernel] = set()
+    reported: set[Kernel] = set()
     for key, parts in program.scheduled.items():
         kernels[key] = emitted(parts, program.options)
         for _, written in kernels[key]:
-            if begun is not None and not isinstance(written, LibraryCall) and written.kernel not in told:
+            if begun is not None and not isinstance(written, LibraryCall) and written.kernel not in reported:
                 begun(written.kernel)
-                told.add(written.kernel)
+                reported.add(written.kernel)
     return replace(program, kernels=kernels)
 
 
 def emitted(parts: Iterable[Scheduled], options: Options) -> tuple[tuple[Scheduled, EmittedKernel], ...]:
     """The kernels of nests that follow each other, each with the nest that says how much it does."""
-    found: list[tuple[Scheduled, EmittedKernel]] = []
+    kernels: list[tuple[Scheduled, EmittedKernel]] = []
     for part in parts:
-        made = options.emit(part.nest)
-        found += [(Scheduled(part.before if len(made) == 1 else n, n), kernel) for n, kernel in made]
-    return tuple(found)
+        replacements = options.emit(part.nest)
+        kernels += [(Scheduled(part.before if len(replacements) == 1 else n, n), kernel) for n, kernel in replacements]
+    return tuple(kernels)
 
 
 def planner_of(nest: Nest, options: Options, is_ready: bool = False) -> Planner:
@@ -179,13 +179,13 @@ def link(graph: Graph, options: Options = BY_RULE, begun: Callable[[Kernel], obj
 def needed(graph: Graph, lowered: Mapping[int, LoweredNode]) -> list[int]:
     """The nodes on which the graph's outputs rest, in order: those whose elements somebody reads."""
     wanted = {v for v in graph.outputs if v is not None}
-    found: list[int] = []
+    order: list[int] = []
     for id in reversed(list(lowered)):
         node = lowered[id].node
         if any(v in wanted for v in node.outputs) or graph.has_effects(node):
-            found.append(id)
+            order.append(id)
             wanted.update(reads(lowered[id]))
-    return found[::-1]
+    return order[::-1]
 
 
 def reads(lowering: LoweredNode) -> Iterable[Value]:

@@ -85,7 +85,9 @@ class Planner:
         begun: Callable[[Kernel], object] | None = None,
     ) -> None:
         self.scheduled, self.written, self.by_hand, self.begun = scheduled, written, by_hand or {}, begun
-        self.known = {w.kernel for parts in written.values() for _, w in parts if not isinstance(w, LibraryCall)}
+        self.begun_kernels = {
+            w.kernel for parts in written.values() for _, w in parts if not isinstance(w, LibraryCall)
+        }
         """The kernels that were begun when they were written: all but those whose operands turn out to share memory."""
         self.fused: dict[str, Nest] = {}
         self.buffers: list[ProgramBuffer] = []
@@ -111,10 +113,10 @@ class Planner:
         constant = Constant.of(np.array(True))
         return self.constant(constant, fact_of(constant))
 
-    def buffer(self, fact: Fact, place: Place, of: int | None = None) -> int:
+    def buffer(self, fact: Fact, placement: Place, of: int | None = None) -> int:
         """The number of a new buffer for a value."""
         shape = None if fact.shape is None else tuple(map(self.symbols.size, fact.shape))
-        return self.add(ProgramBuffer(fact.dtype or "object", shape, place, of))
+        return self.add(ProgramBuffer(fact.dtype or "object", shape, placement, of))
 
     def constant(self, constant: Constant, fact: Fact) -> int:
         """The number of the buffer that holds a constant."""
@@ -140,9 +142,9 @@ class Planner:
         """The numbers of the buffers that hold what a nest's constants are made into."""
         key = ready.made, tuple(constants.items()), ready.nest.params
         if key not in self.ahead:
-            made = ready.arrays({b: c.array for b, c in constants.items()})
-            self.ahead[key] = {b: self.add(ProgramBuffer(b.dtype, a.shape, "constant")) for b, a in made.items()}
-            self.constants.update((self.ahead[key][b], a) for b, a in made.items())
+            arrays = ready.arrays({b: c.array for b, c in constants.items()})
+            self.ahead[key] = {b: self.add(ProgramBuffer(b.dtype, a.shape, "constant")) for b, a in arrays.items()}
+            self.constants.update((self.ahead[key][b], a) for b, a in arrays.items())
         return self.ahead[key]
 
     def calls(
@@ -168,7 +170,7 @@ class Planner:
         sizes: Mapping[Var, Size],
         label: str,
         nodes: tuple[str, ...],
-        made: Nest,
+        nest: Nest,
         counted: Nest,
     ) -> Step:
         """One call of a kernel; buffers that are not known yet are scratch memory. Its operations are those of
@@ -177,24 +179,24 @@ class Planner:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
                 buffers[b] = self.add(ProgramBuffer(b.dtype, shape, "arena"))
-        if isinstance(emitted, Emitted) and not self.are_apart(made, buffers):
+        if isinstance(emitted, Emitted) and not self.are_apart(nest, buffers):
             emitted = replace(emitted, kernel=replace(emitted.kernel, noalias=False))
-        self.parts.append(LinkedCall(nodes, made, emitted))
+        self.parts.append(LinkedCall(nodes, nest, emitted))
         moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
         if isinstance(emitted, LibraryCall):
             places = (BufferRef(buffers[b], product(size_of(e, sizes), BITS[b.dtype] // 8)) for b, e in emitted.places)
             numbers = (size_of(e, sizes) for e in emitted.sizes)
             work = flops(counted, sizes), total(*moved)
             return LibraryStep(emitted.name, (*places, *numbers), emitted.attributes, label, nodes, *work)
-        if emitted.kernel not in self.known and self.begun is not None:
+        if emitted.kernel not in self.begun_kernels and self.begun is not None:
             self.begun(emitted.kernel)
         kernel = self.kernels.setdefault(emitted.kernel, len(self.kernels))
         args = (*(BufferRef(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes))
-        told = label, nodes, flops(counted, sizes), total(*moved), emitted.messages
+        details = label, nodes, flops(counted, sizes), total(*moved), emitted.messages
         if isinstance(emitted, Launchable):
             x, y, z = (size_of(e, sizes) for e in emitted.grid)
-            return Launch(kernel, args, (x, y, z), emitted.block, *told)
-        return KernelStep(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *told)
+            return Launch(kernel, args, (x, y, z), emitted.block, *details)
+        return KernelStep(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *details)
 
     def are_apart(self, nest: Nest, buffers: Mapping[NestBuffer, int]) -> bool:
         """Whether no operand that a nest writes is in the memory of another one. Scratch memory is always apart, and so
@@ -228,8 +230,8 @@ class ScopePlanner:
     def place_outputs(self) -> None:
         """Let what computes an output of the program write where the caller will read it."""
         for value in dict.fromkeys(v for v in self.graph.outputs if v is not None):
-            made = self.lowered.get(value.node)  # nothing makes inputs and constants
-            if made is not None and not isinstance(made, Viewed) and is_planned(self.facts[value]):
+            producer = self.lowered.get(value.node)  # nothing makes inputs and constants
+            if producer is not None and not isinstance(producer, Viewed) and is_planned(self.facts[value]):
                 self.numbers[value] = self.planner.buffer(self.facts[value], "output")
 
     def number(self, value: Value) -> int:
@@ -244,10 +246,10 @@ class ScopePlanner:
         """What a value always is; None where it is computed."""
         return self.graph.constant_of(value) or self.facts[value].constant
 
-    def made(self, value: Value, place: Place) -> int:
+    def result_buffer(self, value: Value, placement: Place) -> int:
         """The number of the buffer that a value is written to."""
         if value not in self.numbers:
-            self.numbers[value] = self.planner.buffer(self.facts[value], place)
+            self.numbers[value] = self.planner.buffer(self.facts[value], placement)
         return self.numbers[value]
 
     def steps(self) -> Iterator[Step]:
@@ -287,14 +289,14 @@ class ScopePlanner:
         """What sees to it, in a branch that may not be taken, that a view is of the size of what it views."""
         lowering = item.lowering
         source, node = self.number(lowering.source), lowering.node
-        made = self.numbers[Value(node.id)] = self.planner.buffer(self.facts[Value(node.id)], "view", source)
+        number = self.numbers[Value(node.id)] = self.planner.buffer(self.facts[Value(node.id)], "view", source)
         if not self.is_branch:  # it is seen to before anything runs
             self.checked(lowering)
             return
         if item.check is None:
             return
         nest, atoms = item.check
-        self.planner.buffers[made] = replace(self.planner.buffers[made], tentative=True)
+        self.planner.buffers[number] = replace(self.planner.buffers[number], tentative=True)
         buffers = {nest.outputs[0]: self.planner.add(ProgramBuffer("bool", (), "arena"))}
         sizes: dict[Var, Size] = {var: self.planner.symbols(atom) for var, atom in atoms.items()}
         yield from self.planner.calls(nest, buffers, sizes, node.op, (name_of(self.graph, node),))
@@ -304,10 +306,10 @@ class ScopePlanner:
         wrote, laid = item.wrote, item.laid
         names = zip(wrote.nest.sizes, wrote.sizes, strict=True)
         sizes: dict[Var, Size] = {v: self.planner.symbols(s) for v, s in names}
-        known = {v: self.planner.symbols(a) for v, a in wrote.atoms.items()} if wrote.conditions else {}
+        symbols = {v: self.planner.symbols(a) for v, a in wrote.atoms.items()} if wrote.conditions else {}
         for check in wrote.conditions:
             message = f"{', '.join(item.nodes)}: {check.message}"
-            self.planner.conditions[Condition(size_of(check.condition, known), message)] = None
+            self.planner.conditions[Condition(size_of(check.condition, symbols), message)] = None
         ahead = {} if item.prepared is None else self.planner.prepared(item.prepared, item.plain)
         reads = set(wrote.nest.buffers[: len(wrote.inputs)])
         values = dict(zip(wrote.nest.buffers, (*wrote.inputs, *wrote.outputs), strict=True))
@@ -317,7 +319,7 @@ class ScopePlanner:
                 return self.planner.laid(item.constants[b], laid)
             if b in ahead:
                 return ahead[b]
-            return self.number(values[b]) if b in reads else self.made(values[b], "arena")
+            return self.number(values[b]) if b in reads else self.result_buffer(values[b], "arena")
 
         numbers = [number(b) for b in item.unlaid.buffers]
         yield from self.calls(item, dict(zip(item.nest.buffers, numbers, strict=True)), sizes)
@@ -326,8 +328,8 @@ class ScopePlanner:
         """The calls of the program that a node brings."""
         node, nest = item.lowering.node, item.nest
         given = [None if v is None else self.number(v) for v in node.inputs]
-        made = [self.made(v, "arena") for v in node.outputs]
-        pairs = zip((*inputs_of(nest), *nest.outputs), (*given, *made), strict=True)
+        outputs = [self.result_buffer(v, "arena") for v in node.outputs]
+        pairs = zip((*inputs_of(nest), *nest.outputs), (*given, *outputs), strict=True)
         buffers = {b: n for b, n in pairs if n is not None}
         sizes: dict[Var, Size] = {
             v: self.planner.symbols.size(s) for v, s in zip(nest.sizes, item.lowering.sizes, strict=True)
@@ -350,7 +352,7 @@ class ScopePlanner:
         attrs = {n: a.array if isinstance(a, Constant) else a for n, a in node.attrs.items()}
         self.planner.functions[name] = partial(lowering.function, **attrs) if attrs else lowering.function
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
-        outputs = tuple(self.made(v, "arena") for v in node.outputs)
+        outputs = tuple(self.result_buffer(v, "arena") for v in node.outputs)
         label = node.op.replace("::", ".")
         return HostStep(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
 
@@ -361,7 +363,7 @@ class ScopePlanner:
         self.planner.functions[function] = reference(self.graph, node, self.facts)
         self.planner.reference.append((label, node.op, lowering.reason))
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
-        outputs = tuple(self.made(v, "host") for v in node.outputs)
+        outputs = tuple(self.result_buffer(v, "host") for v in node.outputs)
         binds = tuple((self.planner.symbols.name(s), port, axis) for s, port, axis in lowering.binds)
         return HostStep(function, inputs, outputs, False, binds, node.op, (label,))
 

@@ -58,19 +58,19 @@ def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1
     """
     if number < 1 or repeat < 1:
         raise UsageError(f"{number} runs in {repeat} series are no measurement: both are to be 1 or more")
-    given, known = sizes, dict[Var, Size]()
+    given, values = sizes, dict[Var, Size]()
     for var in nest.sizes:
         if var.name not in given:
             raise UsageError(
                 f"{nest.name} has the size {var.name}: say what it is, as in time_nest(nest, {var.name}=64)"
             )
-        size = known[var] = given.pop(var.name)
+        size = values[var] = given.pop(var.name)
         if not isinstance(size, int) or size < 0:
             raise UsageError(f"{var.name} is a size of {nest.name}, a number from 0 on, and not {size!r}")
     if given:
         there = ", ".join(var.name for var in nest.sizes) or "none"
         raise UsageError(f"{nest.name} has no size {', '.join(given)}: its sizes are {there}")
-    with _program(nest, known, number, threads) as program:
+    with _program(nest, values, number, threads) as program:
         arrays = {p.name: _array(program, p) for p in program.code.inputs}
         out = {p.name: _array(program, p) for p in program.code.outputs}
         program(arrays, out=out)
@@ -79,7 +79,7 @@ def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1
             start = perf_counter()
             program(arrays, out=out)
             spent.append((perf_counter() - start) / number)
-    return NestTiming(tuple(spent), evaluate(flops(nest, known), {}))
+    return NestTiming(tuple(spent), evaluate(flops(nest, values), {}))
 
 
 def _program(nest: Nest, sizes: Mapping[Var, Size], number: int, threads: int) -> Program:

@@ -163,11 +163,11 @@ def compute(
 ) -> Tensor:
     """The tensor whose element at ``i, j, ...`` is ``fn(i, j, ...)``: an expression or one reduction."""
     axes = _axes(shape)
-    made = fn(*(a.var for a in axes))
-    if isinstance(made, ReduceStage):
-        (tensor,) = _reduced(shape, axes, made, (name,), requirements)
+    element = fn(*(a.var for a in axes))
+    if isinstance(element, ReduceStage):
+        (tensor,) = _reduced(shape, axes, element, (name,), requirements)
         return tensor
-    value = as_expr(made, dtype or _plain_dtype(made))
+    value = as_expr(element, dtype or _plain_dtype(element))
     if dtype is not None and value.dtype != dtype:
         raise TypeError(f"{name}: its elements are {value.dtype}, not {dtype}")
     stage = ElementwiseStage(axes, (value,), tuple(requirements))
@@ -187,11 +187,13 @@ def compute_several(
 ) -> tuple[Tensor, ...]:
     """Several tensors of one shape that are computed together."""
     axes = _axes(shape)
-    made = fn(*(a.var for a in axes))
-    if isinstance(made, ReduceStage):
-        return _reduced(shape, axes, made, names, requirements)
-    stage, number = ElementwiseStage(axes, tuple(made), tuple(requirements)), next(_fresh)
-    return tuple(_tensor(n, shape, v.dtype, stage, k, number) for k, (n, v) in enumerate(zip(names, made, strict=True)))
+    element = fn(*(a.var for a in axes))
+    if isinstance(element, ReduceStage):
+        return _reduced(shape, axes, element, names, requirements)
+    stage, number = ElementwiseStage(axes, tuple(element), tuple(requirements)), next(_fresh)
+    return tuple(
+        _tensor(n, shape, v.dtype, stage, k, number) for k, (n, v) in enumerate(zip(names, element, strict=True))
+    )
 
 
 def _reduced(
@@ -317,8 +319,8 @@ def reads(tensor: Tensor) -> tuple[Tensor, ...]:
         return stage.inputs
     exprs = list(stage.values if isinstance(stage, ElementwiseStage) else stage.reduction.values)
     exprs += [r.condition for r in stage.requirements]
-    found = (e.buffer for expr in exprs for e in walk(expr) if isinstance(e, Load))
-    return tuple(dict.fromkeys(b for b in found if isinstance(b, Tensor)))
+    buffers = (e.buffer for expr in exprs for e in walk(expr) if isinstance(e, Load))
+    return tuple(dict.fromkeys(b for b in buffers if isinstance(b, Tensor)))
 
 
 def producers_first(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -342,15 +344,15 @@ def inline(outputs: Sequence[Tensor], chosen: Callable[[Tensor], bool]) -> tuple
 
     Only tensors of which each element stands by itself can be chosen; requirements move to the readers.
     """
-    made: dict[Tensor, Tensor] = {}
+    inlined: dict[Tensor, Tensor] = {}
     stages: dict[int, ComputeStage] = {}
     for tensor in producers_first(outputs):
-        made[tensor] = _inlined(tensor, made, stages, chosen)
-    return tuple(made[t] for t in outputs)
+        inlined[tensor] = _inlined(tensor, inlined, stages, chosen)
+    return tuple(inlined[t] for t in outputs)
 
 
 def _inlined(
-    tensor: Tensor, made: Mapping[Tensor, Tensor], stages: dict[int, ComputeStage], chosen: Callable[[Tensor], bool]
+    tensor: Tensor, inlined: Mapping[Tensor, Tensor], stages: dict[int, ComputeStage], chosen: Callable[[Tensor], bool]
 ) -> Tensor:
     stage = tensor.stage
     if stage is None:
@@ -359,32 +361,35 @@ def _inlined(
         if isinstance(stage, Procedure):
             stages[tensor.number] = stage  # its statements are renamed to what became of its inputs when they are built
         else:
-            stages[tensor.number] = _inlined_stage(stage, tensor, made, chosen)
+            stages[tensor.number] = _inlined_stage(stage, tensor, inlined, chosen)
     after = stages[tensor.number]
     return tensor if after is stage else replace(tensor, stage=after)
 
 
 def _inlined_stage(
-    stage: ElementwiseStage | Reduced, tensor: Tensor, made: Mapping[Tensor, Tensor], chosen: Callable[[Tensor], bool]
+    stage: ElementwiseStage | Reduced,
+    tensor: Tensor,
+    inlined: Mapping[Tensor, Tensor],
+    chosen: Callable[[Tensor], bool],
 ) -> ComputeStage:
     moved: dict[Requirement, None] = {}
 
     def part(e: Expr) -> Expr | None:
         if not (isinstance(e, Load) and isinstance(e.buffer, Tensor)):
             return None
-        source = made[e.buffer]
+        source = inlined[e.buffer]
         if isinstance(source.stage, ElementwiseStage) and chosen(e.buffer):
             moved.update(dict.fromkeys(source.stage.requirements))
             points = {a.var: i for a, i in zip(source.stage.axes, e.indices, strict=True)}
             return substitute(source.stage.values[source.port], points)
         return Load(source, e.indices)
 
-    own = tuple(replace(r, condition=rewrite(r.condition, part)) for r in stage.requirements)
+    requirements = tuple(replace(r, condition=rewrite(r.condition, part)) for r in stage.requirements)
     if isinstance(stage, ElementwiseStage):
         values = tuple(rewrite(v, part) for v in stage.values)
-        return ElementwiseStage(stage.axes, values, tuple(dict.fromkeys((*moved, *own))))
+        return ElementwiseStage(stage.axes, values, tuple(dict.fromkeys((*moved, *requirements))))
     values = tuple(rewrite(v, part) for v in stage.reduction.values)
-    return Reduced(stage.axes, replace(stage.reduction, values=values), tuple(dict.fromkeys((*moved, *own))))
+    return Reduced(stage.axes, replace(stage.reduction, values=values), tuple(dict.fromkeys((*moved, *requirements))))
 
 
 def nest(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Sequence[Var] = ()) -> Nest:
@@ -400,16 +405,16 @@ class _NestWriter:
 
     def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Sequence[Var]) -> None:
         self.inputs, self.outputs, self.sizes = inputs, outputs, sizes
-        self.taken: set[str] = {v.name for v in sizes}
+        self.used_names: set[str] = {v.name for v in sizes}
         self.buffers: dict[Buffer, Buffer] = {}
         self.loops = count()
 
     def name(self, wanted: str) -> str:
         """The name, with a number behind it where it is taken."""
         candidates = (wanted if k == 0 else f"{wanted}_{k}" for k in count())
-        found = next(c for c in candidates if c not in self.taken)
-        self.taken.add(found)
-        return found
+        name = next(c for c in candidates if c not in self.used_names)
+        self.used_names.add(name)
+        return name
 
     def buffer(self, tensor: Buffer) -> Buffer:
         """The plain buffer for a tensor."""
@@ -441,15 +446,15 @@ class _NestWriter:
         if isinstance(stage, Procedure):
             return [self.procedure(stage, outputs, scratch)]
         first = outputs[builtins.min(outputs)]
-        found = [
+        nests = [
             self.block(f"{self.buffer(first).name}_check", r.axes, Check(r.condition, r.message))
             for r in stage.requirements
         ]
         where = tuple(a.var for a in stage.axes)
         if isinstance(stage, ElementwiseStage):
             stores = [Store(t, where, stage.values[port]) for port, t in sorted(outputs.items())]
-            return [*found, self.block(self.buffer(first).name, stage.axes, seq(*stores))]
-        return [*found, self.reduced(stage, outputs, where, scratch)]
+            return [*nests, self.block(self.buffer(first).name, stage.axes, seq(*stores))]
+        return [*nests, self.reduced(stage, outputs, where, scratch)]
 
     def reduced(
         self, stage: Reduced, outputs: Mapping[int, Tensor], where: tuple[Var, ...], scratch: list[Buffer]
@@ -463,9 +468,9 @@ class _NestWriter:
             else:  # an accumulator that nobody asked for still has to be kept
                 targets.append(Buffer(f"{name}_{port}", first.shape, value.dtype))
                 scratch.append(self.buffer(targets[-1]))
-        known = {v: Load(t, where) for v, t in zip(r.accumulators, targets, strict=True)}
+        operands = {v: Load(t, where) for v, t in zip(r.accumulators, targets, strict=True)}
         known_steps = dict(zip(r.steps, r.values, strict=True))
-        combined = [substitute(c, {**known, **known_steps}) for c in r.combined]
+        combined = [substitute(c, {**operands, **known_steps}) for c in r.combined]
         if len(combined) > 1:
             return self.block(
                 name, (*stage.axes, *r.axes), _together(targets, where, combined), _started(targets, where, r)
@@ -479,8 +484,8 @@ class _NestWriter:
         loops = [Var(f"i{n}") for n in numbers]
         renamed = {a.var: Var(f"v{n}") for a, n in zip(axes, numbers, strict=True)}
         renamed_axes = tuple(Axis(renamed[a.var], a.extent, a.kind) for a in axes)
-        made = Block(name, renamed_axes, tuple(loops), self.plain(body, renamed), init and self.plain(init, renamed))
-        return wrapped([LoopSpec(var, a.extent) for var, a in zip(loops, axes, strict=True)], described(made))
+        block = Block(name, renamed_axes, tuple(loops), self.plain(body, renamed), init and self.plain(init, renamed))
+        return wrapped([LoopSpec(var, a.extent) for var, a in zip(loops, axes, strict=True)], described(block))
 
     def plain(self, stmt: Stmt, variables: Mapping[Var, Expr]) -> Stmt:
         """The statement over plain buffers and the axes' own variables."""

@@ -10,7 +10,7 @@ from graphopt.lowering.loops.sizes import size_of
 
 def without_conditions(nest: Nest) -> tuple[Nest, tuple[Check, ...]]:
     """The nest without those checks, and they: each is of sizes alone, and every run of the nest comes to it."""
-    found: dict[Check, None] = {}
+    checks: dict[Check, None] = {}
     names = {v: v.name for v in nest.sizes}
 
     def left(stmt: Stmt) -> Stmt:
@@ -25,9 +25,9 @@ def without_conditions(nest: Nest) -> tuple[Nest, tuple[Check, ...]]:
                     size_of(stmt.condition, names)
                 except ValueError:  # it is of elements too
                     return stmt
-                found[stmt] = None
+                checks[stmt] = None
                 return Seq(())
         return stmt
 
     body = left(nest.body)
-    return (replace(nest, body=body), tuple(found)) if found else (nest, ())
+    return (replace(nest, body=body), tuple(checks)) if checks else (nest, ())

@@ -225,13 +225,13 @@ def apply(fn: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     if fn not in FUNCTIONS or len(args) != FUNCTIONS[fn]:
         raise TypeError(f"{fn} of {len(args)} arguments is not a function of tensor programs")
     values = args[1:] if fn == "select" else args
-    known = next((a.dtype for a in values if isinstance(a, Expr)), dtype or INDEX)
-    exprs = [as_expr(a, known) for a in values]
+    common = next((a.dtype for a in values if isinstance(a, Expr)), dtype or INDEX)
+    exprs = [as_expr(a, common) for a in values]
     if len({e.dtype for e in exprs}) > 1 and fn not in ("shl", "shr"):
         raise TypeError(f"{fn} of {' and '.join(e.dtype for e in exprs)}: cast one of them")
     if fn == "select":
         exprs.insert(0, as_expr(args[0], "bool"))
-    kind = "bool" if fn in COMPARISONS or fn in LOGIC else dtype or known
+    kind = "bool" if fn in COMPARISONS or fn in LOGIC else dtype or common
     return _simplified(fn, exprs, kind)
 
 
@@ -278,9 +278,9 @@ _FOLD: Mapping[str, Callable[[int, int], ScalarNumber]] = {
 
 
 def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
-    made = Apply(fn, tuple(args), dtype)
+    expr = Apply(fn, tuple(args), dtype)
     if len(args) == 1:
-        return const(-args[0].value, dtype) if fn == "neg" and isinstance(args[0], Const) else made
+        return const(-args[0].value, dtype) if fn == "neg" and isinstance(args[0], Const) else expr
     a, b = args
     if (
         isinstance(a, Const)
@@ -291,7 +291,7 @@ def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
         return const(_FOLD[fn](int(a.value), int(b.value)), dtype)
     if fn in ("add", "mul") and isinstance(a, Const):
         a, b = b, a  # constants stand last
-        made = Apply(fn, (a, b), dtype)
+        expr = Apply(fn, (a, b), dtype)
     if isinstance(b, Const):
         n = int(b.value)
         if (fn in ("add", "sub") and n == 0) or (fn in ("mul", "floordiv") and n == 1):
@@ -308,7 +308,7 @@ def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
         return a
     if a == b and fn in COMPARISONS:
         return const(fn in ("le", "ge", "eq"), "bool")
-    return made
+    return expr
 
 
 def select(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
@@ -410,8 +410,8 @@ def variables(expr: Expr) -> frozenset[Var]:
 @lru_cache(1 << 16)
 def loads_in(expr: Expr) -> frozenset[Load]:
     """The elements that an expression reads, those included that indices depend on."""
-    found = _union(tuple([loads_in(child) for child in children(expr)]))
-    return found | {expr} if isinstance(expr, Load) else found
+    loads = _union(tuple([loads_in(child) for child in children(expr)]))
+    return loads | {expr} if isinstance(expr, Load) else loads
 
 
 def _union(sets: tuple[frozenset[E], ...]) -> frozenset[E]:

@@ -56,14 +56,14 @@ def interpret(
     if missing or len(given) != len(nest.buffers):
         raise ValueError(f"{nest.name} takes {', '.join(b.name for b in nest.buffers)}, and not {', '.join(given)}")
     ordered = [given[b.name] for b in nest.buffers]
-    known = bound_sizes(nest, ordered, sizes or {})
+    bound = bound_sizes(nest, ordered, sizes or {})
     with np.errstate(all="ignore"):
-        _compiled(nest, intrinsics or {})(*ordered, *(known[v.name] for v in nest.sizes))
+        _compiled(nest, intrinsics or {})(*ordered, *(bound[v.name] for v in nest.sizes))
 
 
 def bound_sizes(nest: Nest, arrays: Sequence[Array], sizes: Mapping[str, int]) -> dict[str, int]:
     """The program's sizes, from those given and from the shapes; raises ValueError where an array does not fit."""
-    known = dict(sizes)
+    bound = dict(sizes)
     for buffer, array in zip(nest.buffers, arrays, strict=True):
         if array.dtype != numpy_dtype(buffer.dtype) or array.ndim != len(buffer.shape):
             raise ValueError(
@@ -72,13 +72,13 @@ def bound_sizes(nest: Nest, arrays: Sequence[Array], sizes: Mapping[str, int]) -
             )
         for extent, n in zip(buffer.shape, array.shape, strict=True):
             if isinstance(extent, Var):
-                known.setdefault(extent.name, n)
-    if unknown := [v.name for v in nest.sizes if v.name not in known]:
+                bound.setdefault(extent.name, n)
+    if unknown := [v.name for v in nest.sizes if v.name not in bound]:
         raise ValueError(f"{nest.name}: no array tells the size {unknown[0]}: give it")
     for buffer, array in zip(nest.buffers, arrays, strict=True):
-        if (shape := tuple(value(e, known) for e in buffer.shape)) != array.shape:
+        if (shape := tuple(value(e, bound) for e in buffer.shape)) != array.shape:
             raise ValueError(f"{nest.name}: {buffer.name} has the shape {shape}, and the array {array.shape}")
-    return known
+    return bound
 
 
 def value(expr: Expr, sizes: Mapping[str, int]) -> int:
@@ -87,8 +87,8 @@ def value(expr: Expr, sizes: Mapping[str, int]) -> int:
     for name in sizes:
         writer.bind(Var(name))
     text = writer.expr(expr)
-    known = {writer.names[Var(name)]: n for name, n in sizes.items()}
-    return int(eval(text, {**writer.globals, **known}))
+    bound = {writer.names[Var(name)]: n for name, n in sizes.items()}
+    return int(eval(text, {**writer.globals, **bound}))
 
 
 def _compiled(nest: Nest, intrinsics: Intrinsics) -> Callable[..., None]:
@@ -106,7 +106,7 @@ class _PythonWriter:
         self.intrinsics = intrinsics
         self.names: dict[Var | Buffer, str] = {}
         self.globals: dict[str, Any] = {"outside": _outside, "beyond": _beyond, "part": _part, "failed": _failed}
-        self.known: dict[Any, str] = {}
+        self.provided: dict[Any, str] = {}
         self.lines: list[str] = []
         self.numbers = count()
         self.indent = 0
@@ -134,10 +134,10 @@ class _PythonWriter:
 
     def provide(self, prefix: str, key: Any, thing: Any) -> str:
         """The name of a thing that the source refers to; one for each key."""
-        if key not in self.known:
-            self.known[key] = f"{prefix}{len(self.known)}"
-            self.globals[self.known[key]] = thing
-        return self.known[key]
+        if key not in self.provided:
+            self.provided[key] = f"{prefix}{len(self.provided)}"
+            self.globals[self.provided[key]] = thing
+        return self.provided[key]
 
     def nest(self, nest: Nest) -> str:
         """The whole program as a function ``run``."""
@@ -247,7 +247,7 @@ class _PythonWriter:
             *(self.expr(a) for p, a in given if isinstance(p, Var) and isinstance(a, Expr)),
         ]
         key = ("intrinsic", stmt.intrinsic)
-        run = self.known.get(key) or self.provide("f", key, _compiled(description, self.intrinsics))
+        run = self.provided.get(key) or self.provide("f", key, _compiled(description, self.intrinsics))
         self.line(f"{run}({', '.join(args)})")
 
     def region(self, arg: BufferRegion, rank: int) -> str:
@@ -307,9 +307,9 @@ def _maker(dtype: str) -> Callable[[tuple[int, ...]], Array]:
     def make(shape: tuple[int, ...]) -> Array:
         if dtype in FLOATS:
             return np.full(shape, np.nan, numpy_dtype(dtype))
-        made = np.empty(shape, numpy_dtype(dtype))
-        made.reshape(-1).view(np.uint8)[:] = 1 if dtype == "bool" else 0x5A
-        return made
+        buffer = np.empty(shape, numpy_dtype(dtype))
+        buffer.reshape(-1).view(np.uint8)[:] = 1 if dtype == "bool" else 0x5A
+        return buffer
 
     return make
 
@@ -340,7 +340,7 @@ def _part(name: str, array: Array, starts: Sequence[int], extents: Sequence[int]
         if extent == 1 and len(dropped) < spare:
             dropped.append(k)
     at = tuple(s if k in dropped else slice(s, s + e) for k, (s, e) in enumerate(zip(starts, extents, strict=True)))
-    found = array[at]
-    if found.ndim != rank:
-        raise ValueError(f"{name}: a region of rank {found.ndim} stands for a buffer of rank {rank}")
-    return found if isinstance(found, np.ndarray) else array[(*at, ...)]
+    part = array[at]
+    if part.ndim != rank:
+        raise ValueError(f"{name}: a region of rank {part.ndim} stands for a buffer of rank {rank}")
+    return part if isinstance(part, np.ndarray) else array[(*at, ...)]

@@ -296,9 +296,9 @@ def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
     def step(s: Stmt) -> Stmt | None:
         match s:
             case For():
-                made: Stmt = replace(s, extent=part(s.extent))
+                changed: Stmt = replace(s, extent=part(s.extent))
             case Block():
-                made = replace(
+                changed = replace(
                     s,
                     axes=tuple(replace(a, extent=part(a.extent)) for a in s.axes),
                     values=tuple(map(part, s.values)),
@@ -307,16 +307,18 @@ def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
                     writes=tuple(map(region, s.writes)),
                 )
             case Store():
-                made = Store(s.buffer, tuple(map(part, s.indices)), part(s.value))
+                changed = Store(s.buffer, tuple(map(part, s.indices)), part(s.value))
             case If():
-                made = replace(s, condition=part(s.condition))
+                changed = replace(s, condition=part(s.condition))
             case Check():
-                made = replace(s, condition=part(s.condition))
+                changed = replace(s, condition=part(s.condition))
             case Invoke():
-                made = Invoke(s.intrinsic, tuple(region(a) if isinstance(a, BufferRegion) else part(a) for a in s.args))
+                changed = Invoke(
+                    s.intrinsic, tuple(region(a) if isinstance(a, BufferRegion) else part(a) for a in s.args)
+                )
             case _:
                 return None
-        return None if made == s else made
+        return None if changed == s else changed
 
     return mutate(stmt, step)
 

@@ -81,8 +81,8 @@ def _numbers(function: Callable[..., Any]) -> Mapping[str, ScalarNumber]:
     """The names that stand for numbers where a function is defined."""
     code = function.__code__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-    known = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
-    return {name: value for name, value in known.items() if isinstance(value, bool | int | float)}
+    values = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    return {name: value for name, value in values.items() if isinstance(value, bool | int | float)}
 
 
 __all__ = ["ScriptWord", "program", "read", "show", "show_expr", *WORDS]

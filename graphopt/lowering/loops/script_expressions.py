@@ -67,7 +67,7 @@ BINARY: Final[Mapping[type[ast.AST], str]] = {
 }
 NAMED: Final = {SPELLED.get(fn, fn): fn for fn in FUNCTIONS}
 
-Found: TypeAlias = Expr | int | float
+Operand: TypeAlias = Expr | int | float
 """An expression, or a bare number whose dtype is still open."""
 
 
@@ -81,7 +81,7 @@ class ScriptNames:
         self.bound: dict[str, Var] = {}
         self.buffers: dict[str, Buffer] = {}
         self.extents: dict[Var, Expr] = {}
-        self.taken: set[str] = set()
+        self.used_names: set[str] = set()
         self.mentioned: frozenset[str] = frozenset()
         self.allocs: list[Buffer] = []
 
@@ -92,12 +92,16 @@ class ScriptNames:
 
     def unique(self, name: str, node: ast.AST | None = None) -> str:
         """The name, with a number behind it where it is taken; two buffers or sizes of one name are an error."""
-        if name in self.taken and node is not None:
+        if name in self.used_names and node is not None:
             raise self.error(node, f"{name} is there already")
         others = (f"{name}_{k}" for k in count(1))
-        found = name if name not in self.taken else next(o for o in others if o not in self.taken | self.mentioned)
-        self.taken.add(found)
-        return found
+        unique = (
+            name
+            if name not in self.used_names
+            else next(o for o in others if o not in self.used_names | self.mentioned)
+        )
+        self.used_names.add(unique)
+        return unique
 
     @contextmanager
     def within(self, named: Mapping[str, Var], node: ast.AST) -> Iterator[None]:
@@ -112,10 +116,10 @@ class ScriptNames:
 
     def dtype(self, node: ast.expr) -> str:
         """The name of a dtype."""
-        found = string(node)
-        if found not in DTYPES:
+        dtype = string(node)
+        if dtype not in DTYPES:
             raise self.error(node, f"a dtype is expected: one of {', '.join(sorted(DTYPES))}")
-        return found
+        return dtype
 
     # -- buffers and regions
 
@@ -162,7 +166,7 @@ class ScriptNames:
         match node:
             case ast.Call(ast.Name("value"), [ast.Subscript() as element], []):
                 return self.element(element)
-        return self.settled(self.found(node, None), None, node)
+        return self.settled(self.value(node, None), None, node)
 
     # -- expressions
 
@@ -172,25 +176,25 @@ class ScriptNames:
 
     def expr(self, node: ast.expr, dtype: str) -> Expr:
         """An expression that has the dtype."""
-        made = self.settled(self.found(node, dtype), dtype, node)
-        if made.dtype != dtype:
-            raise self.error(node, f'{dtype} is expected here, and this is {made.dtype}: cast(..., "{dtype}")')
-        return made
+        expr = self.settled(self.value(node, dtype), dtype, node)
+        if expr.dtype != dtype:
+            raise self.error(node, f'{dtype} is expected here, and this is {expr.dtype}: cast(..., "{dtype}")')
+        return expr
 
-    def settled(self, found: Found, dtype: str | None, node: ast.AST) -> Expr:
+    def settled(self, value: Operand, dtype: str | None, node: ast.AST) -> Expr:
         """The expression; a bare number as the dtype."""
-        if isinstance(found, Expr):
-            return found
-        wanted = dtype or literal_dtype(found)
+        if isinstance(value, Expr):
+            return value
+        wanted = dtype or literal_dtype(value)
         if wanted in FLOATS:
-            return const(found, wanted)
-        if isinstance(found, float) or wanted == "bool":
-            raise self.error(node, f"{found!r} is no {wanted}")
-        if found not in INTEGERS[wanted]:
-            raise self.error(node, f"{found} is beyond the range of {wanted}")
-        return const(found, wanted)
+            return const(value, wanted)
+        if isinstance(value, float) or wanted == "bool":
+            raise self.error(node, f"{value!r} is no {wanted}")
+        if value not in INTEGERS[wanted]:
+            raise self.error(node, f"{value} is beyond the range of {wanted}")
+        return const(value, wanted)
 
-    def found(self, node: ast.expr, dtype: str | None) -> Found:
+    def value(self, node: ast.expr, dtype: str | None) -> Operand:
         """What stands in the text; ``dtype`` is what bare numbers are for which nothing else tells."""
         match node:
             case ast.Constant(bool(truth)):
@@ -202,29 +206,29 @@ class ScriptNames:
             case ast.Subscript():
                 return self.element(node)
             case ast.UnaryOp(ast.USub(), operand):
-                negated = self.found(operand, dtype)
+                negated = self.value(operand, dtype)
                 return self.applied(node, "neg", [negated], None) if isinstance(negated, Expr) else -negated
             case ast.UnaryOp(ast.Not(), operand):
                 return self.applied(node, "not", [self.expr(operand, "bool")], None)
             case ast.UnaryOp(ast.Invert(), operand):
-                inverted = self.settled(self.found(operand, dtype), dtype, operand)
+                inverted = self.settled(self.value(operand, dtype), dtype, operand)
                 return self.applied(node, "not" if inverted.dtype == "bool" else "invert", [inverted], None)
             case ast.BinOp(left, op, right):
-                return self.operation(node, type(op), [self.found(left, dtype), self.found(right, dtype)], dtype)
+                return self.operation(node, type(op), [self.value(left, dtype), self.value(right, dtype)], dtype)
             case ast.BoolOp(op, terms):
-                made = self.expr(terms[0], "bool")
+                condition = self.expr(terms[0], "bool")
                 for term in terms[1:]:
-                    made = self.operation(node, type(op), [made, self.expr(term, "bool")], "bool")
-                return made
+                    condition = self.operation(node, type(op), [condition, self.expr(term, "bool")], "bool")
+                return condition
             case ast.Compare(left, ops, rights):
-                found = [self.found(n, None) for n in (left, *rights)]
-                pairs = zip(ops, found, found[1:], strict=False)
+                operands = [self.value(n, None) for n in (left, *rights)]
+                pairs = zip(ops, operands, operands[1:], strict=False)
                 return conjunction(*(self.operation(node, type(op), pair, None) for op, *pair in pairs))
             case ast.Call(ast.Name(name), args, []):
                 return self.call(node, name, args, dtype)
         raise self.error(node, "a program has operators, functions by name, numbers and A[i] as its expressions")
 
-    def named(self, node: ast.AST, name: str) -> Found:
+    def named(self, node: ast.AST, name: str) -> Operand:
         """The variable or number of the name."""
         if name in self.bound:
             return self.bound[name]
@@ -235,7 +239,7 @@ class ScriptNames:
         value = self.constants[name]
         return const(value, "bool") if isinstance(value, bool) else value
 
-    def operation(self, node: ast.AST, op: type[ast.AST], operands: Sequence[Found], dtype: str | None) -> Expr:
+    def operation(self, node: ast.AST, op: type[ast.AST], operands: Sequence[Operand], dtype: str | None) -> Expr:
         """The operator of the operands, simplified."""
         if op not in BINARY:
             raise self.error(node, "this operator is none of programs")
@@ -244,12 +248,12 @@ class ScriptNames:
         fn = {"bitand": "and", "bitor": "or"}.get(fn, fn) if logical else fn
         return self.applied(node, fn, self.alike(node, fn, operands, dtype), None)
 
-    def alike(self, node: ast.AST, fn: str, operands: Sequence[Found], dtype: str | None) -> list[Expr]:
+    def alike(self, node: ast.AST, fn: str, operands: Sequence[Operand], dtype: str | None) -> list[Expr]:
         """The operands, bare numbers among them as the dtype of the first that has one."""
-        known = next((o.dtype for o in operands if isinstance(o, Expr)), None) or operand_dtype(fn, dtype)
-        if known is None and operands and not isinstance(first := operands[0], Expr):
-            known = literal_dtype(first)
-        return [self.settled(o, known, node) for o in operands]
+        common = next((o.dtype for o in operands if isinstance(o, Expr)), None) or operand_dtype(fn, dtype)
+        if common is None and operands and not isinstance(first := operands[0], Expr):
+            common = literal_dtype(first)
+        return [self.settled(o, common, node) for o in operands]
 
     def applied(self, node: ast.AST, fn: str, args: Sequence[Expr], dtype: str | None) -> Expr:
         """``apply``, its complaints at their place."""
@@ -261,10 +265,10 @@ class ScriptNames:
     def call(self, node: ast.Call, name: str, args: Sequence[ast.expr], dtype: str | None) -> Expr:
         """A function by its name, as it is written; or a number with its dtype."""
         if name in DTYPES and len(args) == 1:
-            found = self.found(args[0], name)
-            if isinstance(found, Expr):
+            operand = self.value(args[0], name)
+            if isinstance(operand, Expr):
                 raise self.error(node, f'{name}(...) is of a number; an expression is cast: cast(..., "{name}")')
-            return self.settled(found, name, node)
+            return self.settled(operand, name, node)
         fn = NAMED.get(name)
         if fn is None:
             raise self.error(node, f"{name} is no function of programs")
@@ -272,11 +276,11 @@ class ScriptNames:
             raise self.error(node, f"{name} takes {wanted} arguments, and here are {len(args)}")
         if fn in CONVERSIONS:
             kind = self.dtype(args[1])
-            value = self.settled(self.found(args[0], None), None, args[0])
+            value = self.settled(self.value(args[0], None), None, args[0])
             return Apply(fn, (value,), kind)
         first = [self.expr(args[0], "bool")] if fn == "select" else []
         inner = operand_dtype(fn, dtype)
-        operands = self.alike(node, fn, [self.found(a, inner) for a in args[len(first) :]], dtype)
+        operands = self.alike(node, fn, [self.value(a, inner) for a in args[len(first) :]], dtype)
         self.applied(node, fn, [*first, *operands], None)
         result = "bool" if fn in COMPARISONS or fn in LOGIC else operands[0].dtype
         return Apply(fn, (*first, *operands), result)

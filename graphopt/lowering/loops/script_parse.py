@@ -86,14 +86,14 @@ class _ScriptReader(ScriptNames):
         a = function.args
         if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs or a.defaults:
             raise self.error(function, 'the parameters of a program are plain: A: Buffer[(4, 4), "float32"], n: size')
-        found: dict[str, Buffer | Var] = {}
+        params: dict[str, Buffer | Var] = {}
         for arg in a.args:  # sizes first: the shapes before them name them
             if isinstance(arg.annotation, ast.Name) and arg.annotation.id == "size":
-                found[arg.arg] = self.bound[arg.arg] = Var(self.unique(arg.arg))
+                params[arg.arg] = self.bound[arg.arg] = Var(self.unique(arg.arg))
         for arg in a.args:
-            if arg.arg not in found:
-                found[arg.arg] = self.parameter(arg)
-        return tuple(found[arg.arg] for arg in a.args)
+            if arg.arg not in params:
+                params[arg.arg] = self.parameter(arg)
+        return tuple(params[arg.arg] for arg in a.args)
 
     def parameter(self, arg: ast.arg) -> Buffer:
         match arg.annotation:
@@ -153,8 +153,8 @@ class _ScriptReader(ScriptNames):
     # -- statements
 
     def statements(self, body: Sequence[ast.stmt]) -> Stmt:
-        made = [self.statement(s) for s in body if not isinstance(s, ast.Pass)]
-        return seq(*made) if made else Seq(())
+        statements = [self.statement(s) for s in body if not isinstance(s, ast.Pass)]
+        return seq(*statements) if statements else Seq(())
 
     def statement(self, node: ast.stmt) -> Stmt:
         match node:
@@ -165,12 +165,12 @@ class _ScriptReader(ScriptNames):
                     raise self.error(name, 'a block has a name: with block("C"):')
                 return self.block(node, label, body)
             case ast.Assign([ast.Subscript() as target], value):
-                place = self.element(target)
-                return Store(place.buffer, place.indices, self.expr(value, place.dtype))
+                element = self.element(target)
+                return Store(element.buffer, element.indices, self.expr(value, element.dtype))
             case ast.AugAssign(ast.Subscript() as target, op, value):
-                place = self.element(target)
-                combined = self.operation(node, type(op), [place, self.expr(value, place.dtype)], place.dtype)
-                return Store(place.buffer, place.indices, combined)
+                element = self.element(target)
+                combined = self.operation(node, type(op), [element, self.expr(value, element.dtype)], element.dtype)
+                return Store(element.buffer, element.indices, combined)
             case ast.If(condition, then, otherwise):
                 test = self.expr(condition, "bool")
                 return If(test, self.statements(then), self.statements(otherwise) if otherwise else None)
@@ -234,7 +234,7 @@ class _ScriptReader(ScriptNames):
 
     def block(self, node: ast.With, name: str, body: Sequence[ast.stmt]) -> Block:
         axes: dict[str, tuple[Axis, Expr]] = {}
-        said: dict[str, ast.Call] = {}
+        clauses: dict[str, ast.Call] = {}
         rest: list[ast.stmt] = []
         init: list[ast.stmt] | None = None
         for stmt in body:
@@ -245,9 +245,9 @@ class _ScriptReader(ScriptNames):
                             raise self.error(stmt, f"{bound} is two axes of one block")
                         axes[bound] = pair
                 case ast.Expr(ast.Call(ast.Name("where" | "reads" | "writes" | "notes" as word), _, []) as call):
-                    if word in said:
+                    if word in clauses:
                         raise self.error(stmt, f"{word} is said twice of one block")
-                    said[word] = call
+                    clauses[word] = call
                 case ast.With([ast.withitem(ast.Call(ast.Name("init"), [], []), None)], first):
                     if init is not None:
                         raise self.error(stmt, "a block has one init")
@@ -255,21 +255,23 @@ class _ScriptReader(ScriptNames):
                 case _:
                     rest.append(stmt)
         with self.within({bound: axis.var for bound, (axis, _) in axes.items()}, node):
-            made = Block(
+            block = Block(
                 name,
                 tuple(axis for axis, _ in axes.values()),
                 tuple(value for _, value in axes.values()),
                 self.statements(rest),
                 None if init is None else self.statements(init),
-                self.expr(self.only(said["where"]), "bool") if "where" in said else TRUE,
-                notes=self.notes(self.only(said["notes"])) if "notes" in said else (),
+                self.expr(self.only(clauses["where"]), "bool") if "where" in clauses else TRUE,
+                notes=self.notes(self.only(clauses["notes"])) if "notes" in clauses else (),
             )
-            reads, writes = accesses(made)
-            if "reads" in said:
-                reads = tuple(self.region(a) for a in said["reads"].args)
-            if "writes" in said:
-                writes = tuple(self.region(a) for a in said["writes"].args)
-        return Block(made.name, made.axes, made.values, made.body, made.init, made.predicate, reads, writes, made.notes)
+            reads, writes = accesses(block)
+            if "reads" in clauses:
+                reads = tuple(self.region(a) for a in clauses["reads"].args)
+            if "writes" in clauses:
+                writes = tuple(self.region(a) for a in clauses["writes"].args)
+        return Block(
+            block.name, block.axes, block.values, block.body, block.init, block.predicate, reads, writes, block.notes
+        )
 
     def only(self, call: ast.Call) -> ast.expr:
         if len(call.args) != 1:
@@ -324,9 +326,9 @@ class _ScriptReader(ScriptNames):
             return text
         if isinstance(node, ast.Tuple):
             return tuple(cast("ScalarNumber | str", self.note(e)) for e in node.elts if not isinstance(e, ast.Tuple))
-        found = self.found(node, None)
-        if isinstance(found, Const) and found.dtype == "bool":
-            return found.value
-        if isinstance(found, Expr):
+        value = self.value(node, None)
+        if isinstance(value, Const) and value.dtype == "bool":
+            return value.value
+        if isinstance(value, Expr):
             raise self.error(node, "a note is a number, a string or a tuple of them")
-        return found
+        return value

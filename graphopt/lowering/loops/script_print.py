@@ -158,15 +158,15 @@ class _Expression:
         if isinstance(expr, Load):
             return f"{expr.buffer.name}[{', '.join(show_expr(i) for i in expr.indices) or '()'}]"
         assert isinstance(expr, Apply)
-        text, own = self.operator(expr) or (self.call(expr), _ATOM)
-        return f"({text})" if own < tightness else text
+        text, precedence = self.operator(expr) or (self.call(expr), _ATOM)
+        return f"({text})" if precedence < tightness else text
 
-    def constant(self, expr: Const, known: str, tightness: int) -> str:
+    def constant(self, expr: Const, dtype: str, tightness: int) -> str:
         """A number, bare where it would be read as the dtype that it has."""
         if expr.dtype == "bool":
             return str(bool(expr.value))
         number = repr(float(expr.value)) if expr.dtype in FLOATS else repr(int(expr.value))
-        if expr.dtype != known or (expr.dtype in FLOATS) != isinstance(expr.value, float):
+        if expr.dtype != dtype or (expr.dtype in FLOATS) != isinstance(expr.value, float):
             return f"{expr.dtype}({number})"
         return f"({number})" if number.startswith("-") and tightness > _UNARY else number
 
@@ -177,22 +177,22 @@ class _Expression:
         if not _is_simple(expr) or (args[0].dtype == "bool" and fn in ("bitand", "bitor", "invert")):
             return None
         if fn in SIGNS:
-            sign, own = SIGNS[fn]
+            sign, precedence = SIGNS[fn]
             if isinstance(args[0], Const):
                 return None
-            return sign + _Expression(operand_dtype(fn, self.dtype)).text(args[0], own), own
+            return sign + _Expression(operand_dtype(fn, self.dtype)).text(args[0], precedence), precedence
         if fn not in OPERATORS:
             return None
-        sign, own = OPERATORS[fn]
+        sign, precedence = OPERATORS[fn]
         if fn == "add" and isinstance(n := args[1], Const) and n.dtype == INDEX and -(2**63) < n.value < 0:
             sign, args = "-", (args[0], Const(-n.value))
             if apply("sub", *args) != expr:
                 return None
-        left, right = (own, own + 1) if fn != "pow" else (own + 1, _UNARY)
-        if own == 4:
-            left = own + 1  # a < b < c is a chain
+        left, right = (precedence, precedence + 1) if fn != "pow" else (precedence + 1, _UNARY)
+        if precedence == 4:
+            left = precedence + 1  # a < b < c is a chain
         parts = self.operands(fn, args, [left, right])
-        return f"{parts[0]} {sign} {parts[1]}", own
+        return f"{parts[0]} {sign} {parts[1]}", precedence
 
     def call(self, expr: Apply) -> str:
         """The expression as a call by name."""
@@ -208,16 +208,16 @@ class _Expression:
         """The operands; bare numbers among them are of the dtype of the first that has one of its own."""
         inner = _Expression(operand_dtype(fn, self.dtype))
         bare = [isinstance(a, Const) and a.dtype != "bool" for a in args]
-        known = next((a.dtype for a, b in zip(args, bare, strict=True) if not b), None)
-        if known is None:
+        dtype = next((a.dtype for a, b in zip(args, bare, strict=True) if not b), None)
+        if dtype is None:
             first = args[0]
             assert isinstance(first, Const)
-            known = inner.dtype or literal_dtype(first.value)
-            if first.dtype != known:
+            dtype = inner.dtype or literal_dtype(first.value)
+            if first.dtype != dtype:
                 rest = [_Expression(first.dtype).text(a, t) for a, t in zip(args[1:], tightness[1:], strict=True)]
-                return [inner.constant(first, known, tightness[0]), *rest]
+                return [inner.constant(first, dtype, tightness[0]), *rest]
         return [
-            inner.constant(a, known, t) if isinstance(a, Const) else inner.text(a, t)
+            inner.constant(a, dtype, t) if isinstance(a, Const) else inner.text(a, t)
             for a, t in zip(args, tightness, strict=True)
         ]
 

@@ -170,9 +170,9 @@ class _Checker:
 
     def within(self, axis: str, value: Expr, extent: Expr, runs: bool) -> None:
         """Complains of an axis that leaves its extent for sure."""
-        found = self.bounds(value, set())
-        if found is not None and isinstance(extent, Const) and runs and not self.guarded:
-            low, high = found
+        bounds = self.bounds(value, set())
+        if bounds is not None and isinstance(extent, Const) and runs and not self.guarded:
+            low, high = bounds
             self.need(
                 low >= 0 and high < int(extent.value),
                 f"the axis {axis} = {show_expr(value)} runs from {low} to {high}, and its extent is {extent.value}",
@@ -212,9 +212,9 @@ class _Checker:
     # -- expressions
 
     def declared(self, buffer: Buffer) -> None:
-        known = self.buffers.get(buffer.name)
-        self.need(known is not None, f"the buffer {buffer.name} is not declared")
-        self.need(known == buffer, f"the buffer {buffer.name} is not the one that is declared")
+        declared = self.buffers.get(buffer.name)
+        self.need(declared is not None, f"the buffer {buffer.name} is not declared")
+        self.need(declared == buffer, f"the buffer {buffer.name} is not the one that is declared")
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         self.declared(buffer)
@@ -229,15 +229,15 @@ class _Checker:
     def expr(self, expr: Expr, dtype: str | None) -> None:
         """Checks the parts of an expression, and its dtype where one is asked for."""
         match expr:
-            case Const(value, own):
+            case Const(value, kind):
                 fits = (
                     isinstance(value, bool)
-                    if own == "bool"
+                    if kind == "bool"
                     else isinstance(value, float)
-                    if own in FLOATS
-                    else own in INTEGERS and type(value) is int and value in INTEGERS[own]
+                    if kind in FLOATS
+                    else kind in INTEGERS and type(value) is int and value in INTEGERS[kind]
                 )
-                self.need(fits, f"{value!r} is no {own}")
+                self.need(fits, f"{value!r} is no {kind}")
             case Var(name, _):
                 self.need(expr in self.bound, f"{name} is not bound where it is used")
             case Load(buffer, indices):

@@ -170,7 +170,7 @@ def in_order(graph: Graph) -> Sequence[Node]:
     if acting == sorted(acting):
         return order
     before = dict(zip(sorted(acting)[1:], sorted(acting), strict=False))
-    place = {n.id: k for k, n in enumerate(order)}
+    position = {n.id: k for k, n in enumerate(order)}
     after: dict[int, list[int]] = {n.id: [] for n in order}
     waiting: dict[int, int] = {}
     for node in order:
@@ -178,17 +178,17 @@ def in_order(graph: Graph) -> Sequence[Node]:
         waiting[node.id] = len(wanted)
         for id in wanted:
             after[id].append(node.id)
-    ready = [place[id] for id, n in waiting.items() if n == 0]
+    ready = [position[id] for id, n in waiting.items() if n == 0]
     heapq.heapify(ready)
-    found: list[Node] = []
+    sorted_nodes: list[Node] = []
     while ready:
         node = order[heapq.heappop(ready)]
-        found.append(node)
+        sorted_nodes.append(node)
         for id in after[node.id]:
             waiting[id] -= 1
             if waiting[id] == 0:
-                heapq.heappush(ready, place[id])
-    if len(found) < len(order):
+                heapq.heappush(ready, position[id])
+    if len(sorted_nodes) < len(order):
         stuck = min(id for id in acting if waiting[id])
         raise InvalidModelError(f"node {stuck} ({graph.node(stuck).op}) has effects, and reads what comes after it")
-    return found
+    return sorted_nodes

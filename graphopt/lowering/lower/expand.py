@@ -23,34 +23,34 @@ def expanded(graph: Graph) -> Graph:
     if not wanted:
         return graph
     facts = infer(graph)
-    found: dict[int, Function] = {}
+    functions: dict[int, Function] = {}
     for node in wanted:
         types = _types(node, facts)
         if types is None:
             continue
         function = function_of(graph, node, types, f"graphopt.{node.id}")
         if function is not None:
-            found[node.id] = function
-    if not found:
+            functions[node.id] = function
+    if not functions:
         return graph
-    made = graph.copy()
-    made.functions = {**graph.functions, **{(f.op, f.overload): f for f in found.values()}}
-    for id, function in found.items():
-        made.update(id, origin=replace(made.node(id).origin, overload=function.overload))
-    return made
+    expanded_graph = graph.copy()
+    expanded_graph.functions = {**graph.functions, **{(f.op, f.overload): f for f in functions.values()}}
+    for id, function in functions.items():
+        expanded_graph.update(id, origin=replace(expanded_graph.node(id).origin, overload=function.overload))
+    return expanded_graph
 
 
 def _is_unknown(graph: Graph, node: Node) -> bool:
-    known = node.op in (INPUT, CONSTANT, *BODIED) or lowering(node.op) is not None
-    return not known and (node.op, node.origin.overload) not in graph.functions
+    lowered = node.op in (INPUT, CONSTANT, *BODIED) or lowering(node.op) is not None
+    return not lowered and (node.op, node.origin.overload) not in graph.functions
 
 
 def _types(node: Node, facts: Mapping[Value, Fact]) -> list[TensorType | None] | None:
     """The types of the inputs, None for those left out; None where one is no tensor."""
-    found: list[TensorType | None] = []
+    types: list[TensorType | None] = []
     for value in node.inputs:
         type = None if value is None else facts[value].type
         if value is not None and not isinstance(type, TensorType):
             return None
-        found.append(type if isinstance(type, TensorType) else None)
-    return found
+        types.append(type if isinstance(type, TensorType) else None)
+    return types

@@ -137,13 +137,13 @@ class _Lowerer:
         self.missing: dict[Value, None] = {}
 
     def run(self) -> dict[int, LoweredNode]:
-        found: dict[int, LoweredNode] = {}
+        lowered: dict[int, LoweredNode] = {}
         for node in in_order(self.graph):
             if node.op not in (INPUT, CONSTANT):
-                found[node.id] = self.node(node)
+                lowered[node.id] = self.node(node)
         if self.missing and not self.is_body:
             raise NeedsValues(self.missing)
-        return found
+        return lowered
 
     def node(self, node: Node) -> LoweredNode:
         brought = given(self.graph, node, self.facts)
@@ -179,15 +179,15 @@ class _Lowerer:
             self.check_bound(node, outputs, SizeVars())
             return Viewed(node, node.inputs[0])
         sizes = SizeVars()
-        known = [self.known(f, sizes) for f in outputs]
-        if outputs and all(k is not None for k in known):
-            return Described(node, tuple(k for k in known if k is not None), is_known=True)
+        constants = [self.size_tensor(f, sizes) for f in outputs]
+        if outputs and all(k is not None for k in constants):
+            return Described(node, tuple(k for k in constants if k is not None), is_known=True)
         operation = operation_of(self.graph, node, self.facts, sizes, is_for_host=self.is_for_host)
         tensors = describe(operation)
         self.check_bound(node, outputs, sizes)
         read = set(inputs_read(tensors))
         pairs = zip(node.inputs, operation.inputs, strict=True)
-        reads = [v for v, t in pairs if v is not None and t in read and self.known(self.facts[v], sizes) is None]
+        reads = [v for v, t in pairs if v is not None and t in read and self.size_tensor(self.facts[v], sizes) is None]
         return Described(node, tensors, tuple(dict.fromkeys(reads)))
 
     def bodied(self, node: Node) -> LoweredNode:
@@ -226,38 +226,38 @@ class _Lowerer:
         """What is known of a body's inputs in every round."""
         outer = len(node.inputs) - node.captures
         captured = [NOTHING if v is None else self.facts[v] for v in node.inputs[outer:]]
-        own: list[Fact] = []
+        inputs: list[Fact] = []
         if node.op == "Loop":
             states = [self.facts[v].type for v in node.outputs[: outer - 2]]
-            own = [fact_of_type(t) for t in (*loop_head(body), *states)]
+            inputs = [fact_of_type(t) for t in (*loop_head(body), *states)]
         elif node.op == "Scan":
             n_states = _states(node)
-            own = [fact_of_type(self.facts[v].type) for v in node.outputs[:n_states]]
+            inputs = [fact_of_type(self.facts[v].type) for v in node.outputs[:n_states]]
             for k, value in enumerate(node.inputs[n_states:outer]):
                 shape = self.facts[value].shape if value is not None else None
                 if value is None or shape is None:
                     raise NotLowered("a Scan over what has no rank")
                 axis = scan_axis(node, "scan_input_axes", k, len(shape))
                 dtype = self.facts[value].dtype or ""
-                own.append(fact_of_type(TensorType(dtype, (*shape[:axis], *shape[axis + 1 :]))))
-        return dict(zip(body.inputs, [*own, *captured], strict=True))
+                inputs.append(fact_of_type(TensorType(dtype, (*shape[:axis], *shape[axis + 1 :]))))
+        return dict(zip(body.inputs, [*inputs, *captured], strict=True))
 
     def is_view(self, node: Node) -> bool:
         """Whether the output is the first input in another shape, or in the same."""
-        source, made = (
+        source, result = (
             self.facts[node.inputs[0]] if node.inputs and node.inputs[0] else None,
             self.facts[Value(node.id)],
         )
-        if source is None or source.shape is None or made.shape is None or made.dtype not in DTYPES:
+        if source is None or source.shape is None or result.shape is None or result.dtype not in DTYPES:
             return False
         if node.op == "Transpose":
             perm = ops.attribute("Transpose", node.attrs, "perm", len(source.shape))
             order = [int(p) for p in perm if isinstance(p, int)] if isinstance(perm, tuple) else []
             moved = [p for p in order if source.shape[p] != 1]
             return bool(order) and moved == sorted(moved)
-        return node.op in VIEWS or (node.op in ("Cast", "Expand") and source.type == made.type)
+        return node.op in VIEWS or (node.op in ("Cast", "Expand") and source.type == result.type)
 
-    def known(self, fact: Fact, sizes: SizeVars) -> Tensor | None:
+    def size_tensor(self, fact: Fact, sizes: SizeVars) -> Tensor | None:
         """A small integer tensor of which each element is a size that is known when the program runs."""
         if not is_written(fact) or not {s for e in fact.elements or () for s in symbols_in(e)} <= self.bound:
             return None
@@ -288,7 +288,7 @@ class _Lowerer:
 
     def small_inputs(self, value: Value) -> set[Value] | None:
         """The graph's inputs that the value is computed from, if they are all small; None where one is not."""
-        found: set[Value] = set()
+        values: set[Value] = set()
         seen: set[int] = set()
         stack = [value.node]
         while stack:
@@ -299,12 +299,12 @@ class _Lowerer:
             if node.op == INPUT:
                 if not is_small(self.facts[Value(node.id)]):
                     return None
-                found.add(Value(node.id))
+                values.add(Value(node.id))
             elif not ops.is_pure(node.op, node.attrs):
                 return None
             elif node.op not in ("Shape", "Size"):
                 stack += [v.node for v in node.inputs if v is not None]
-        return found
+        return values
 
     def by_reference(self, node: Node, reason: str) -> Referred:
         """The node left to reference, and what sizes are known from then on."""

@@ -24,12 +24,12 @@ ReferenceFunction: TypeAlias = Callable[..., Any]
 
 def reference(graph: Graph, node: Node, facts: FactsByValue) -> ReferenceFunction:
     """A function that computes a node; it raises ExecutionError, naming the node, where it cannot."""
-    known = [None if v is None else facts[v] for v in node.inputs]
-    compute = _by_graph(graph, node, known, facts) if _is_composed(graph, node) else _by_op(node)
+    inputs = [None if v is None else facts[v] for v in node.inputs]
+    compute = _by_graph(graph, node, inputs, facts) if _is_composed(graph, node) else _by_op(node)
     label = name_of(graph, node)
 
     def run(*given: Any) -> tuple[Any, ...]:
-        arrays = [seen(a, f) for a, f in zip(given, known, strict=True)]
+        arrays = [seen(a, f) for a, f in zip(given, inputs, strict=True)]
         try:
             return tuple(_stored(a) for a in compute(arrays))
         except GraphoptError as error:
@@ -54,36 +54,36 @@ def _by_op(node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def _by_graph(
-    graph: Graph, node: Node, known: Sequence[Fact | None], facts: FactsByValue
+    graph: Graph, node: Node, input_facts: Sequence[Fact | None], facts: FactsByValue
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """The node as a graph of its own."""
     alone = Graph("node", graph.header, dict(graph.functions))
     inputs: list[Value | None] = []
-    for k, fact in enumerate(known):
+    for k, fact in enumerate(input_facts):
         inputs.append(None if fact is None else alone.add_input(f"i{k}", fact.type))
     attrs = _typed(node, [facts[v] for v in node.outputs])
     alike = alone.add(node.op, tuple(inputs), attrs, node.n_outputs, captures=node.captures, origin=node.origin)
     for k, value in enumerate(alike.outputs):
         alone.add_output(f"o{k}", value)
     run = evaluate.runner(alone)
-    made = [facts[v] for v in node.outputs]
+    outputs = [facts[v] for v in node.outputs]
 
     def compute(arrays: Sequence[Any]) -> Sequence[Any]:
-        found = run({f"i{k}": a for k, (a, f) in enumerate(zip(arrays, known, strict=True)) if f is not None})
-        sizes = _sizes(known, arrays)
-        return [_shaped(a, f, sizes) for a, f in zip(found.values(), made, strict=True)]
+        results = run({f"i{k}": a for k, (a, f) in enumerate(zip(arrays, input_facts, strict=True)) if f is not None})
+        sizes = _sizes(input_facts, arrays)
+        return [_shaped(a, f, sizes) for a, f in zip(results.values(), outputs, strict=True)]
 
     return compute
 
 
-def _typed(node: Node, made: Sequence[Fact]) -> Attrs:
+def _typed(node: Node, outputs: Sequence[Fact]) -> Attrs:
     """The node's attributes, a loop's body with the types of what it gives: no round may tell them."""
     if node.op not in ("Loop", "Scan"):
         return node.attrs
     body = node.bodies["body"].copy()
     results = body.outputs[1:] if node.op == "Loop" else body.outputs
     n_states = len(body.inputs) - node.captures - (2 if node.op == "Loop" else int(str(node.attrs["num_scan_inputs"])))
-    for k, (value, fact) in enumerate(zip(results, made, strict=True)):
+    for k, (value, fact) in enumerate(zip(results, outputs, strict=True)):
         if value is None or fact.dtype is None or fact.shape is None or k < n_states:
             continue
         axis = 0 if node.op == "Loop" else scan_axis(node, "scan_output_axes", k - n_states, len(fact.shape) - 1)

@@ -79,9 +79,9 @@ class GraphBuilder:
 
     def constant(self, array: Any, name: str = "") -> Value:
         """A constant: an array's, or one that is made already."""
-        made = array if isinstance(array, Constant) else Constant.of(np.asarray(array))
-        value = self.graph.add_constant(made, name)
-        self._facts[value] = fact_of(made)
+        constant = array if isinstance(array, Constant) else Constant.of(np.asarray(array))
+        value = self.graph.add_constant(constant, name)
+        self._facts[value] = fact_of(constant)
         return value
 
     def output(self, name: str, value: Value) -> None:
@@ -157,10 +157,10 @@ class GraphBuilder:
         for tensor in given:
             if tensor.dtype not in DTYPES:
                 raise UsageError(f"a tensor function cannot take this: kernels do not compute with {tensor.dtype}")
-        found = function(*given)
-        tensors = tuple(found) if isinstance(found, list | tuple) else (found,)
+        results = function(*given)
+        tensors = tuple(results) if isinstance(results, list | tuple) else (results,)
         if not tensors or not all(isinstance(t, Tensor) for t in tensors):
-            raise UsageError(f"a tensor function gives tensors that compute makes, not {found!r}")
+            raise UsageError(f"a tensor function gives tensors that compute makes, not {results!r}")
         if any(t.stage is None for t in tensors):
             raise UsageError("a tensor function has to compute what it gives, and may not give back what it takes")
         wanted = name or (function.__name__ if function.__name__.isidentifier() else "compute")
@@ -241,16 +241,16 @@ class GraphBuilder:
     def _values(self, inputs: Sequence[ValueLike]) -> list[Value | None]:
         first = next((v for v in inputs if isinstance(v, Value)), None)
         dtype = None if first is None else self.fact(first).dtype
-        found: list[Value | None] = []
+        values: list[Value | None] = []
         for given in inputs:
             if given is None or isinstance(given, Value):
-                found.append(given)
+                values.append(given)
                 if given is not None:
                     self.fact(given)
             else:
                 is_number = isinstance(given, bool | int | float)
-                found.append(self.constant(np.asarray(given, dtype) if is_number and dtype else given))
-        return found
+                values.append(self.constant(np.asarray(given, dtype) if is_number and dtype else given))
+        return values
 
     def _function(self, name: str, values: list[Value | None], facts: list[Fact | None], label: str) -> Any:
         """A call of a function of the module."""
@@ -261,13 +261,13 @@ class GraphBuilder:
             raise UsageError(f"{name} is an external function: call({function.name!r}, inputs)")
         if isinstance(function, Nest):
             attrs, n = attributes(function), len(function.outputs)
-            made: Sequence[Fact] = infer_node(NEST, attrs, facts, n, self.graph.opset)
+            results: Sequence[Fact] = infer_node(NEST, attrs, facts, n, self.graph.opset)
         else:
             graph = self.module.graph(name)
-            known = {v: f for v, f in zip(graph.inputs, facts, strict=True) if f is not None}
-            inferred = infer(graph, known)
-            made = [inferred[v] for v in graph.outputs if v is not None]
-        return self._made(f"{DOMAIN}::{name}", values, Attrs(), len(made), [f.type for f in made], label or name)
+            by_input = {v: f for v, f in zip(graph.inputs, facts, strict=True) if f is not None}
+            inferred = infer(graph, by_input)
+            results = [inferred[v] for v in graph.outputs if v is not None]
+        return self._made(f"{DOMAIN}::{name}", values, Attrs(), len(results), [f.type for f in results], label or name)
 
     def _made(
         self,
@@ -283,8 +283,8 @@ class GraphBuilder:
         node = self.graph.add(op, tuple(values), attrs, n_outputs, origin=origin)
         if types is None:
             try:
-                known = [None if v is None else self.fact(v) for v in node.inputs]
-                facts = infer_in_graph(self.graph, node, known, self.graph.functions)
+                inputs = [None if v is None else self.fact(v) for v in node.inputs]
+                facts = infer_in_graph(self.graph, node, inputs, self.graph.functions)
             except InvalidModelError:
                 self.graph.remove(node.id)
                 raise
@@ -303,11 +303,11 @@ class GraphBuilder:
         return node.outputs[0] if n_outputs == 1 else node.outputs
 
     def _label(self, wanted: str) -> str:
-        found, k = wanted, 1
-        while found in self._labels:
-            found, k = f"{wanted}_{k}", k + 1
-        self._labels.add(found)
-        return found
+        label, k = wanted, 1
+        while label in self._labels:
+            label, k = f"{wanted}_{k}", k + 1
+        self._labels.add(label)
+        return label
 
     def _placed(self, nest: Nest) -> str:
         """The name of a program in the module; equal ones are one."""
@@ -329,9 +329,11 @@ class GraphBuilder:
         if len(dtypes) != len(shapes):
             raise UsageError(f"there are {len(shapes)} shapes of outputs, and {len(dtypes)} dtypes")
         types = [_type(d, s) for d, s in zip(dtypes, shapes, strict=True)]
-        known = {n for f in self._facts.values() for s in f.shape or () for n in symbols(s)}
-        for name in sorted(n for t in types for s in fact_of_type(t).shape or () for n in symbols(s) if n not in known):
-            raise UsageError(f"nothing tells the size {name!r}{nearest_or_some(name, sorted(known))}")
+        declared = {n for f in self._facts.values() for s in f.shape or () for n in symbols(s)}
+        for name in sorted(
+            n for t in types for s in fact_of_type(t).shape or () for n in symbols(s) if n not in declared
+        ):
+            raise UsageError(f"nothing tells the size {name!r}{nearest_or_some(name, sorted(declared))}")
         return types
 
 

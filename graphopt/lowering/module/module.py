@@ -114,14 +114,14 @@ class Module(MutableMapping[str, ModuleFunction]):
         chosen = name or (MAIN if MAIN in graphs or len(graphs) != 1 else graphs[0])
         if chosen not in graphs:
             raise UsageError(f"the module has no graph {chosen!r}: it has {', '.join(graphs) or 'none'}")
-        found = self._joined(self[chosen])
+        graph = self._joined(self[chosen])
         for callee in sorted({c for c in self._reached(chosen) if isinstance(self[c], Graph)}):
             body = self._joined(self[callee])
             body.functions = {}
-            found.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(
+            graph.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(
                 DOMAIN, callee, "", body, opsets=body.header.opsets
             )
-        return found
+        return graph
 
     def _reached(self, name: str) -> Iterator[str]:
         for callee in self.calls(name):

@@ -55,15 +55,15 @@ class Pass:
     def __call__(self, graph: Graph) -> Graph:
         """The changed graph. UsageError where the pass gives no graph, or edits the one that it was given."""
         before = list(graph.nodes()), list(graph.outputs)
-        found = self._changed(graph)
-        if not isinstance(found, Graph):
-            raise UsageError(f"the pass {self.name} gave {type(found).__name__}, and a graph is expected")
+        changed = self._changed(graph)
+        if not isinstance(changed, Graph):
+            raise UsageError(f"the pass {self.name} gave {type(changed).__name__}, and a graph is expected")
         after = list(graph.nodes()), list(graph.outputs)
         if len(before[0]) != len(after[0]) or any(a is not b for a, b in zip(before[0], after[0], strict=True)):
             raise UsageError(f"the pass {self.name} edits the graph that it is given: it has to work on graph.copy()")
         if before[1] != after[1]:
             raise UsageError(f"the pass {self.name} edits the outputs of the graph that it is given: copy it first")
-        return found
+        return changed
 
     def on(self, where: NodeSelector) -> Pass:
         """The pass on a part of graphs: nodes with a name, with one of several names, or of which something holds.

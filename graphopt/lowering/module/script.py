@@ -71,13 +71,13 @@ def read_functions(text: str, constants: Sequence[Constant], filename: str) -> d
 
     Raises ReadError with line and column (a ScriptError but for what is wrong within a graph).
     """
-    found: dict[str, ModuleFunction] = {}
+    functions: dict[str, ModuleFunction] = {}
     for piece in _pieces(text, filename):
         name, function = _read(piece, constants, filename)
-        if name in found:
+        if name in functions:
             raise ScriptError(f"{name} is there already: each function has a name of its own", filename, piece.line)
-        found[name] = function
-    return found
+        functions[name] = function
+    return functions
 
 
 def _pieces(text: str, filename: str) -> Iterator[_Piece]:
@@ -105,8 +105,8 @@ def _read(piece: _Piece, constants: Sequence[Constant], filename: str) -> tuple[
 
 def _read_external(piece: _Piece, filename: str) -> tuple[str, External]:
     first, *rest = piece.text.split("\n")
-    found = _EXTERNAL.fullmatch(first)
-    if found is None:
+    match = _EXTERNAL.fullmatch(first)
+    if match is None:
         raise ScriptError(
             "an external function is `external NAME`, or `external NAME = REGISTERED`, and perhaps ` (effects)`",
             filename,
@@ -115,9 +115,9 @@ def _read_external(piece: _Piece, filename: str) -> tuple[str, External]:
     for k, line in enumerate(rest, piece.line + 1):
         if not _IDLE.fullmatch(line):
             raise ScriptError("an external function is one line", filename, k)
-    name = _plain(found["name"], piece, filename)
-    registered = _plain(found["registered"], piece, filename) if found["registered"] else name
-    return name, External(registered, found["effects"] is not None)
+    name = _plain(match["name"], piece, filename)
+    registered = _plain(match["registered"], piece, filename) if match["registered"] else name
+    return name, External(registered, match["effects"] is not None)
 
 
 def _plain(shown: str, piece: _Piece, filename: str) -> str:

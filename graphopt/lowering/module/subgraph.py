@@ -20,15 +20,15 @@ def change_part(graph: Graph, chosen: Callable[[Node], bool], change: Callable[[
     if not ids:
         return graph
     _check(graph, ids)
-    part, taken, given = _cut(graph, ids)
-    made = change(part)
-    if made is part:
+    part, outer_inputs, given = _cut(graph, ids)
+    changed = change(part)
+    if changed is part:
         return graph
-    if [made.names[v] for v in made.inputs] != [part.names[v] for v in part.inputs] or (
-        made.output_names != part.output_names
+    if [changed.names[v] for v in changed.inputs] != [part.names[v] for v in part.inputs] or (
+        changed.output_names != part.output_names
     ):
         raise UsageError("what a pass makes of a part of a graph has to have the part's inputs and outputs")
-    return _put_back(graph, ids, made, taken, given)
+    return _put_back(graph, ids, changed, outer_inputs, given)
 
 
 def _check(graph: Graph, ids: set[int]) -> None:
@@ -51,7 +51,7 @@ def _cut(graph: Graph, ids: set[int]) -> tuple[Graph, list[Value], list[Value]]:
     facts = infer(graph)
     part = Graph("part", graph.header, dict(graph.functions))
     places: dict[Value, Value] = {}
-    taken: list[Value] = []
+    outer_inputs: list[Value] = []
     for node in (n for n in graph.order() if n.id in ids):
         for value in node.inputs:
             if value is None or value in places:
@@ -60,8 +60,8 @@ def _cut(graph: Graph, ids: set[int]) -> tuple[Graph, list[Value], list[Value]]:
             if source.op == CONSTANT:
                 places[value] = Value(part.add(CONSTANT, (), source.attrs, origin=source.origin).id)
             else:
-                places[value] = part.add_input(f"i{len(taken)}", facts[value].type)
-                taken.append(value)
+                places[value] = part.add_input(f"i{len(outer_inputs)}", facts[value].type)
+                outer_inputs.append(value)
         inputs = tuple(None if v is None else places[v] for v in node.inputs)
         twin = part.add(node.op, inputs, node.attrs, node.n_outputs, captures=node.captures, origin=node.origin)
         for old, new in zip(node.outputs, twin.outputs, strict=True):
@@ -76,22 +76,22 @@ def _cut(graph: Graph, ids: set[int]) -> tuple[Graph, list[Value], list[Value]]:
     ]
     for k, value in enumerate(given):
         part.add_output(f"o{k}", places[value])
-    return part, taken, given
+    return part, outer_inputs, given
 
 
-def _put_back(graph: Graph, ids: set[int], made: Graph, taken: list[Value], given: list[Value]) -> Graph:
+def _put_back(graph: Graph, ids: set[int], changed: Graph, outer_inputs: list[Value], given: list[Value]) -> Graph:
     graph = graph.copy()
-    places = dict(zip(made.inputs, taken, strict=True))
-    for node in made.order():
+    places = dict(zip(changed.inputs, outer_inputs, strict=True))
+    for node in changed.order():
         if node.op == INPUT:
             continue
         inputs = tuple(None if v is None else places[v] for v in node.inputs)
         twin = graph.add(node.op, inputs, node.attrs, node.n_outputs, captures=node.captures, origin=node.origin)
         for old, new in zip(node.outputs, twin.outputs, strict=True):
             places[old] = new
-            if old in made.types:
-                graph.types[new] = made.types[old]
-    for old, result in zip(given, made.outputs, strict=True):
+            if old in changed.types:
+                graph.types[new] = changed.types[old]
+    for old, result in zip(given, changed.outputs, strict=True):
         assert result is not None
         new = places[result]
         name = graph.names.pop(old, None)

@@ -70,8 +70,8 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
     site = find_loop(nest, loop)
     inside, block = chain_of(site)
     around = extents_around(site.above)
-    taken = names_in(nest)
-    tiles = [_tile(a, v, inside, around, taken) for a, v in zip(block.axes, block.values, strict=True)]
+    used_names = names_in(nest)
+    tiles = [_tile(a, v, inside, around, used_names) for a, v in zip(block.axes, block.values, strict=True)]
     outer_axes = [(t.outer, t.base) for t in tiles if t.outer is not None]
     inner_axes = [(t.inner, t.rest) for t in tiles if t.inner is not None]
     points = {t.axis.var: t.point for t in tiles}
@@ -87,7 +87,7 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
     names = [block.name]
     start: Stmt | None = None
     if block.init is not None and any(a.kind == "reduce" for a, _ in outer_axes):
-        start = _start(nest, inner, inside, taken)
+        start = _start(nest, inner, inside, used_names)
         names += [b.name for b in blocks(start)]
         inner = replace(inner, init=None)
     body: Stmt = inner
@@ -101,8 +101,8 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
         start,
         conjunction(*outer_conditions),
     )
-    made = simplified(outer, around, names)
-    return refreshed(replaced(nest, site, made), [*names, outer.name]), BlockRef(outer.name)
+    blockized = simplified(outer, around, names)
+    return refreshed(replaced(nest, site, blockized), [*names, outer.name]), BlockRef(outer.name)
 
 
 def chain_of(site: LoopSite) -> tuple[tuple[For, ...], Block]:
@@ -126,7 +126,7 @@ class _TiledAxis:
     """The axis by the other two."""
 
 
-def _tile(axis: Axis, value: Expr, inside: Sequence[For], around: Mapping[Var, Expr], taken: set[str]) -> _TiledAxis:
+def _tile(axis: Axis, value: Expr, inside: Sequence[For], around: Mapping[Var, Expr], names: set[str]) -> _TiledAxis:
     extents = {s.var: s.extent for s in inside}
     everything = {**around, **extents}
     linear = affine(value, extents, everything)
@@ -139,17 +139,17 @@ def _tile(axis: Axis, value: Expr, inside: Sequence[For], around: Mapping[Var, E
         rest = rest + factor * var
     size, rest, base = simplify(size, everything), simplify(rest, everything), simplify(linear.offset, everything)
     if size == Const(1):
-        whole = replace(axis, var=Var(free_name(taken, f"{axis.var.name}_o")))
+        whole = replace(axis, var=Var(free_name(names, f"{axis.var.name}_o")))
         return _TiledAxis(axis, whole, base, None, rest, whole.var)
     if base == Const(0):
-        part = replace(axis, var=Var(free_name(taken, f"{axis.var.name}_i")))
+        part = replace(axis, var=Var(free_name(names, f"{axis.var.name}_i")))
         return _TiledAxis(axis, None, base, part, rest, part.var)
     tile = simplify(base // size, everything)
     if not prove(equal(tile * size, base), everything):
         raise ScheduleError(f"{axis.var.name}: tiles of {_shown(size)} do not begin at multiples of that")
     count = simplify((axis.extent + (size - 1)) // size, everything)
-    outer = Axis(Var(free_name(taken, f"{axis.var.name}_o")), count, axis.kind)
-    inner = Axis(Var(free_name(taken, f"{axis.var.name}_i")), size, axis.kind)
+    outer = Axis(Var(free_name(names, f"{axis.var.name}_o")), count, axis.kind)
+    inner = Axis(Var(free_name(names, f"{axis.var.name}_i")), size, axis.kind)
     return _TiledAxis(axis, outer, tile, inner, rest, outer.var * size + inner.var)
 
 
@@ -172,9 +172,9 @@ def _shared_out(
         for tile, value in zip(tiles, block.values, strict=True):
             bounded = set(conjuncts(simplify(value < tile.axis.extent, everything)))
             if condition in bounded:
-                place = tile.rest if tile.outer is None or tile.inner is None else tile.point
-                place = substitute(place, {} if tile.inner is None else {tile.inner.var: tile.rest})
-                inner.append(place < tile.axis.extent)
+                position = tile.rest if tile.outer is None or tile.inner is None else tile.point
+                position = substitute(position, {} if tile.inner is None else {tile.inner.var: tile.rest})
+                inner.append(position < tile.axis.extent)
                 break
         else:
             raise ScheduleError(
@@ -183,7 +183,7 @@ def _shared_out(
     return outer, inner
 
 
-def _start(nest: Nest, inner: Block, inside: Sequence[For], taken: set[str]) -> Stmt:
+def _start(nest: Nest, inner: Block, inside: Sequence[For], names: set[str]) -> Stmt:
     """Loops over a tile with what runs before its reduction, in a block of its own."""
     assert inner.init is not None
     spatial = [(a, v) for a, v in zip(inner.axes, inner.values, strict=True) if a.kind == "spatial"]
@@ -193,9 +193,9 @@ def _start(nest: Nest, inner: Block, inside: Sequence[For], taken: set[str]) -> 
         raise ScheduleError(
             f"{min(v.name for v in moved & reduced)} is at once a spatial loop and one of the reduction"
         )
-    loops = {s.var: Var(free_name(taken, f"{s.var.name}_init")) for s in inside if s.var in moved}
-    axes = {a.var: Var(free_name(taken, f"{_without_suffix(a.var.name)}_init")) for a, _ in spatial}
-    made: Stmt = Block(
+    loops = {s.var: Var(free_name(names, f"{s.var.name}_init")) for s in inside if s.var in moved}
+    axes = {a.var: Var(free_name(names, f"{_without_suffix(a.var.name)}_init")) for a, _ in spatial}
+    stmt: Stmt = Block(
         free_name({b.name for b in blocks(nest.body)}, f"{inner.name}_init"),
         tuple(replace(a, var=axes[a.var]) for a, _ in spatial),
         tuple(substitute(v, loops) for _, v in spatial),
@@ -206,8 +206,8 @@ def _start(nest: Nest, inner: Block, inside: Sequence[For], taken: set[str]) -> 
     )
     for loop in reversed(inside):
         if loop.var in moved:
-            made = replace(loop, var=loops[loop.var], body=made, notes=())
-    return made
+            stmt = replace(loop, var=loops[loop.var], body=stmt, notes=())
+    return stmt
 
 
 def _without_suffix(name: str) -> str:

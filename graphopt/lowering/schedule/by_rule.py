@@ -24,10 +24,10 @@ def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping
     """The nest as it is scheduled by rule for a target, but for what is chosen otherwise; and all that there was to
     choose, by name. ScheduleError where something is chosen that there is no choice of, or that is no candidate;
     UsageError where there is no such target."""
-    found = target_named(target)
-    if not found.device.has_blocks:
+    resolved = target_named(target)
+    if not resolved.device.has_blocks:
         return chosen(nest, choices)
-    return for_blocks.chosen(nest, choices, card(found.device), for_blocks.rules_beside(found.prices.products))
+    return for_blocks.chosen(nest, choices, card(resolved.device), for_blocks.rules_beside(resolved.prices.products))
 
 
 @primitive
@@ -69,5 +69,5 @@ def by_rule(nest: Nest, choices: Sequence[tuple[str, int]] = (), *, target: str 
     """
     if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in choices):
         raise ScheduleError(f"choices are pairs of a name and a number, and not {list(choices)}")
-    made, _ = chosen_for(target, nest, {name: int(number) for name, number in choices})
-    return made, None
+    scheduled, _ = chosen_for(target, nest, {name: int(number) for name, number in choices})
+    return scheduled, None

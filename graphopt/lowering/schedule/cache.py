@@ -259,24 +259,24 @@ def double_buffer(nest: Nest, block: AnyBlock, loop: AnyLoop, buffer: int | str 
     lives_within(nest, old, site.stmt, extents_around((*site.above, site.stmt)))
     strides = None if old.strides is None else (old.strides[0] * old.shape[0], *old.strides)
     new = replace(old, shape=(Const(2), *old.shape), strides=strides)
-    taken = names_in(nest)
+    names = names_in(nest)
     slot = site.stmt.var % 2
 
     changed = []
-    made = nest
+    rewritten = nest
     for unit in units(site.stmt.body):
         if old not in buffers_read(unit.stmt) | buffers_written(unit.stmt):
             continue
         if not isinstance(unit.stmt, Block) or len(list(blocks(unit.stmt))) > 1:
             raise ScheduleError(f"{unit.name} uses {old.name}, and is no single block")
-        var = Var(free_name(taken, "vslot"))
+        var = Var(free_name(names, "vslot"))
         user = reindexed(unit.stmt, old, new, partial(_in_slot, var))
         assert isinstance(user, Block)
         user = replace(user, axes=(*user.axes, Axis(var, Const(2))), values=(*user.values, slot))
-        made = replaced(made, find_block(made, user.name), user)
+        rewritten = replaced(rewritten, find_block(rewritten, user.name), user)
         changed.append(user.name)
-    made = replace(made, allocs=tuple(new if b == old else b for b in made.allocs))
-    return refreshed(made, changed), None
+    rewritten = replace(rewritten, allocs=tuple(new if b == old else b for b in rewritten.allocs))
+    return refreshed(rewritten, changed), None
 
 
 # ------------------------------------------------------------------ what they share
@@ -297,13 +297,13 @@ def _chosen(block: Block, buffer: int | str, *, writes: bool) -> Buffer:
     """The buffer that is named, or at that place among those that a block writes (or only reads)."""
     written = [a.buffer for a in accesses_in(block) if a.is_write]
     read = [a.buffer for a in accesses_in(block) if not a.is_write and a.buffer not in written]
-    known = list(dict.fromkeys(written if writes else read))
-    names = [b.name for b in known]
+    buffers = list(dict.fromkeys(written if writes else read))
+    names = [b.name for b in buffers]
     if isinstance(buffer, str):
         if buffer in names:
-            return known[names.index(buffer)]
-    elif 0 <= buffer < len(known):
-        return known[buffer]
+            return buffers[names.index(buffer)]
+    elif 0 <= buffer < len(buffers):
+        return buffers[buffer]
     verb = "writes" if writes else "reads, and does not write,"
     raise ScheduleError(f"{block.name} {verb} {', '.join(names) or 'nothing'}: {buffer} is none of these")
 
@@ -341,17 +341,17 @@ def _used_by_others(stmt: Stmt, block: Block) -> frozenset[Buffer]:
 
 def _copying(nest: Nest, region: BufferRegion, other: Buffer, around: dict[Var, Expr]) -> tuple[Stmt, str]:
     """Loops and a block that write a region of a buffer from the same elements of another; and the block's name."""
-    taken = names_in(nest)
+    names = names_in(nest)
     target = region.buffer
     name = free_name({b.name for b in blocks(nest.body)}, f"{_plain(target, other)}_copy")
     loops: list[tuple[Var, Expr]] = []
     axes, values, limits = [], [], []
     for k, (side, size) in enumerate(zip(region.ranges, target.shape, strict=True)):
-        loops.append((Var(free_name(taken, f"ax{k}")), side.extent))
+        loops.append((Var(free_name(names, f"ax{k}")), side.extent))
         inside = {**around, **dict(loops)}
         value = simplify(side.start + loops[-1][0], inside)
         limits += [c for c in (value >= 0, value < size) if not prove(c, inside)]
-        axes.append(Axis(Var(free_name(taken, f"vax{k}")), size))
+        axes.append(Axis(Var(free_name(names, f"vax{k}")), size))
         values.append(value)
     where = tuple(a.var for a in axes)
     predicate = conjunction(*(simplify(c, {**around, **dict(loops)}) for c in limits))
@@ -371,10 +371,10 @@ def _with_copy(
     """The nest in which a block uses another buffer, with a copy beside the statement that holds the block."""
     old, new = exchange
     changed = mutate(at.stmt, lambda s: rename_buffers(s, {old: new}) if s is block else None)
-    made = replaced(nest, at, seq(changed, copy) if behind else seq(copy, changed))
-    made = replace(made, allocs=(*made.allocs, new))
+    rewritten = replaced(nest, at, seq(changed, copy) if behind else seq(copy, changed))
+    rewritten = replace(rewritten, allocs=(*rewritten.allocs, new))
     names = [b.name for b in blocks(copy)]
-    return refreshed(made, [block.name, *names])
+    return refreshed(rewritten, [block.name, *names])
 
 
 def _in_slot(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -34,7 +34,7 @@ from graphopt.lowering.analysis.dataflow import (
     units_beside,
     writers,
 )
-from graphopt.lowering.analysis.iteration_domains import Domain, check_made, made, match, narrow, tells
+from graphopt.lowering.analysis.iteration_domains import Domain, box_written, check_covered, match, narrow, tells
 from graphopt.lowering.analysis.regions import read_box, refreshed, within
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Var, conjunction, conjuncts, substitute, variables
@@ -100,21 +100,21 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: 
     for buffer in _sorted(written):
         kept_inside(nest, buffer, f": {stmt.name} has to write all of it")
         _sole_writer(move, buffer)
-        found = readers(move.beside, buffer)
-        outside = next((u for u in found if target.stmt not in u.above), None)
+        consumers = readers(move.beside, buffer)
+        outside = next((u for u in consumers if target.stmt not in u.above), None)
         if outside is not None:
             raise ScheduleError(f"{outside.name} reads {buffer.name} outside of {target.stmt.var.name}")
         _used_here_alone(nest, move, buffer)
-        if not found:
+        if not consumers:
             raise ScheduleError(f"nothing reads {buffer.name}")
-        if any(move.beside.index(u) < move.place for u in found):
-            raise ScheduleError(f"{found[0].name} reads {buffer.name} before {stmt.name} writes it")
+        if any(move.beside.index(u) < move.position for u in consumers):
+            raise ScheduleError(f"{consumers[0].name} reads {buffer.name} before {stmt.name} writes it")
     if stmt.init is None and written & buffers_read(stmt):
         raise ScheduleError(f"{stmt.name} goes on from what it wrote before: it cannot run anew in steps of a loop")
     for unit in move.beside:
         if unit.stmt is stmt or not buffers_written(unit.stmt) & buffers_read(stmt):
             continue
-        if move.beside.index(unit) > move.place:
+        if move.beside.index(unit) > move.position:
             raise ScheduleError(f"{unit.name} behind {stmt.name} changes what it reads")
         if _is_reducing(unit, shared(unit.above, site.above)):
             raise ScheduleError(f"{unit.name} is not complete where {stmt.name} reads it")
@@ -181,7 +181,7 @@ def reverse_compute_at(
     if not made_here:
         raise ScheduleError(f"nothing that {stmt.name} reads is made within {name}")
     first = move.beside.index(inside[0])
-    if move.place < first:
+    if move.position < first:
         raise ScheduleError(f"{stmt.name} runs before {name}, and reads what was there before")
     _runs_early(move, inside, first)
     _only_bounded(stmt, site.above)
@@ -189,11 +189,11 @@ def reverse_compute_at(
     outside = extents_around(scope(site.above))
     domain: Domain = {}
     for buffer in made_here:
-        check_made(move.loops[0], stmt, buffer, outside, f"in {move.loops[0].var.name}")
+        check_covered(move.loops[0], stmt, buffer, outside, f"in {move.loops[0].var.name}")
         for unit in writers(inside, buffer):
             assert isinstance(unit.stmt, Block)
             _only_bounded(unit.stmt, unit.above)
-        region = made(target.stmt.body, buffer, around, f"in a step of {name}")
+        region = box_written(target.stmt.body, buffer, around, f"in a step of {name}")
         for where in dict.fromkeys(e.indices for e in loads(stmt) if e.buffer == buffer):
             match(domain, stmt, where, region, around)
     _each_once(move, domain)
@@ -208,12 +208,13 @@ def reverse_compute_at(
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A block and the loop that it is to run in, in one scope; ``beside`` are the units of that, ``place`` its own."""
+    """A block and the loop that it is to run in, in one scope; ``beside`` are the units of that scope, and ``position``
+    is where the block stands among them."""
 
     site: BlockSite
     target: LoopSite
     beside: Sequence[Unit]
-    place: int
+    position: int
 
     @staticmethod
     def of(nest: Nest, site: BlockSite, target: LoopSite) -> _Move:
@@ -245,14 +246,14 @@ def _moved(nest: Nest, move: _Move, domain: Domain, at: int, keep_units: bool) -
     """The nest with the block in new loops over the domain of its axes, as the ``at``-th statement of the loop."""
     stmt, name = move.site.stmt, move.target.stmt.var.name
     around = extents_around((*move.target.above, move.target.stmt))
-    taken = names_in(nest)
+    names = names_in(nest)
     loops: dict[Var, Expr] = {}
     values, limits = [], []
     for k, axis in enumerate(stmt.axes):
         side = domain.get(axis.var, Range(Const(0), axis.extent))
         value = side.start
         if keep_units or side.extent != Const(1):
-            var = Var(free_name(taken, f"ax{k}"))
+            var = Var(free_name(names, f"ax{k}"))
             loops[var] = side.extent
             value = value + var
         inside = {**around, **loops}
@@ -290,8 +291,8 @@ def _sole_writer(move: _Move, buffer: Buffer) -> None:
 
 
 def _used_here_alone(nest: Nest, move: _Move, buffer: Buffer) -> None:
-    own = sum(a.buffer == buffer for s in (move.site.stmt, move.target.stmt) for a in accesses_in(s))
-    if own < sum(a.buffer == buffer for a in accesses_in(nest.body)):
+    count = sum(a.buffer == buffer for s in (move.site.stmt, move.target.stmt) for a in accesses_in(s))
+    if count < sum(a.buffer == buffer for a in accesses_in(nest.body)):
         raise ScheduleError(f"{buffer.name} is used outside of {move.target.stmt.var.name}")
 
 
@@ -307,11 +308,11 @@ def _is_reducing(unit: Unit, path: Sequence[Stmt]) -> bool:
 def _only_bounded(block: Block, above: Sequence[Stmt]) -> None:
     """Raises ScheduleError where a block's predicate says more than that its axes stay within their extents."""
     around = extents_around(above)
-    known = {simplify(v < a.extent, around) for a, v in zip(block.axes, block.values, strict=True)}
-    known |= {simplify(v >= 0, around) for v in block.values}
-    known = {part for condition in known for part in conjuncts(condition)}
+    bounds = {simplify(v < a.extent, around) for a, v in zip(block.axes, block.values, strict=True)}
+    bounds |= {simplify(v >= 0, around) for v in block.values}
+    bounds = {part for condition in bounds for part in conjuncts(condition)}
     moved = frozenset(x for v in block.values for x in variables(v))
-    for condition in set(conjuncts(block.predicate)) - known:
+    for condition in set(conjuncts(block.predicate)) - bounds:
         idle = variables(condition) & around.keys()
         # loops that move no axis do the same thing again: it is enough that it is done where they start
         if not idle & moved and prove(substitute(condition, {v: Const(0) for v in idle}), around):
@@ -325,7 +326,7 @@ def _runs_early(move: _Move, inside: Sequence[Unit], first: int) -> None:
     read, written = buffers_read(stmt), buffers_written(stmt)
     path = (*move.target.above, move.target.stmt)
     for k, unit in enumerate(move.beside):
-        if k == move.place:
+        if k == move.position:
             continue
         if buffers_written(unit.stmt) & read:
             if unit in inside and not isinstance(unit.stmt, Block):
@@ -335,7 +336,7 @@ def _runs_early(move: _Move, inside: Sequence[Unit], first: int) -> None:
             if _is_reducing(unit, shared(unit.above, path)):
                 raise ScheduleError(f"{unit.name} still reduces in {name}: {stmt.name} would read what is not complete")
         if (buffers_read(unit.stmt) | buffers_written(unit.stmt)) & written:
-            if first <= k < move.place:
+            if first <= k < move.position:
                 raise ScheduleError(f"{unit.name} uses what {stmt.name} writes, and runs before it")
             if len(shared(unit.above, path)) > len(shared(unit.above, move.site.above)) and k < first:
                 raise ScheduleError(f"{unit.name} uses what {stmt.name} writes, in a loop that they would share")

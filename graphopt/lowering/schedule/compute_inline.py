@@ -28,7 +28,7 @@ from graphopt.lowering.analysis.dataflow import (
     without_unused,
     writers,
 )
-from graphopt.lowering.analysis.iteration_domains import check_made
+from graphopt.lowering.analysis.iteration_domains import check_covered
 from graphopt.lowering.analysis.regions import refreshed, simplified
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction, rewrite, substitute, variables
@@ -72,18 +72,18 @@ def compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
                 C[v1] = (A[v1] + 1.0) * 2.0
     """
     site = find_block(nest, block)
-    made = _formula(site.stmt)
-    kept_inside(nest, made.buffer, "; only what lives while the program runs can be computed where it is read")
-    found = readers(units_beside(nest, site), made.buffer)
-    _sole_writer(nest, site, made.buffer)
-    if not found:
-        raise ScheduleError(f"{site.stmt.name}: nothing reads {made.buffer.name}")
-    _unchanged_until(nest, site, found)
-    changed = [b.name for b in blocks(nest.body) if any(e.buffer == made.buffer for e in loads(b))]
+    formula = _formula(site.stmt)
+    kept_inside(nest, formula.buffer, "; only what lives while the program runs can be computed where it is read")
+    consumers = readers(units_beside(nest, site), formula.buffer)
+    _sole_writer(nest, site, formula.buffer)
+    if not consumers:
+        raise ScheduleError(f"{site.stmt.name}: nothing reads {formula.buffer.name}")
+    _unchanged_until(nest, site, consumers)
+    changed = [b.name for b in blocks(nest.body) if any(e.buffer == formula.buffer for e in loads(b))]
     without = replaced(nest, site, None)
 
     def part(e: Expr) -> Expr | None:
-        return made.at(e.indices) if isinstance(e, Load) and e.buffer == made.buffer else None
+        return formula.at(e.indices) if isinstance(e, Load) and e.buffer == formula.buffer else None
 
     body = map_expressions(without.body, part)
     after = without_unused(replace(without, body=simplified(body, {}, changed)), nest.allocs)
@@ -157,21 +157,21 @@ def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buff
     if any(e.buffer == buffer for e in loads(producer)):
         raise ScheduleError(f"{producer.name} reads {buffer.name}, which it writes")
     _may_run_at(site, unit, beside)
-    check_made(_alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
+    check_covered(_alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
     points = _points(consumer, buffer, store.indices)
     value = rewrite(
         substitute(target.value, points), lambda e: store.value if isinstance(e, Load) and e.buffer == buffer else None
     )
-    own = {a.var: v for a, v in zip(producer.axes, producer.values, strict=True)}
+    bindings = {a.var: v for a, v in zip(producer.axes, producer.values, strict=True)}
     limits = []
     for axis in consumer.axes:
         at = points.get(axis.var)
         if at is not None:
-            limits.append(simplify(substitute(at, own) < axis.extent, extents_around(unit.above)))
+            limits.append(simplify(substitute(at, bindings) < axis.extent, extents_around(unit.above)))
     body = Store(target.buffer, tuple(substitute(i, points) for i in target.indices), value)
-    made = replace(producer, body=body, predicate=conjunction(producer.predicate, *limits))
+    merged = replace(producer, body=body, predicate=conjunction(producer.predicate, *limits))
     without = replaced(nest, site, None)
-    after = without_unused(replaced(without, find_block(without, producer.name), made), nest.allocs)
+    after = without_unused(replaced(without, find_block(without, producer.name), merged), nest.allocs)
     changed = [producer.name]
     return refreshed(replace(after, body=simplified(after.body, {}, changed)), changed)
 
@@ -247,18 +247,18 @@ def _holds(outer: Stmt, stmt: Stmt) -> bool:
 def _unchanged_until(nest: Nest, site: BlockSite, consumers: list[Unit]) -> None:
     """Raises ScheduleError where what the block reads is not the same when its consumers run."""
     beside = units_beside(nest, site)
-    place = next(k for k, u in enumerate(beside) if u.stmt is site.stmt)
+    position = next(k for k, u in enumerate(beside) if u.stmt is site.stmt)
     for consumer in consumers:
-        if beside.index(consumer) < place:
+        if beside.index(consumer) < position:
             raise ScheduleError(f"{consumer.name} reads what {site.stmt.name} writes only after it")
-    own = beside[place]
+    unit = beside[position]
     for buffer in buffers_read(site.stmt):
-        found = writers(beside, buffer)
-        for writer in found:
-            around = shared(writer.above, own.above)
+        producers = writers(beside, buffer)
+        for writer in producers:
+            around = shared(writer.above, unit.above)
             together = all(c.above[: len(around)] == around for c in consumers)
-            alone = len(found) == 1 and isinstance(writer.stmt, Block) and _is_complete(writer.stmt)
-            if beside.index(writer) > place or not (together or alone):
+            alone = len(producers) == 1 and isinstance(writer.stmt, Block) and _is_complete(writer.stmt)
+            if beside.index(writer) > position or not (together or alone):
                 raise ScheduleError(
                     f"{writer.name} changes {buffer.name} before all consumers of {site.stmt.name} have run"
                 )
@@ -273,27 +273,27 @@ def _may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
     """Raises ScheduleError where a block cannot run where its producer does."""
     consumer = site.stmt
     first = beside.index(producer)
-    place = next(k for k, u in enumerate(beside) if u.stmt is consumer)
-    if place < first:
+    position = next(k for k, u in enumerate(beside) if u.stmt is consumer)
+    if position < first:
         raise ScheduleError(f"{producer.name} runs after {consumer.name}, which reads what was there before")
     written = buffers_written(consumer)
     read = buffers_read(consumer)
     for k, unit in enumerate(beside):
-        if k in (first, place):
+        if k in (first, position):
             continue
         if k >= first and buffers_written(unit.stmt) & read:
             raise ScheduleError(f"{unit.name} writes what {consumer.name} reads, and runs after {producer.name}")
         if k < first and buffers_written(unit.stmt) & read and _in_reduction(unit, producer):
             raise ScheduleError(f"{unit.name} is not complete where {producer.name} runs")
-        if first <= k < place and (buffers_written(unit.stmt) | buffers_read(unit.stmt)) & written:
+        if first <= k < position and (buffers_written(unit.stmt) | buffers_read(unit.stmt)) & written:
             raise ScheduleError(f"{unit.name} uses what {consumer.name} writes, and runs before it")
     if written & (buffers_read(producer.stmt) | read):
         raise ScheduleError(f"{consumer.name} writes what is read there")
 
 
-def _alone(place: Unit) -> Stmt:
+def _alone(unit: Unit) -> Stmt:
     """A block in its loops, without all that stands beside it."""
-    return wrapped(loops_of(place.above), place.stmt)
+    return wrapped(loops_of(unit.above), unit.stmt)
 
 
 def _in_reduction(unit: Unit, other: Unit) -> bool:
@@ -307,10 +307,10 @@ def _in_reduction(unit: Unit, other: Unit) -> bool:
 
 def _is_read_at_axes(block: Block, buffer: Buffer) -> bool:
     """Whether all of the block's loads of a buffer are one element, at its own axes, each used once."""
-    found = {e.indices for e in loads(block) if e.buffer == buffer}
-    if len(found) != 1:
+    points = {e.indices for e in loads(block) if e.buffer == buffer}
+    if len(points) != 1:
         return False
-    (indices,) = found
+    (indices,) = points
     plain = [i for i in indices if isinstance(i, Var)]
     constant = all(
         isinstance(i, Var) or (i == Const(0) and n == Const(1)) for i, n in zip(indices, buffer.shape, strict=True)
@@ -323,5 +323,5 @@ def _points(consumer: Block, buffer: Buffer, indices: tuple[Expr, ...]) -> Mappi
     """The consumer's axes where it reads the element of the buffer at the indices."""
     read = next(e for e in loads(consumer) if e.buffer == buffer)
     points: dict[Var, Expr] = {a.var: Const(0) for a in consumer.axes}
-    points.update({own: at for own, at in zip(read.indices, indices, strict=True) if isinstance(own, Var)})
+    points.update({axis: at for axis, at in zip(read.indices, indices, strict=True) if isinstance(axis, Var)})
     return points

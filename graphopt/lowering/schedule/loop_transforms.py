@@ -97,24 +97,24 @@ def split(
     stmt = site.stmt
     name = stmt.var.name
     _one_kind([stmt], "split it before")
-    known = [int(f) for f in factors if f is not None]
-    if not factors or len(known) < len(factors) - 1:
+    sizes = [int(f) for f in factors if f is not None]
+    if not factors or len(sizes) < len(factors) - 1:
         raise ScheduleError(f"{name}: of the factors {list(factors)} more than one is open; leave at most one None")
-    if any(f < 1 for f in known):
+    if any(f < 1 for f in sizes):
         raise ScheduleError(f"{name}: the factors {list(factors)} are not all positive")
     around = extents_around(site.above)
-    step = prod(known)
+    step = prod(sizes)
     rest = simplify((stmt.extent + (step - 1)) // step, {**around, stmt.var: stmt.extent})
     extents = [rest if f is None else Const(int(f)) for f in factors]
     if None not in factors and not (isinstance(stmt.extent, Const) and int(stmt.extent.value) <= step):
         raise ScheduleError(
-            f"{name}: {' * '.join(map(str, known))} = {step} iterations do not cover its {_shown(stmt.extent)}; "
+            f"{name}: {' * '.join(map(str, sizes))} = {step} iterations do not cover its {_shown(stmt.extent)}; "
             "leave one factor None"
         )
     if tail not in TAILS or (tail == "short" and len(factors) != 2):
         raise ScheduleError(f"{name}: the tail is one of {', '.join(TAILS)}, a short one that of two loops; not {tail}")
-    taken = names_in(nest)
-    loops = [Var(free_name(taken, f"{name}_{k}")) for k in range(len(factors))]
+    names = names_in(nest)
+    loops = [Var(free_name(names, f"{name}_{k}")) for k in range(len(factors))]
     value: Expr = Const(0)
     for var, extent in zip(loops, extents, strict=True):
         value = value * extent + var
@@ -289,13 +289,13 @@ def rebind(stmt: Stmt, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) 
 def _is_as_simple(expr: Expr, values: Mapping[Var, Expr]) -> bool:
     """Whether an expression is as simple with the values as before: a single digit of a number, which has the extent of
     the variable that it takes the place of, and is not divided any further."""
-    found = [v for v in variables(expr) if v in values]
-    if not found:
+    vars = [v for v in variables(expr) if v in values]
+    if not vars:
         return True
     return (
-        len(found) == 1
-        and is_digit(values[found[0]])
-        and not any(is_digit(e) and e.args[0] == found[0] for e in walk(expr))
+        len(vars) == 1
+        and is_digit(values[vars[0]])
+        and not any(is_digit(e) and e.args[0] == vars[0] for e in walk(expr))
     )
 
 

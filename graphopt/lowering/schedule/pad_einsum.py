@@ -75,7 +75,7 @@ def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nes
     update = _einsum(stmt, longer)
     if not longer:
         return nest, ()
-    taken = names_in(nest)
+    names = names_in(nest)
     padded: dict[Buffer, Buffer] = {}
     for load in dict.fromkeys((*_factors(update.term), Load(update.store.buffer, update.store.indices))):
         if variables(load) & longer:
@@ -83,12 +83,12 @@ def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nes
                 sizes[i] if isinstance(i, Var) else n for i, n in zip(load.indices, load.buffer.shape, strict=True)
             )
             padded[load.buffer] = replace(
-                load.buffer, name=free_name(taken, f"{load.buffer.name}_pad"), shape=shape, strides=None, scope="global"
+                load.buffer, name=free_name(names, f"{load.buffer.name}_pad"), shape=shape, strides=None, scope="global"
             )
-    made: list[Stmt] = []
+    parts: list[Stmt] = []
     for old, new in padded.items():
         if old != update.store.buffer:
-            made.append(_padding(old, new, taken))
+            parts.append(_padding(old, new, names))
     inner = stmt
     for old, new in padded.items():
         changed = reindexed(inner, old, new, lambda indices: indices)
@@ -99,15 +99,15 @@ def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nes
     loops = {v: sizes[a.var] for a, v in zip(stmt.axes, stmt.values, strict=True)}
     for loop in reversed(chain):
         body = replace(loop, extent=loops[loop.var], body=body)
-    made.append(body)
+    parts.append(body)
     target = update.store.buffer
     if target in padded:
-        made.append(_copy(f"{target.name}_cut", target, lambda where: Load(padded[target], where), taken))
-    known = {b.name for b in blocks(nest.body)}
-    renamed = {b.name: free_name(known, b.name) for s in made for b in blocks(s) if b.name != stmt.name}
-    made = [_renamed(s, renamed) for s in made]
+        parts.append(_copy(f"{target.name}_cut", target, lambda where: Load(padded[target], where), names))
+    block_names = {b.name for b in blocks(nest.body)}
+    renamed = {b.name: free_name(block_names, b.name) for s in parts for b in blocks(s) if b.name != stmt.name}
+    parts = [_renamed(s, renamed) for s in parts]
     top = find_loop(nest, chain[0].var.name)
-    after = replaced(nest, top, seq(*made))
+    after = replaced(nest, top, seq(*parts))
     after = replace(after, allocs=(*after.allocs, *padded.values()))
     return refreshed(after, [stmt.name, *renamed.values()]), tuple(BlockRef(n) for n in renamed.values())
 
@@ -166,20 +166,20 @@ def _factors(term: Expr) -> tuple[Load, ...]:
     return ()
 
 
-def _padding(old: Buffer, new: Buffer, taken: set[str]) -> Stmt:
+def _padding(old: Buffer, new: Buffer, names: set[str]) -> Stmt:
     """A block that fills a larger buffer with another's elements and zeros."""
 
     def value(where: tuple[Var, ...]) -> Expr:
         limits = [index < n for index, n, m in zip(where, old.shape, new.shape, strict=True) if n != m]
         return select(conjunction(*limits), Load(old, where), const(0, old.dtype))
 
-    return _copy(new.name, new, value, taken)
+    return _copy(new.name, new, value, names)
 
 
-def _copy(name: str, target: Buffer, value: Callable[[tuple[Var, ...]], Expr], taken: set[str]) -> Stmt:
+def _copy(name: str, target: Buffer, value: Callable[[tuple[Var, ...]], Expr], names: set[str]) -> Stmt:
     """Loops and a block that give each element of a buffer a value."""
-    loops = [Var(free_name(taken, f"ax{k}")) for k in range(len(target.shape))]
-    where = tuple(Var(free_name(taken, f"vax{k}")) for k in range(len(target.shape)))
+    loops = [Var(free_name(names, f"ax{k}")) for k in range(len(target.shape))]
+    where = tuple(Var(free_name(names, f"vax{k}")) for k in range(len(target.shape)))
     axes = tuple(Axis(v, n) for v, n in zip(where, target.shape, strict=True))
     block = Block(name, axes, tuple(loops), Store(target, where, value(where)))
     return wrapped([LoopSpec(var, extent) for var, extent in zip(loops, target.shape, strict=True)], block)

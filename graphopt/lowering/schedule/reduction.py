@@ -108,15 +108,15 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
     for axis, value in zip(stmt.axes, stmt.values, strict=True):
         if axis.kind == "reduce" and simplify(substitute(value, started), {}) != Const(0):
             raise ScheduleError(f"{stmt.name} does not start where its loops do: {axis.var.name} is not 0 there")
-    taken = names_in(nest)
-    loops = {loop.var: Var(free_name(taken, f"{loop.var.name}_init")) for loop in below if loop.var in roles.spatial}
-    axes = {a.var: Var(free_name(taken, f"{a.var.name}_init")) for a in stmt.of_kind("spatial")}
+    names = names_in(nest)
+    loops = {loop.var: Var(free_name(names, f"{loop.var.name}_init")) for loop in below if loop.var in roles.spatial}
+    axes = {a.var: Var(free_name(names, f"{a.var.name}_init")) for a in stmt.of_kind("spatial")}
     there: Mapping[Var, Expr] = {**started, **loops}
-    place = site.above.index(find_loop(nest, loop).stmt)
-    conditions = [stmt.predicate, *_conditions((*site.above[place:], stmt))]
+    position = site.above.index(find_loop(nest, loop).stmt)
+    conditions = [stmt.predicate, *_conditions((*site.above[position:], stmt))]
     spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
     name = free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_init")
-    made: Stmt = Block(
+    init: Stmt = Block(
         name,
         tuple(replace(a, var=axes[a.var]) for a, _ in spatial),
         tuple(substitute(v, there) for _, v in spatial),
@@ -125,11 +125,11 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
     )
     for around in reversed(below):
         if around.var in roles.spatial:
-            made = replace(around, var=loops[around.var], body=made, notes=())
-    made = simplified(made, extents_around(site.above[:place]), [name])
+            init = replace(around, var=loops[around.var], body=init, notes=())
+    init = simplified(init, extents_around(site.above[:position]), [name])
     without = replaced(nest, site, replace(stmt, init=None))
     at = find_loop(without, loop)
-    return refreshed(replaced(without, at, seq(made, at.stmt)), [name, stmt.name]), BlockRef(name)
+    return refreshed(replaced(without, at, seq(init, at.stmt)), [name, stmt.name]), BlockRef(name)
 
 
 @primitive
@@ -169,18 +169,18 @@ def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRe
     name = free_name({b.name for b in blocks(nest.body)}, f"{site.stmt.name}_rf")
     top = find_loop(nest, parts.chain[0].var.name)
     both = seq(parts.partial_results(name, extents_around((*site.above, site.stmt))), parts.combined())
-    made = replaced(nest, top, both)
+    rewritten = replaced(nest, top, both)
     names = [name, site.stmt.name]
-    made = replace(made, body=simplified(made.body, {}, names), allocs=(*made.allocs, parts.buffer))
-    return refreshed(made, names), BlockRef(name)
+    rewritten = replace(rewritten, body=simplified(rewritten.body, {}, names), allocs=(*rewritten.allocs, parts.buffer))
+    return refreshed(rewritten, names), BlockRef(name)
 
 
 @dataclass(frozen=True, slots=True)
 class _PartialReduction:
     """A reduction block in loops that hold nothing else, to be done in parts: one for each step of ``factor``.
 
-    ``buffer`` is for the partial results, and has the factor's steps at the axis ``position``; ``own`` are the axes
-    that the loops of the reduction become.
+    ``buffer`` is for the partial results, and has the factor's steps at the axis ``position``; ``reduce_axes``
+    are the axes that the loops of the reduction become.
     """
 
     block: Block
@@ -190,8 +190,8 @@ class _PartialReduction:
     update: Update
     buffer: Buffer
     position: int
-    own: Mapping[Var, Var]
-    taken: set[str]
+    reduce_axes: Mapping[Var, Var]
+    names: set[str]
 
     @staticmethod
     def of(nest: Nest, site: BlockSite, factor: For, position: int) -> _PartialReduction:
@@ -210,11 +210,11 @@ class _PartialReduction:
         if not -rank - 1 <= position <= rank:
             raise ScheduleError(f"{target.name} has {rank} axes, and position {position} is not among them")
         at = position if position >= 0 else position + rank + 1
-        taken = names_in(nest)
+        names = names_in(nest)
         shape = (*target.shape[:at], factor.extent, *target.shape[at:])
-        buffer = replace(target, name=free_name(taken, f"{target.name}_rf"), shape=shape, strides=None)
-        own = {s.var: Var(free_name(taken, f"v{s.var.name}")) for s in chain if s.var in roles.reduce}
-        return _PartialReduction(block, chain, factor, roles, update, buffer, at, own, taken)
+        buffer = replace(target, name=free_name(names, f"{target.name}_rf"), shape=shape, strides=None)
+        renamed = {s.var: Var(free_name(names, f"v{s.var.name}")) for s in chain if s.var in roles.reduce}
+        return _PartialReduction(block, chain, factor, roles, update, buffer, at, renamed, names)
 
     @property
     def spatial(self) -> list[tuple[Axis, Expr]]:
@@ -225,7 +225,7 @@ class _PartialReduction:
     @property
     def step(self) -> Var:
         """The axis that the factor becomes."""
-        return self.own[self.factor.var]
+        return self.reduce_axes[self.factor.var]
 
     def at(self, indices: Sequence[Expr], step: Expr) -> tuple[Expr, ...]:
         """Where the partial result of a step is kept for the element at the indices."""
@@ -236,10 +236,10 @@ class _PartialReduction:
         left = [s for s in self.chain if s.var in self.roles.reduce and s is not self.factor]
         axes = [a for a, _ in self.spatial]
         axes.append(Axis(self.step, self.factor.extent, "spatial"))
-        axes += [Axis(self.own[s.var], s.extent, "reduce") for s in left]
+        axes += [Axis(self.reduce_axes[s.var], s.extent, "reduce") for s in left]
         values = (*(v for _, v in self.spatial), self.factor.var, *(s.var for s in left))
         pairs = zip(self.block.axes, self.block.values, strict=True)
-        steps = {a.var: substitute(v, self.own) for a, v in pairs if a.kind == "reduce"}
+        steps = {a.var: substitute(v, self.reduce_axes) for a, v in pairs if a.kind == "reduce"}
         term, neutral = substitute(self.update.term, steps), identity(self.update.fn, self.buffer.dtype)
         kept: list[Expr] = []
         for condition in conjuncts(self.block.predicate):
@@ -248,14 +248,14 @@ class _PartialReduction:
                 kept.append(condition)
             elif variables(condition) <= self.roles.reduce:
                 # there may be steps of the factor in which nothing runs: their partial result is the identity
-                term = select(substitute(condition, self.own), term, neutral)
+                term = select(substitute(condition, self.reduce_axes), term, neutral)
             else:
                 raise ScheduleError(
                     f"{self.block.name} runs where more holds than a condition on its reduction's loops"
                 )
         where = self.at(self.update.store.indices, self.step)
         value = apply(self.update.fn, Load(self.buffer, where), term) if left else term
-        made: Stmt = Block(
+        stmt: Stmt = Block(
             name,
             tuple(axes),
             values,
@@ -265,20 +265,20 @@ class _PartialReduction:
             notes=self.block.notes,
         )
         for loop in reversed(self.chain):
-            made = replace(loop, body=made)
-        return made
+            stmt = replace(loop, body=stmt)
+        return stmt
 
     def combined(self) -> Stmt:
         """The spatial loops and the factor with a block that reduces over the partial results."""
         around = [s for s in self.chain if s.var not in self.roles.reduce]
-        loops = {s.var: Var(free_name(self.taken, s.var.name)) for s in (*around, self.factor)}
-        points = {a.var: Var(free_name(self.taken, a.var.name)) for a, _ in self.spatial}
-        step = Var(free_name(self.taken, self.step.name))
+        loops = {s.var: Var(free_name(self.names, s.var.name)) for s in (*around, self.factor)}
+        points = {a.var: Var(free_name(self.names, a.var.name)) for a, _ in self.spatial}
+        step = Var(free_name(self.names, self.step.name))
         store = self.update.store
         where = tuple(substitute(i, points) for i in store.indices)
         value = apply(self.update.fn, Load(store.buffer, where), Load(self.buffer, self.at(where, step)))
         conditions = [c for c in conjuncts(self.block.predicate) if not variables(c) & self.roles.reduce]
-        made: Stmt = replace(
+        stmt: Stmt = replace(
             self.block,
             axes=(*(replace(a, var=points[a.var]) for a, _ in self.spatial), Axis(step, self.factor.extent, "reduce")),
             values=(*(substitute(v, loops) for _, v in self.spatial), loops[self.factor.var]),
@@ -286,10 +286,10 @@ class _PartialReduction:
             init=None if self.block.init is None else substitute_in(self.block.init, points),
             predicate=conjunction(*(substitute(c, loops) for c in conditions)),
         )
-        made = For(loops[self.factor.var], self.factor.extent, made)
+        stmt = For(loops[self.factor.var], self.factor.extent, stmt)
         for loop in reversed(around):
-            made = For(loops[loop.var], loop.extent, made, loop.kind, loop.thread)
-        return made
+            stmt = For(loops[loop.var], loop.extent, stmt, loop.kind, loop.thread)
+        return stmt
 
 
 # ------------------------------------------------------------------ what reductions are made of
@@ -325,9 +325,11 @@ def update_of(block: Block) -> Update:
     store = block.body
     if not isinstance(store, Store):
         raise ScheduleError(f"{block.name} holds more than one store")
-    found = accumulated(Load(store.buffer, store.indices), store.value)
-    if found is not None and not any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(found[1])):
-        return Update(store, *found)
+    accumulation = accumulated(Load(store.buffer, store.indices), store.value)
+    if accumulation is not None and not any(
+        isinstance(e, Load) and e.buffer == store.buffer for e in walk(accumulation[1])
+    ):
+        return Update(store, *accumulation)
     raise ScheduleError(
         f"{block.name} does not combine into {store.buffer.name} by one of {', '.join(sorted(HORIZONTAL))}"
     )
@@ -345,11 +347,11 @@ def _repeating(
     loops: Sequence[For], roles: _Roles, values: Sequence[Expr], predicate: Expr, extents: Mapping[Var, Expr]
 ) -> For | None:
     """A loop, not of the reduction, of which several steps reach the same elements; None where there is none."""
-    own = [s for s in loops if s.var not in roles.reduce]
-    running = {s.var: s.extent for s in own}
-    once = {c for s in own for c in (s.var < 1, simplify(s.var < 1, extents))}
+    spatial = [s for s in loops if s.var not in roles.reduce]
+    running = {s.var: s.extent for s in spatial}
+    once = {c for s in spatial for c in (s.var < 1, simplify(s.var < 1, extents))}
     kept = set(conjuncts(predicate)) & once
-    for loop in own:
+    for loop in spatial:
         held = any(loop.var in variables(c) for c in kept)
         if not held and not tells([Range(v) for v in values], [loop], running, extents):
             return loop
@@ -362,8 +364,8 @@ def _split_at(site: BlockSite, loop: AnyLoop) -> tuple[tuple[For, ...], tuple[Fo
     names = [s.var.name for s in site.loops]
     if name not in names:
         raise ScheduleError(f"{name} is not around {site.stmt.name}; its loops are {', '.join(names) or 'none'}")
-    place = names.index(name)
-    return site.loops[:place], site.loops[place:]
+    position = names.index(name)
+    return site.loops[:position], site.loops[position:]
 
 
 def _conditions(path: Sequence[Stmt]) -> Iterator[Expr]:
@@ -385,8 +387,8 @@ def _chain(site: BlockSite) -> list[For]:
 
 def _block_under(nest: Nest, loop: AnyLoop) -> AnyBlock:
     """The only block under a loop."""
-    found = list(outer_blocks(find_loop(nest, loop).stmt))
-    if len(found) != 1:
+    blocks = list(outer_blocks(find_loop(nest, loop).stmt))
+    if len(blocks) != 1:
         name = loop if isinstance(loop, str) else loop.name
-        raise ScheduleError(f"{name} holds {len(found)} blocks, not just one that reduces")
-    return BlockRef(found[0].name)
+        raise ScheduleError(f"{name} holds {len(blocks)} blocks, not just one that reduces")
+    return BlockRef(blocks[0].name)

@@ -116,10 +116,10 @@ def compute_locations(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
     return (*places, *(loop for loop in loops if _possible(nest, block, loop)))
 
 
-def _possible(nest: Nest, block: AnyBlock, place: LoopRef) -> bool:
+def _possible(nest: Nest, block: AnyBlock, loop: LoopRef) -> bool:
     """Whether a block can be computed at a place."""
     try:
-        compute_at(nest, block, place)
+        compute_at(nest, block, loop)
     except ScheduleError:
         return False
     return True

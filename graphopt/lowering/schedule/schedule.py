@@ -158,10 +158,10 @@ class Schedule:
     def trace(self) -> Trace:
         """What was done so far, without questions whose answers no later step uses."""
         needed: set[int] = set()
-        for place in reversed(range(len(self._steps))):
-            step = self._steps[place]
-            if not step.question or place in needed:
-                needed |= {place, *(r.step for r in step.references)}
+        for position in reversed(range(len(self._steps))):
+            step = self._steps[position]
+            if not step.question or position in needed:
+                needed |= {position, *(r.step for r in step.references)}
         moved = {old: new for new, old in enumerate(sorted(needed))}
         return Trace(tuple(_moved(self._steps[old], moved) for old in sorted(needed)))
 
@@ -191,13 +191,13 @@ class Schedule:
 
     def recorded(self, step: TraceStep, result: R) -> R:
         """Keeps the step; gives its result, numbers as ``TracedInt``."""
-        place = len(self._steps)
+        position = len(self._steps)
         single = not isinstance(result, tuple)
         items = (result,) if not isinstance(result, tuple) else result
         letters = ""
         kept: list[object] = []
         for k, item in enumerate(items):
-            reference = Reference(place, None if single else k)
+            reference = Reference(position, None if single else k)
             if isinstance(item, BlockRef | LoopRef):
                 letters += "b" if isinstance(item, BlockRef) else "l"
                 self._known[item] = reference
@@ -235,14 +235,14 @@ def replay(trace: Trace, nest: Nest, seed: int = 0) -> Schedule:
             return result if argument.item is None else result[argument.item]  # type: ignore[index]
         return tuple(value(a) for a in argument) if isinstance(argument, tuple) else argument
 
-    for place, step in enumerate(trace.steps):
+    for position, step in enumerate(trace.steps):
         method = vars(Schedule).get(step.primitive)
         if not hasattr(method, "__wrapped__"):
-            raise ScheduleError(f"replay: step {place} is {step.primitive}, which is not a primitive")
+            raise ScheduleError(f"replay: step {position} is {step.primitive}, which is not a primitive")
         try:
             args, kwargs = [value(a) for a in step.args], {k: value(v) for k, v in step.kwargs}
         except (IndexError, TypeError):
-            message = f"replay: step {place}, {step.primitive}, uses what an earlier step does not give on this nest"
+            message = f"replay: step {position}, {step.primitive}, uses what an earlier step does not give on this nest"
             raise ScheduleError(message) from None
         if step.decision is not None:
             kwargs["decision"] = step.decision

@@ -65,7 +65,7 @@ def tensorize(nest: Nest, where: LoopRef | BlockRef | str, intrinsic: str) -> tu
                 invoke("product_4x4_float32", C[v0_o * 4:v0_o * 4 + 4, v1_o * 4:v1_o * 4 + 4],
                        A[v0_o * 4:v0_o * 4 + 4, :], B[:, v1_o * 4:v1_o * 4 + 4], 8)
     """
-    known = find_intrinsic(intrinsic)
+    intrin = find_intrinsic(intrinsic)
     if isinstance(where, LoopRef) or (isinstance(where, str) and _is_loop(nest, where)):
         nest, block = blockize(nest, where)
     else:
@@ -73,9 +73,9 @@ def tensorize(nest: Nest, where: LoopRef | BlockRef | str, intrinsic: str) -> tu
     site = find_block(nest, block)
     loops, inner = _tile(site.stmt)
     around = {**extents_around((*site.above, site.stmt)), **{s.var: s.extent for s in loops}}
-    call = _Match(known, inner, around).call(loops)
-    made = replaced(nest, site, replace(site.stmt, body=call))
-    return refreshed(made, [site.stmt.name]), None
+    call = _Match(intrin, inner, around).call(loops)
+    tensorized = replaced(nest, site, replace(site.stmt, body=call))
+    return refreshed(tensorized, [site.stmt.name]), None
 
 
 def _is_loop(nest: Nest, name: str) -> bool:
@@ -95,13 +95,13 @@ def _tile(outer: Block) -> tuple[tuple[For, ...], Block]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _PartialMatch:
     """What the names of a description are in the program."""
 
     vars: Mapping[Var, Var]
     loads: tuple[tuple[Load, Load], ...] = ()
 
-    def with_var(self, theirs: Var, ours: Var) -> _Known | None:
+    def with_var(self, theirs: Var, ours: Var) -> _PartialMatch | None:
         """With a variable as another; None where one of them is something else."""
         if self.vars.get(theirs, ours) != ours or any(o == ours and t != theirs for t, o in self.vars.items()):
             return None
@@ -136,8 +136,8 @@ class _Match:
                 f"{block.name}: {self.name} has {has}; use decompose_reduction where that is in the way"
             )
         self.whole(loops)
-        for known in self.statements(wanted, _Known({})):
-            args = self.arguments(known)
+        for match in self.statements(wanted, _PartialMatch({})):
+            args = self.arguments(match)
             if args is not None:
                 return Invoke(self.name, args)
         raise ScheduleError(f"{block.name} is not {self.name}: {self.difference[1] or 'nothing in it is alike'}")
@@ -173,69 +173,69 @@ class _Match:
 
     # ------------------------------------------------------------------ statements and expressions
 
-    def statements(self, wanted: Block, known: _Known) -> Iterator[_Known]:
+    def statements(self, wanted: Block, match: _PartialMatch) -> Iterator[_PartialMatch]:
         """Ways to take the block for the description's."""
-        for found in self.stmt(wanted.body, self.block.body, known):
+        for extended in self.stmt(wanted.body, self.block.body, match):
             if wanted.init is None or self.block.init is None:
-                yield found
+                yield extended
             else:
-                yield from self.stmt(wanted.init, self.block.init, found)
+                yield from self.stmt(wanted.init, self.block.init, extended)
 
-    def stmt(self, theirs: Stmt, ours: Stmt, known: _Known) -> Iterator[_Known]:
+    def stmt(self, theirs: Stmt, ours: Stmt, match: _PartialMatch) -> Iterator[_PartialMatch]:
         match theirs, ours:
             case Store(), Store():
                 target = Load(theirs.buffer, theirs.indices), Load(ours.buffer, ours.indices)
-                for found in self.expr(*target, known):
-                    yield from self.expr(theirs.value, ours.value, found)
+                for extended in self.expr(*target, match):
+                    yield from self.expr(theirs.value, ours.value, extended)
             case Seq(), Seq() if len(theirs.stmts) == len(ours.stmts):
-                yield from self.all(list(zip(theirs.stmts, ours.stmts, strict=True)), known)
+                yield from self.all(list(zip(theirs.stmts, ours.stmts, strict=True)), match)
             case _:
-                self.differs(len(known.loads), f"{_words(theirs)} is wanted, and {_words(ours)} is there")
+                self.differs(len(match.loads), f"{_words(theirs)} is wanted, and {_words(ours)} is there")
 
-    def all(self, pairs: Sequence[tuple[Stmt, Stmt]], known: _Known) -> Iterator[_Known]:
+    def all(self, pairs: Sequence[tuple[Stmt, Stmt]], match: _PartialMatch) -> Iterator[_PartialMatch]:
         if not pairs:
-            yield known
+            yield match
             return
-        for found in self.stmt(*pairs[0], known):
-            yield from self.all(pairs[1:], found)
+        for extended in self.stmt(*pairs[0], match):
+            yield from self.all(pairs[1:], extended)
 
-    def expr(self, theirs: Expr, ours: Expr, known: _Known) -> Iterator[_Known]:
+    def expr(self, theirs: Expr, ours: Expr, match: _PartialMatch) -> Iterator[_PartialMatch]:
         """Ways to take an expression for one of the description."""
         if isinstance(theirs, Load) and isinstance(ours, Load):
-            yield from self.load(theirs, ours, known)
+            yield from self.load(theirs, ours, match)
             return
         if isinstance(theirs, Apply) and isinstance(ours, Apply) and (theirs.fn, theirs.type) == (ours.fn, ours.type):
             orders = [ours.args, ours.args[::-1]] if theirs.fn in COMMUTATIVE else [ours.args]
             for order in orders:
-                yield from self.each(list(zip(theirs.args, order, strict=True)), known)
+                yield from self.each(list(zip(theirs.args, order, strict=True)), match)
             return
         if isinstance(theirs, Var) and isinstance(ours, Var) and ours in self.axes:
-            found = known.with_var(theirs, ours)
-            if found is not None:
-                yield found
+            extended = match.with_var(theirs, ours)
+            if extended is not None:
+                yield extended
                 return
         elif isinstance(theirs, Const) and theirs == ours:
-            yield known
+            yield match
             return
-        self.differs(len(known.loads), f"{show_expr(theirs)} is wanted, and {show_expr(ours)} is there")
+        self.differs(len(match.loads), f"{show_expr(theirs)} is wanted, and {show_expr(ours)} is there")
 
-    def each(self, pairs: Sequence[tuple[Expr, Expr]], known: _Known) -> Iterator[_Known]:
+    def each(self, pairs: Sequence[tuple[Expr, Expr]], match: _PartialMatch) -> Iterator[_PartialMatch]:
         if not pairs:
-            yield known
+            yield match
             return
-        for found in self.expr(*pairs[0], known):
-            yield from self.each(pairs[1:], found)
+        for extended in self.expr(*pairs[0], match):
+            yield from self.each(pairs[1:], extended)
 
-    def load(self, theirs: Load, ours: Load, known: _Known) -> Iterator[_Known]:
+    def load(self, theirs: Load, ours: Load, match: _PartialMatch) -> Iterator[_PartialMatch]:
         """A load with the description's buffer as the program's, from some base on."""
-        depth = len(known.loads)
+        depth = len(match.loads)
         if theirs.dtype != ours.dtype:
             self.differs(depth, f"{theirs.buffer.name} is {theirs.dtype}, and {ours.buffer.name} {ours.dtype}")
             return
         if theirs.buffer.scope not in ("global", ours.buffer.scope):
             self.differs(depth, f"{ours.buffer.name} is not {theirs.buffer.scope}")
             return
-        if any((t.buffer == theirs.buffer) != (o.buffer == ours.buffer) for t, o in known.loads):
+        if any((t.buffer == theirs.buffer) != (o.buffer == ours.buffer) for t, o in match.loads):
             self.differs(depth, f"{ours.buffer.name} is there, and not what {theirs.buffer.name} is elsewhere")
             return
         moving = [k for k, i in enumerate(ours.indices) if variables(i) & self.axes.keys()]
@@ -246,24 +246,24 @@ class _Match:
             )
             return
         for their_index, our_index in zip(theirs.indices, self.aligned(ours, rank), strict=True):
-            own = variables(our_index) & self.axes.keys()
+            axis_vars = variables(our_index) & self.axes.keys()
             if isinstance(their_index, Var):
-                linear = affine(our_index, list(own), self.extents) if len(own) == 1 else None
-                (var,) = own if len(own) == 1 else (None,)
+                linear = affine(our_index, list(axis_vars), self.extents) if len(axis_vars) == 1 else None
+                (var,) = axis_vars if len(axis_vars) == 1 else (None,)
                 if var is None:
-                    if own or self.size(their_index) != Const(1):
+                    if axis_vars or self.size(their_index) != Const(1):
                         self.differs(depth, self.unlike(theirs, ours))
                         return
                     continue
                 if linear is None or linear.coefficients[var] != Const(1):
                     self.differs(depth, self.unlike(theirs, ours))
                     return
-                found = known.with_var(their_index, var)
-                if found is None:
+                extended = match.with_var(their_index, var)
+                if extended is None:
                     self.differs(depth, self.unlike(theirs, ours))
                     return
-                known = found
-        yield replace(known, loads=(*known.loads, (theirs, ours)))
+                match = extended
+        yield replace(match, loads=(*match.loads, (theirs, ours)))
 
     def unlike(self, theirs: Load, ours: Load) -> str:
         return f"{show_expr(theirs)} is wanted, and {show_expr(ours)} is there"
@@ -285,14 +285,14 @@ class _Match:
 
     # ------------------------------------------------------------------ arguments
 
-    def arguments(self, known: _Known) -> tuple[BufferRegion | Expr, ...] | None:
+    def arguments(self, match: _PartialMatch) -> tuple[BufferRegion | Expr, ...] | None:
         """What the intrinsic is called with; None (and a difference) where extents or kinds of axes do not fit."""
         sizes: dict[Var, Expr] = {}
         ours = {v: a for v, a in self.axes.items() if a.extent != Const(1)}
         for axis in self.wanted.axes:
-            var = known.vars.get(axis.var)
-            own = self.axes[var] if var is not None else None
-            if not self.fits(axis, own, sizes):
+            var = match.vars.get(axis.var)
+            our_axis = self.axes[var] if var is not None else None
+            if not self.fits(axis, our_axis, sizes):
                 return None
             if var is not None:
                 ours.pop(var, None)
@@ -300,53 +300,53 @@ class _Match:
             self.differs(99, f"{min(v.name for v in ours)} is no axis of {self.name}")
             return None
         regions: dict[Buffer, BufferRegion] = {}
-        for theirs, load in known.loads:
-            region = self.region(theirs, load, known, sizes)
+        for theirs, load in match.loads:
+            region = self.region(theirs, load, match, sizes)
             if region is None or regions.setdefault(theirs.buffer, region) != region:
                 self.differs(99, f"{load.buffer.name} is used from several places on")
                 return None
         args: list[BufferRegion | Expr] = []
         for param in self.description.params:
-            found = regions.get(param) if isinstance(param, Buffer) else sizes.get(param)
-            if found is None:
+            arg = regions.get(param) if isinstance(param, Buffer) else sizes.get(param)
+            if arg is None:
                 self.differs(99, f"nothing tells what {param.name} of {self.name} is")
                 return None
-            args.append(found)
+            args.append(arg)
         return tuple(args)
 
-    def fits(self, axis: Axis, own: Axis | None, sizes: dict[Var, Expr]) -> bool:
+    def fits(self, axis: Axis, our_axis: Axis | None, sizes: dict[Var, Expr]) -> bool:
         """Whether an axis of the block is as one of the description; finds sizes out."""
-        extent: Expr = Const(1) if own is None else own.extent
-        if own is not None and own.kind != axis.kind and extent != Const(1):
-            self.differs(98, f"{own.var.name} is {own.kind}, and {axis.var.name} of {self.name} {axis.kind}")
+        extent: Expr = Const(1) if our_axis is None else our_axis.extent
+        if our_axis is not None and our_axis.kind != axis.kind and extent != Const(1):
+            self.differs(98, f"{our_axis.var.name} is {our_axis.kind}, and {axis.var.name} of {self.name} {axis.kind}")
             return False
         if isinstance(axis.extent, Var) and sizes.setdefault(axis.extent, extent) == extent:
             return True
         if axis.extent == extent:
             return True
-        name = "an axis of 1" if own is None else own.var.name
+        name = "an axis of 1" if our_axis is None else our_axis.var.name
         self.differs(
             98, f"{name} runs to {show_expr(extent)}, and {axis.var.name} of {self.name} to {show_expr(axis.extent)}"
         )
         return False
 
-    def region(self, theirs: Load, ours: Load, known: _Known, sizes: Mapping[Var, Expr]) -> BufferRegion | None:
+    def region(self, theirs: Load, ours: Load, match: _PartialMatch, sizes: Mapping[Var, Expr]) -> BufferRegion | None:
         """The box of the program's buffer that is the description's buffer."""
         moving = {v: Const(0) for v in self.axes}
         starts = [simplify(substitute(i, moving), self.extents) for i in ours.indices]
         sized = [Range(s) for s in starts]
         shape = [substitute(n, sizes) for n in theirs.buffer.shape]
         extra = len(starts) - len(shape)
-        place = 0
+        position = 0
         for k, index in enumerate(ours.indices):
             if extra and not variables(index) & self.axes.keys():
                 extra -= 1
                 continue
-            sized[k] = Range(starts[k], shape[place])
-            place += 1
+            sized[k] = Range(starts[k], shape[position])
+            position += 1
         region = BufferRegion(ours.buffer, tuple(sized))
         for k, index in zip(sides(region, len(shape)), theirs.indices, strict=True):
-            if simplify(ours.indices[k] - substitute(index, known.vars) - starts[k], self.extents) != Const(0):
+            if simplify(ours.indices[k] - substitute(index, match.vars) - starts[k], self.extents) != Const(0):
                 return None
         return region
 

@@ -70,14 +70,14 @@ class Trace:
 
     def with_decisions(self, decisions: Mapping[int, Argument | Sequence[Argument]]) -> Trace:
         """The trace with other decisions at the places given; raises ScheduleError where no step there draws."""
-        known = self.decisions
-        for place in decisions:
-            if place not in known:
-                places = ", ".join(map(str, known)) or "nowhere"
-                raise ScheduleError(f"with_decisions: step {place} draws nothing; decisions stand at {places}")
+        decisions_now = self.decisions
+        for position in decisions:
+            if position not in decisions_now:
+                places = ", ".join(map(str, decisions_now)) or "nowhere"
+                raise ScheduleError(f"with_decisions: step {position} draws nothing; decisions stand at {places}")
         steps = list(self.steps)
-        for place, decision in decisions.items():
-            steps[place] = replace(steps[place], decision=_frozen(decision))
+        for position, decision in decisions.items():
+            steps[position] = replace(steps[position], decision=_frozen(decision))
         return Trace(tuple(steps))
 
     def replay(self, nest: Nest, seed: int = 0) -> Schedule:
@@ -156,8 +156,8 @@ def _lines(trace: Trace) -> list[str]:
     used = {r for s in trace.steps for r in s.references}
     names: dict[Reference, str] = {}
     lines = []
-    for place, step in enumerate(trace.steps):
-        items = [Reference(place, None if step.single else k) for k in range(len(step.results))]
+    for position, step in enumerate(trace.steps):
+        items = [Reference(position, None if step.single else k) for k in range(len(step.results))]
         for item, letter in zip(items, step.results, strict=True):
             if item in used:
                 names[item] = f"{letter}{len(names)}"

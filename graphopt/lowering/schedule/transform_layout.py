@@ -54,10 +54,10 @@ def transform_layout(
                 C[v2, v3] = B[v3 // 16, v2, v3 % 16] * 2.0
     """
     stmt = find_block(nest, block).stmt
-    found = {a.buffer.name: a.buffer for a in accesses_in(stmt)}
-    if buffer not in found:
-        raise ScheduleError(f"{stmt.name} does not use {buffer}; it uses {', '.join(sorted(found))}")
-    old = found[buffer]
+    buffers = {a.buffer.name: a.buffer for a in accesses_in(stmt)}
+    if buffer not in buffers:
+        raise ScheduleError(f"{stmt.name} does not use {buffer}; it uses {', '.join(sorted(buffers))}")
+    old = buffers[buffer]
     kept_inside(nest, old, ", and lies as its caller laid it; use cache_read or cache_write")
     for s in statements(nest.body):
         if isinstance(s, Invoke) and any(isinstance(a, BufferRegion) and a.buffer == old for a in s.args):
@@ -94,8 +94,8 @@ def mapped(index_map: IndexMap) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
     if isinstance(index_map, str):
         return _read(index_map)
     names = tuple(inspect.signature(index_map).parameters)
-    made = index_map(*(Var(name) for name in names))
-    return names, tuple(as_expr(e) for e in (made if isinstance(made, tuple) else (made,)))
+    image = index_map(*(Var(name) for name in names))
+    return names, tuple(as_expr(e) for e in (image if isinstance(image, tuple) else (image,)))
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
@@ -110,12 +110,12 @@ _OPERATORS: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
 def _read(text: str) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
     wrong = ScheduleError(f"{text!r} is no map of indices, such as 'lambda n, c: (n, c // 16, c % 16)'")
     try:
-        made = ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise wrong from None
-    if not isinstance(made, ast.Lambda):
+    if not isinstance(tree, ast.Lambda):
         raise wrong
-    names = tuple(a.arg for a in made.args.args)
+    names = tuple(a.arg for a in tree.args.args)
 
     def expr(node: ast.expr) -> Expr:
         match node:
@@ -127,7 +127,7 @@ def _read(text: str) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
                 return _OPERATORS[type(op)](expr(a), expr(b))
         raise wrong
 
-    return names, tuple(map(expr, made.body.elts if isinstance(made.body, ast.Tuple) else [made.body]))
+    return names, tuple(map(expr, tree.body.elts if isinstance(tree.body, ast.Tuple) else [tree.body]))
 
 
 # ------------------------------------------------------------------ which maps keep elements apart
@@ -201,9 +201,9 @@ def _sizes(extents: Mapping[Var, Expr], digits: Mapping[Var, _Digit]) -> dict[Va
             raise ScheduleError(f"the map uses {show_expr(base)} in several ways")
         left -= variables(base)
         reach = 1
-        own = sorted(((v, d) for v, d in digits.items() if d.base == base), key=lambda d: d[1].step)
-        for k, (var, digit) in enumerate(own):
-            last = k + 1 == len(own)
+        same_base = sorted(((v, d) for v, d in digits.items() if d.base == base), key=lambda d: d[1].step)
+        for k, (var, digit) in enumerate(same_base):
+            last = k + 1 == len(same_base)
             if digit.step != reach or (digit.extent is None and not last):
                 raise ScheduleError(f"the map does not tell all of {show_expr(base)} apart, or parts of it twice")
             rest = simplify((whole + (digit.step - 1)) // digit.step, {})
@@ -219,8 +219,8 @@ def _sizes(extents: Mapping[Var, Expr], digits: Mapping[Var, _Digit]) -> dict[Va
 def _reach(form: Expr, sizes: Mapping[Var, Expr], shown: str, *, dense: bool = False) -> Expr:
     """How many values a sum of digits has, from 0 on; raises ScheduleError where several sums are the same, or with
     ``dense``, where some value is no sum."""
-    own = [v for v in sizes if v in variables(form)]
-    linear = affine(form, own)
+    vars = [v for v in sizes if v in variables(form)]
+    linear = affine(form, vars)
     if linear is None or linear.offset != Const(0):
         raise ScheduleError(f"{shown} of the map is no sum of parts of indices")
     reach: Expr = Const(1)

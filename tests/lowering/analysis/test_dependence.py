@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis import dependence
 from graphopt.lowering.analysis.dependence import at, owner, regions
-from graphopt.lowering.index.arithmetic import known
+from graphopt.lowering.index.arithmetic import ranges_over
 from graphopt.lowering.index.ranges import ranges
 from graphopt.lowering.loops.expressions import Const, Expr, Var, substitute
 from graphopt.lowering.loops.nest import Block, blocks
@@ -35,7 +35,7 @@ TOLD: list[tuple[Mapping[Var, Expr | int], list[Expr], Expr | None]] = [
 @pytest.mark.parametrize(("running", "indices", "expected"), TOLD)
 def test_owners_of_tiles(running: Mapping[Var, Expr | int], indices: list[Expr], expected: Expr | None) -> None:
     exprs = {v: e if isinstance(e, Expr) else Const(e) for v, e in running.items()}
-    assert owner(I, indices, exprs, known({O: 4, **exprs})) == expected
+    assert owner(I, indices, exprs, ranges_over({O: 4, **exprs})) == expected
 
 
 PARTS = st.sampled_from([I, J, F, I * 3, J * 2, F * 6, F // 4, F % 4, F // 4 * 3, F % 4 * 2, (F * 3 + I) // 2, I % 2])
@@ -46,7 +46,7 @@ INDEX = st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: sum(parts, Con
 @settings(max_examples=150, deadline=None)
 def test_an_owner_is_right_at_every_element(indices: list[Expr], wanted: Var) -> None:
     extents = {I: Const(3), J: Const(2), F: Const(8)}
-    told = owner(wanted, indices, extents, known(extents))
+    told = owner(wanted, indices, extents, ranges_over(extents))
     if told is None:
         return
     nothing = ranges(())
