@@ -1,4 +1,4 @@
-"""What default schedules look at: how a block's axes lie in memory, which tiles pay, what blocks share."""
+"""Access pattern analysis for default schedules: contiguity, strides, shared axes, register tiles."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ NEAR: Final = (1, 2, 3, 4)
 
 
 def with_vectors_last(chain: Chain, groups: list[list[Axis]]) -> list[list[Axis]]:
-    """The groups of an element-wise block, that one last along which vectors pay: not a short one, as the colours of an
-    image's points are, where another is read side by side."""
+    """The axis groups of an element-wise block, with the group that pays as vectors last: not a short one (an image's
+    colours), where accesses are contiguous along another."""
     extent = known_size([a.extent for a in groups[-1]]) if groups else None
     if extent is None or extent >= 4:
         return groups
@@ -51,26 +51,26 @@ def with_vectors_last(chain: Chain, groups: list[list[Axis]]) -> list[list[Axis]
 
 
 def is_near(access: Access, axis: Axis) -> bool:
-    """Whether a vector along the axis is read in few pieces, or is one element."""
+    """Whether a vector along the axis is loaded in few pieces, or is one element."""
     stride = access.stride(axis.var)
     return stride is not None and stride.number in (0, *NEAR)
 
 
 def is_step(access: Access, axis: Axis) -> bool:
-    """Whether neighbours along the axis lie side by side."""
+    """Whether elements are contiguous along the axis."""
     stride = access.stride(axis.var)
     return stride is not None and stride.number == 1
 
 
 def tile_start(at: Expr, extent: Expr, width: int) -> Expr:
-    """Where the tile number ``at`` starts: the last one ends where the axis does."""
+    """The start of the tile number ``at``; the last tile ends where the axis does."""
     if width == 1 or (isinstance(extent, Const) and extent.value % width == 0):
         return at * width
     return minimum(at * width, extent - width)
 
 
 def known_size(extents: Sequence[Expr]) -> int | None:
-    """How many elements the extents hold; None where one is not known."""
+    """The number of elements in constant extents; None where one is symbolic."""
     return (
         prod(int(e.value) for e in extents if isinstance(e, Const))
         if all(isinstance(e, Const) for e in extents)
@@ -79,7 +79,7 @@ def known_size(extents: Sequence[Expr]) -> int | None:
 
 
 def total_size(extents: Sequence[Expr]) -> Expr:
-    """How many elements the extents hold, as an expression."""
+    """The number of elements in the extents, as an expression."""
     total: Expr = Const(1)
     for extent in extents:
         total = total * extent
@@ -87,12 +87,12 @@ def total_size(extents: Sequence[Expr]) -> Expr:
 
 
 def bytes_of(shape: Sequence[Expr], dtype: str) -> int:
-    """About how many bytes a buffer takes; 0 where that is not known."""
+    """The approximate number of bytes of a buffer; 0 where it is unknown."""
     return (known_size(shape) or 0) * (8 if "64" in dtype else 4)
 
 
 def collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
-    """The axes in groups, outermost first, each of which lies in memory as one axis would in every access."""
+    """Collapsed axes: groups, outermost first, each of which is one axis to every access."""
     used = used_as_numbers(chain.block)
     groups: list[list[Axis]] = []
     for axis in axes:
@@ -116,7 +116,7 @@ def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
 
 
 def used_as_numbers(block: Block) -> set[Var]:
-    """The axes that a block uses for more than indices."""
+    """The axes that a block uses as values, not only in indices."""
     vars: set[Var] = set()
 
     def look(expr: Expr) -> None:
@@ -140,7 +140,7 @@ def used_as_numbers(block: Block) -> set[Var]:
 
 
 def point_of(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
-    """Where along each extent an element is, of its number in row-major order."""
+    """The coordinates of an element, from its number in row-major order."""
     point: list[Expr] = []
     rest: Expr = Const(1)
     for k, extent in reversed(list(enumerate(extents))):
@@ -151,18 +151,19 @@ def point_of(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
 
 
 def taken_apart(var: Expr, group: Sequence[Axis]) -> dict[Var, Expr]:
-    """What the axes of a group are, by the variable of their one loop."""
+    """The axes of a collapsed group as functions of its one loop variable."""
     return dict(zip((a.var for a in group), point_of(var, [a.extent for a in group]), strict=True))
 
 
 def lies_along(chain: Chain, axis: Axis) -> bool:
-    """Whether neighbours along the axis lie side by side in everything that the block reads or writes along it."""
+    """Whether all accesses that vary along the axis are contiguous along it."""
     ones = [access.stride(axis.var) for access in chain.accesses if access.varies(axis.var)]
     return bool(ones) and all(s is not None and s.number == 1 for s in ones)
 
 
 def shared_axes(chains: Sequence[Chain]) -> int:
-    """How many outer axes all blocks share: spatial, of equal extents, and the same for what passes between them."""
+    """The number of outer axes that all blocks share: spatial, of equal extents, and the same for the buffers between
+    them."""
     limit = min(len(c.spatial) for c in chains)
     written = {a.buffer for c in chains for a in c.accesses if a.is_write}
     shared = 0
@@ -186,7 +187,8 @@ def _passes_along(written: set[Buffer], chain: Chain, position: int) -> bool:
 
 
 def made_from(chain: Chain, nest: Nest) -> Buffer | None:
-    """What an element-wise block reads at just the element that it writes, a buffer like its result; None for none."""
+    """The buffer that an element-wise block reads just at the written element, and that is like its result; None for
+    none."""
     if chain.block.init is not None or len(chain.stores) != 1:
         return None
     result, here = chain.stores[0].buffer, chain.stores[0].indices
@@ -201,7 +203,7 @@ def made_from(chain: Chain, nest: Nest) -> Buffer | None:
 
 
 def with_buffers(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> Chain:
-    """The chain with what is passed between blocks in smaller buffers, without the shared axes."""
+    """The chain with smaller intermediate buffers, without the shared axes."""
 
     def load(e: Expr) -> Expr | None:
         return Load(small[e.buffer], e.indices[shared:]) if isinstance(e, Load) and e.buffer in small else None
@@ -224,7 +226,7 @@ def at_point(chain: Chain, where: Mapping[Var, Expr]) -> Block:
 
 
 def decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
-    """The block as two: what starts the reduction, on axes of its own, and its steps."""
+    """Reduction decomposition: the block that initializes, on axes of its own, and the block of the updates."""
     block = chain.block
     assert block.init is not None
     renamed = {a.var: Var(f"{a.var.name}_init") for a in chain.spatial}
@@ -239,21 +241,20 @@ def decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
 
 
 def is_follower(chain: Chain, first: Chain, nest: Nest, written: Chain | None = None) -> bool:
-    """Whether a block does something to each element of the first by itself. ``written`` is the block on the
-    axes of its own results, where ``chain`` has others."""
+    """Whether a block is an element-wise epilogue of the first. ``written`` is the block on the axes of its own
+    results, where ``chain`` has others."""
     buffer = first.stores[0].buffer
     return buffer in nest.allocs and takes_each(chain, buffer, [a.extent for a in first.spatial], written)
 
 
 def is_finished(chains: Sequence[Chain], nest: Nest) -> bool:
-    """Whether the chains of a nest are a reduction and, at most, one block that does something to each of its
-    results."""
+    """Whether the chains of a nest are a reduction and at most one element-wise epilogue."""
     first, rest = chains[0], chains[1:]
     return first.block.init is not None and len(rest) < 2 and all(is_follower(c, first, nest) for c in rest)
 
 
 def takes_each(chain: Chain, buffer: Buffer, extents: Sequence[Expr], written: Chain | None = None) -> bool:
-    """Whether a block does something to each of so many elements of a buffer by itself; ``written`` as above."""
+    """Whether a block is element-wise on a buffer of these extents; ``written`` as above."""
     if chain.block.init is not None or [a.extent for a in chain.axes] != list(extents):
         return False
     writer = chain if written is None else written
@@ -268,12 +269,12 @@ def _is_at(index: Expr, axis: Axis) -> bool:
 
 
 def is_longer(a: Axis, b: Axis) -> bool:
-    """Whether the first axis is known to be the longer one."""
+    """Whether the first axis is provably the longer one."""
     return isinstance(a.extent, Const) and isinstance(b.extent, Const) and a.extent.value >= b.extent.value
 
 
 def start_of(at: Expr, axis: Axis, width: int) -> Expr:
-    """Where the tile number ``at`` along the axis starts."""
+    """The start of the tile number ``at`` along the axis."""
     return tile_start(at, axis.extent, width)
 
 
@@ -287,24 +288,24 @@ def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
 
 
 def vector_axis(first: Chain, rest: Sequence[Chain] = ()) -> Axis | None:
-    """The innermost axis along which the results of a contraction, or what is made of them, lie side by side."""
+    """The innermost axis along which a contraction's results, or its epilogue's, are contiguous."""
     return next((a for a in reversed(first.spatial) if _is_vector(first, a, rest)), None)
 
 
 def vector_of(first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Axis:
-    """The axis of a tile along which its vectors lie."""
+    """The vectorized axis of a tile."""
     return next(a for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
 
 
 def scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]:
-    """The axes of a tile in the order in which it is written out: those along which the operand that all lanes share
-    stays the same come last, so that it is needed for no longer than its own steps."""
+    """The loop order of a tile: axes along which the broadcast operand is constant come last, so that it is live only
+    during its own steps."""
     shared = [a for a in first.accesses if not a.is_write and not a.varies(vector)]
     return sorted(order, key=lambda axis: not any(a.varies(axis.var) for a in shared))
 
 
 def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
-    """How many results along each axis a tile holds; None where tiles do not pay."""
+    """The extents of a register tile along each axis; None where tiles do not pay."""
     vector = vector_axis(first, [last] if last is not first else [])
     if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
         return None
@@ -334,7 +335,7 @@ def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
 
 
 def shared_operands(first: Chain) -> dict[Var, int]:
-    """How many results along each axis to compute side by side, so that what they share is read once for all."""
+    """The unroll factor of each axis by which operands are reused."""
     operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
     if len(operands) != 2:
         return {}
@@ -347,7 +348,7 @@ def shared_operands(first: Chain) -> dict[Var, int]:
 
 
 def is_long(group: Sequence[Axis]) -> bool:
-    """Whether a loop over the group of axes is worth several vectors."""
+    """Whether a loop over the collapsed axes fills several vectors."""
     extent = known_size([a.extent for a in group])
     return extent is None or extent >= 64
 

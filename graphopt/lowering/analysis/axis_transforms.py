@@ -1,4 +1,4 @@
-"""The axes of a contraction drawn anew: groups of results as an axis of their own, neighbours in memory as one.
+"""Axis transformations of contractions: split channels into groups, collapse contiguous axes.
 
 A convolution in groups says ``c // width`` of its output channels; along all of one group's channels it reads
 the same image, which shows once the groups are an axis. A convolution of single points says rows and columns,
@@ -33,13 +33,13 @@ from graphopt.lowering.loops.nest import (
 
 
 def with_axes_redrawn(first: Chain, rest: Sequence[Chain]) -> tuple[Chain, tuple[Chain, ...]]:
-    """A contraction and what is done to each of its elements, on the spatial axes that suit it."""
+    """A contraction and its epilogue, on transformed spatial axes."""
     return _merged(*_split(first, tuple(rest)))
 
 
 def following(chain: Chain, first: Chain) -> Chain:
-    """The element-wise block on the axes of the first, where it reads what that makes at quotients and rests of its own
-    (as depth that becomes space); else as it is."""
+    """The element-wise block on the axes of the first, where it reads the first's result at quotients and remainders of
+    its own axes (as in DepthToSpace); otherwise unchanged."""
     buffer = first.stores[0].buffer
     read = [a.indices for a in chain.accesses if a.buffer == buffer]
     if len(chain.axes) >= len(first.spatial) or len(set(read)) != 1 or len(read[0]) != len(first.spatial):
@@ -80,7 +80,7 @@ def _group_width(block: Block, axis: Axis) -> int | None:
 
 
 def with_axis_split(chain: Chain, position: int, parts: tuple[Expr, Expr]) -> Chain:
-    """The chain with two axes in place of the spatial one of that number: they count it in the parts' sizes."""
+    """The chain with one spatial axis, given by its number, split into two of the parts' sizes."""
     axis = chain.spatial[position]
     outer, inner = (Axis(Var(f"{axis.var.name}{s}"), n, "spatial") for s, n in zip("gk", parts, strict=True))
     groups = [[a] for a in chain.axes]
@@ -123,7 +123,7 @@ def _with_axes_merged(chain: Chain, cuts: Sequence[int]) -> Chain:
 
 
 def redrawn(chain: Chain, axes: Sequence[Axis], values: Mapping[Var, Expr]) -> Chain:
-    """The chain on other axes; ``values`` says what those were that it does not have any more."""
+    """The chain on new axes; ``values`` express the old axes that it no longer has."""
     bounds = {a.var: int(a.extent.value) for a in axes if isinstance(a.extent, Const)}
 
     def simplified(e: Expr) -> Expr | None:

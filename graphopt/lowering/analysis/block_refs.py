@@ -1,4 +1,4 @@
-"""Blocks and loops of a nest, by name and by their neighbours.
+"""Block and loop references: lookup by name, and navigation to neighbours.
 
 Primitives name a loop by its variable and a block by its name: both are unique in a nest and survive
 rewrites of other parts, so a ``LoopRef`` or ``BlockRef`` is no more than that name.
@@ -34,14 +34,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class BlockRef:
-    """A block, by its name."""
+    """A reference to a block, by name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoopRef:
-    """A loop, by the name of its variable."""
+    """A reference to a loop, by the name of its variable."""
 
     name: str
 
@@ -55,7 +55,7 @@ AnyBlock: TypeAlias = BlockRef | str
 
 
 def primitive(fn: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose errors begin with its name."""
+    """A decorator: errors of the function begin with its name."""
 
     @wraps(fn)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -92,7 +92,7 @@ Site: TypeAlias = LoopSite | BlockSite
 
 
 def loops_of(above: tuple[Stmt, ...]) -> tuple[For, ...]:
-    """The loops at the end of a path, up to the innermost block on it."""
+    """The innermost loops of a path, up to the innermost block on it."""
     loops: list[For] = []
     for stmt in reversed(above):
         if isinstance(stmt, Block):
@@ -103,14 +103,14 @@ def loops_of(above: tuple[Stmt, ...]) -> tuple[For, ...]:
 
 
 def paths(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[tuple[Stmt, tuple[Stmt, ...]]]:
-    """Each statement with those around it, in the order of the text."""
+    """Each statement with its path, in textual order."""
     yield stmt, above
     for child in inner(stmt):
         yield from paths(child, (*above, stmt))
 
 
 def find_loop(nest: Nest, loop: AnyLoop) -> LoopSite:
-    """The loop of that name; raises ScheduleError where there is none."""
+    """Looks a loop up by name; raises ScheduleError."""
     name = loop if isinstance(loop, str) else getattr(loop, "name", repr(loop))
     for stmt, above in paths(nest.body):
         if isinstance(stmt, For) and stmt.var.name == name:
@@ -119,7 +119,7 @@ def find_loop(nest: Nest, loop: AnyLoop) -> LoopSite:
 
 
 def find_block(nest: Nest, block: AnyBlock) -> BlockSite:
-    """The block of that name; raises ScheduleError where there is none."""
+    """Looks a block up by name; raises ScheduleError."""
     name = block if isinstance(block, str) else block.name
     for stmt, above in paths(nest.body):
         if isinstance(stmt, Block) and stmt.name == name:
@@ -129,7 +129,7 @@ def find_block(nest: Nest, block: AnyBlock) -> BlockSite:
 
 
 def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> Site:
-    """The block or loop; a plain name is that of a block or, where there is none, of a loop."""
+    """Looks a block or loop up; a plain name is that of a block or, where there is none, of a loop."""
     if isinstance(within, LoopRef):
         return find_loop(nest, within)
     named = any(isinstance(s, Block) and s.name == within for s in statements(nest.body))
@@ -145,7 +145,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def outer_blocks(stmt: Stmt) -> Iterator[Block]:
-    """The blocks within a statement that are not within another of them."""
+    """The outermost blocks within a statement."""
     if isinstance(stmt, Block):
         yield stmt
     else:
@@ -154,7 +154,7 @@ def outer_blocks(stmt: Stmt) -> Iterator[Block]:
 
 
 def extents_around(above: Iterable[Stmt]) -> dict[Var, Expr]:
-    """The extents of the loop variables and block axes that stand around a place, from the outermost in."""
+    """The extents of the loop variables and block axes along a path, from the outermost in."""
     extents: dict[Var, Expr] = {}
     for stmt in above:
         if isinstance(stmt, For):
@@ -165,7 +165,7 @@ def extents_around(above: Iterable[Stmt]) -> dict[Var, Expr]:
 
 
 def replaced(nest: Nest, site: Site, stmt: Stmt | None) -> Nest:
-    """The nest with another statement at a place; None takes it out, and the loops that held nothing else."""
+    """The nest with a statement replaced; None removes it, and the loops left empty."""
     old: Stmt = site.stmt
     for parent in reversed(site.above):
         if stmt is not None:
@@ -183,7 +183,7 @@ def replaced(nest: Nest, site: Site, stmt: Stmt | None) -> Nest:
 
 
 def names_in(nest: Nest) -> set[str]:
-    """Every name of a variable, block or buffer that the nest uses."""
+    """All names of variables, blocks and buffers in a nest."""
     names = {p.name for p in nest.params} | {b.name for b in nest.allocs}
     for s in statements(nest.body):
         if isinstance(s, For):
@@ -194,7 +194,7 @@ def names_in(nest: Nest) -> set[str]:
 
 
 def free_name(names: set[str], wanted: str) -> str:
-    """The name, with a number behind it where it is taken; it is added to those taken."""
+    """An unused name: the wanted one, with a number where needed; it is added to ``names``."""
     candidates = (wanted if k == 0 else f"{wanted}_{k}" for k in count())
     name = next(c for c in candidates if c not in names)
     names.add(name)
@@ -234,12 +234,12 @@ def get_parent_block(nest: Nest, within: BlockRef | LoopRef) -> BlockRef | None:
 
 
 def buffers_read(block: Block) -> frozenset[Buffer]:
-    """The buffers that a block says it reads."""
+    """The declared reads of a block."""
     return frozenset(r.buffer for r in block.reads)
 
 
 def buffers_written(block: Block) -> frozenset[Buffer]:
-    """The buffers that a block says it writes."""
+    """The declared writes of a block."""
     return frozenset(r.buffer for r in block.writes)
 
 

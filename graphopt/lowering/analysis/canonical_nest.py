@@ -1,4 +1,4 @@
-"""Nests as they are first written: one block after another, each in a loop of its own for each axis.
+"""Canonical nests: one block after another, each in perfectly nested loops of its own, one for each axis.
 
 Default schedules take such chains of loops apart and put them together anew.
 """
@@ -33,7 +33,7 @@ from graphopt.lowering.loops.nest import (
 
 @dataclass(frozen=True)
 class Chain:
-    """A block and the loops that bind its axes one to one, outermost first."""
+    """A chain: a block and the loops that bind its axes one to one, outermost first."""
 
     loops: tuple[For, ...]
     block: Block
@@ -45,27 +45,27 @@ class Chain:
 
     @property
     def spatial(self) -> tuple[Axis, ...]:
-        """The axes of which each point is an element of its own."""
+        """The spatial axes."""
         return self.block.of_kind("spatial")
 
     @property
     def reduced(self) -> tuple[Axis, ...]:
-        """The axes that are reduced over."""
+        """The reduction axes."""
         return self.block.of_kind("reduce")
 
     @cached_property
     def bounds(self) -> Mapping[Var, int]:
-        """The extents of the axes, where they are numbers."""
+        """The constant extents of axes."""
         return {a.var: int(a.extent.value) for a in self.axes if isinstance(a.extent, Const)}
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
-        """Everything that the block reads or writes, by address over the block's axes."""
+        """All accesses of the block, by address over its axes."""
         return tuple(dict.fromkeys(_accesses(self.block, self.bounds)))
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
-        """The stores of its body, in order."""
+        """The stores of the block's body, in order."""
         return tuple(s for s in statements(self.block.body) if isinstance(s, Store))
 
     def with_values(self, values: Sequence[Expr]) -> Block:
@@ -75,7 +75,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Access:
-    """An element that is read or written."""
+    """An access to an element."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -88,7 +88,7 @@ class Access:
         return Polynomial(dict(self.address))
 
     def stride(self, var: Var) -> Polynomial | None:
-        """How far apart neighbours along an axis lie; None where that is not the same everywhere."""
+        """The stride along an axis; None where it is not constant."""
         parts = self.polynomial.split(var)
         return None if parts is None else parts[0]
 
@@ -115,7 +115,7 @@ def _access(element: Load, is_write: bool, bounds: Mapping[Var, int]) -> Access:
 
 
 def chains(nest: Nest) -> tuple[Chain, ...] | None:
-    """The nest as chains, in order; None where it is anything else (it was scheduled before, or is a procedure)."""
+    """The chains of a nest, in order; None where it is not canonical (already scheduled, or a procedure)."""
     chains = []
     for stmt in nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,):
         chain = chain_of(stmt)
@@ -126,7 +126,7 @@ def chains(nest: Nest) -> tuple[Chain, ...] | None:
 
 
 def chain_of(stmt: Stmt) -> Chain | None:
-    """The statement as a chain; None where it is anything else."""
+    """The statement as a chain; None where it is not one."""
     loops, block = peeled(stmt)
     if not isinstance(block, Block) or not block.axes or len(loops) != len(block.values):
         return None

@@ -1,4 +1,4 @@
-"""What statements read and write: which elements, over which loops, and in which order they stand.
+"""Dataflow analysis: reads and writes of statements, over which loops, and in which order.
 
 A *unit* is an outermost block, or a statement outside of all blocks that reads or writes by itself;
 primitives on blocks move, copy and join units.
@@ -32,8 +32,8 @@ from graphopt.lowering.loops.nest import (
 
 @dataclass(frozen=True, slots=True)
 class AccessSet:
-    """An element that is read or written, for each value of the variables of ``extents``: loops within what is looked
-    at. Other variables in its indices stand around that."""
+    """The elements of one access, for all values of the variables of ``extents``: loops within the analyzed statement.
+    Other variables in its indices are bound around that."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -43,14 +43,14 @@ class AccessSet:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """An outermost block or a bare statement, and the statements around it from the outermost in."""
+    """A unit: an outermost block or a bare statement, and the statements around it from the outermost in."""
 
     stmt: Stmt
     above: tuple[Stmt, ...]
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return f"block {self.stmt.name}" if isinstance(self.stmt, Block) else "a statement outside of blocks"
 
 
@@ -65,7 +65,7 @@ def units(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Unit]:
 
 
 def scope(above: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """What stands above the statements that a block can move about in: all down to the block around it."""
+    """The path from the root to the scope of a block: down to the block around it."""
     return tuple(above[: max((k + 1 for k, s in enumerate(above) if isinstance(s, Block)), default=0)])
 
 
@@ -76,7 +76,7 @@ def units_beside(nest: Nest, site: BlockSite) -> list[Unit]:
 
 
 def shared(a: Sequence[Stmt], b: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """What stands above both of two places."""
+    """The common part of two paths."""
     common: list[Stmt] = []
     for x, y in zip(a, b, strict=False):
         if x is not y:
@@ -88,7 +88,8 @@ def shared(a: Sequence[Stmt], b: Sequence[Stmt]) -> tuple[Stmt, ...]:
 def accesses_in(
     stmt: Stmt, values: Mapping[Var, Expr] | None = None, extents: Mapping[Var, Expr] | None = None
 ) -> Iterator[AccessSet]:
-    """Every access within a statement in the order of the text, its indices over loops: axes by their ``values``."""
+    """Every access within a statement in textual order, with indices over loops: axes are replaced by their
+    ``values``."""
     bindings, loops = values or {}, extents or {}
     match stmt:
         case For():
@@ -133,12 +134,12 @@ def _invoked(stmt: Invoke, values: Mapping[Var, Expr], extents: Mapping[Var, Exp
 
 
 def buffers_read(stmt: Stmt) -> frozenset[Buffer]:
-    """The buffers of which a statement reads elements."""
+    """The buffers that a statement loads from."""
     return frozenset(a.buffer for a in accesses_in(stmt) if not a.is_write)
 
 
 def buffers_written(stmt: Stmt) -> frozenset[Buffer]:
-    """The buffers of which a statement writes elements."""
+    """The buffers that a statement writes."""
     return frozenset(a.buffer for a in accesses_in(stmt) if a.is_write)
 
 
@@ -153,13 +154,13 @@ def writers(among: Iterable[Unit], buffer: Buffer) -> list[Unit]:
 
 
 def without_unused(nest: Nest, candidates: Iterable[Buffer]) -> Nest:
-    """The nest without those of the buffers that live only while it runs and that nothing uses any more."""
+    """The nest without unused local allocations among the buffers."""
     gone = set(candidates) - {a.buffer for a in accesses_in(nest.body)}
     return replace(nest, allocs=tuple(b for b in nest.allocs if b not in gone))
 
 
 def reindexed(stmt: Stmt, old: Buffer, new: Buffer, where: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Stmt:
-    """The statement with each element of a buffer replaced by that of another, at the indices that ``where`` gives."""
+    """The statement with each access to a buffer replaced by one of another, at the indices that ``where`` gives."""
 
     def load(e: Expr) -> Expr | None:
         return Load(new, where(e.indices)) if isinstance(e, Load) and e.buffer == old else None
@@ -171,6 +172,6 @@ def reindexed(stmt: Stmt, old: Buffer, new: Buffer, where: Callable[[tuple[Expr,
 
 
 def kept_inside(nest: Nest, buffer: Buffer, why: str) -> None:
-    """Raises ScheduleError where a buffer does not live only while the nest runs."""
+    """Checks that a buffer is local to the nest; raises ScheduleError."""
     if buffer not in nest.allocs:
         raise ScheduleError(f"{buffer.name} is a parameter of {nest.name}{why}")

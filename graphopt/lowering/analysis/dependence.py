@@ -1,4 +1,4 @@
-"""Which loops may run in another order, or all at once.
+"""Dependence analysis: which loops may be reordered, or run in parallel.
 
 Within a block its axes say it: spatial ones may run in any order. So two questions are left for a
 loop: do its iterations reach different points of the spatial axes, and does what one block writes in
@@ -42,7 +42,7 @@ _LazyExpr: TypeAlias = Callable[[], Expr]
 
 @dataclass(frozen=True, slots=True)
 class BlockInLoop:
-    """A block beneath a loop, with the extents of what is around it, split at the loop."""
+    """A block beneath a loop, with the extents around it, split at the loop."""
 
     block: Block
     outside: Mapping[Var, Expr]
@@ -55,7 +55,7 @@ class BlockInLoop:
         return {**self.outside, **self.inside}
 
     def moved(self, loop: Var) -> list[Axis]:
-        """The axes that the loop moves."""
+        """The axes that depend on the loop."""
         pairs = [(a, v) for a, v in zip(self.block.axes, self.block.values, strict=True) if loop in variables(v)]
         if all(v == loop for _, v in pairs) and self.inside.get(loop) != Const(1):  # one step moves nothing
             return [a for a, _ in pairs]
@@ -63,7 +63,7 @@ class BlockInLoop:
         return [a for a, v in pairs if any(loop in variables(atom) for atom in facts.polynomial(v).atoms)]
 
     def kinds(self, loop: Var) -> set[AxisKind]:
-        """The kinds of the axes that the loop moves."""
+        """The kinds of the axes that depend on the loop."""
         return {a.kind for a in self.moved(loop)}
 
     def at_loops(self, region: BufferRegion) -> BufferRegion:
@@ -79,7 +79,7 @@ class BlockInLoop:
 
 
 def placed(site: LoopSite) -> list[BlockInLoop]:
-    """The blocks directly beneath a loop; raises ScheduleError where something is stored outside of blocks."""
+    """The blocks directly beneath a loop; raises ScheduleError for stores outside of blocks."""
     outside = extents_around(site.above)
     blocks: list[BlockInLoop] = []
 
@@ -100,7 +100,7 @@ def placed(site: LoopSite) -> list[BlockInLoop]:
 
 
 def regions(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
-    """What a block reads and writes: as it declares, or else as its statements do."""
+    """The reads and writes of a block: declared ones, or else those of its statements."""
     declared = block if block.reads or block.writes else with_regions(block)
     return declared.reads, declared.writes
 
@@ -109,7 +109,7 @@ def regions(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion,
 
 
 def owner(wanted: Var, indices: Sequence[Expr], running: Mapping[Var, Expr], facts: Ranges) -> Expr | None:
-    """The variable as a function of indices, which it takes as ``at(0), at(1), ...``; None where none was found.
+    """The variable as a function of indices, written ``at(0), at(1), ...``; None where no such function was found.
 
     ``running`` are the variables that change; all others are known. An index ``4 * i + j`` with j below 4 tells
     ``i`` by a division; ``f // 8`` and ``f % 8`` together tell ``f``.
@@ -132,7 +132,7 @@ def owner(wanted: Var, indices: Sequence[Expr], running: Mapping[Var, Expr], fac
 
 
 def at(axis: int) -> Var:
-    """What stands for an index in an owner."""
+    """The placeholder of an index in an owner."""
     return Var(f"@{axis}")
 
 
@@ -192,7 +192,7 @@ def _whole(quotient: _LazyExpr, d: Expr, remainder: _LazyExpr) -> Expr:
 
 
 def check_parallel(site: LoopSite, private: frozenset[str] = frozenset(), reduces: bool = False) -> None:
-    """Raises ScheduleError where the iterations of a loop may not run at once.
+    """Checks that the iterations of a loop may run in parallel; raises ScheduleError.
 
     Buffers of the scopes ``private`` exist once for each iteration, so that what is written there may be the same
     elements, as long as nothing is read that another iteration wrote. ``reduces`` allows reduce axes.
@@ -226,7 +226,7 @@ def _kept_apart(b: BlockInLoop, loop: Var, private: frozenset[str]) -> bool:
 
 
 def tells(b: BlockInLoop, loop: Var) -> bool:
-    """Whether the spatial point of a block tells the iteration of a loop that it belongs to."""
+    """Whether the spatial point of a block determines the iteration of a loop."""
     spatial = [v for a, v in zip(b.block.axes, b.block.values, strict=True) if a.kind == "spatial"]
     whole = [*spatial, *_undivided(spatial)]
     return loop in whole or owner(loop, whole[::-1], b.inside, ranges_over(b.extents)) is not None
@@ -246,7 +246,7 @@ def _undivided(values: Sequence[Expr]) -> Iterator[Expr]:
 
 
 def is_digit(value: Expr) -> TypeGuard[Apply]:
-    """Whether the expression is a quotient or a remainder, as loops that were fused are of the one loop."""
+    """Whether the expression is a quotient or a remainder, such as fused loops leave."""
     return isinstance(value, Apply) and value.fn in ("mod", "floordiv")
 
 
@@ -260,7 +260,7 @@ def _divisor(value: Expr, x: Expr) -> Polynomial | None:
 
 
 def check_exchange(site: LoopSite, below: Sequence[BlockInLoop], private: frozenset[str]) -> None:
-    """Raises ScheduleError where a block beneath a loop uses what another block writes in another iteration."""
+    """Checks that no block beneath a loop uses what another block writes in another iteration; raises ScheduleError."""
     for writer in below if len(below) > 1 else ():
         for written in map(writer.at_loops, regions(writer.block)[1]):
             for other in below:
@@ -310,7 +310,7 @@ def _elements(region: BufferRegion, b: BlockInLoop) -> tuple[list[Expr], Mapping
 
 
 def check_order(site: LoopSite, before: Sequence[For], after: Sequence[For]) -> None:
-    """Raises ScheduleError where the loops of a chain, of which the site is the outermost, may not change places."""
+    """Checks that the loops of a chain, outermost at the site, may be reordered; raises ScheduleError."""
     after_at = {loop.var: k for k, loop in enumerate(after)}
     swapped = [
         (a.var, b.var) for k, a in enumerate(before) for b in before[k + 1 :] if after_at[a.var] > after_at[b.var]

@@ -1,4 +1,4 @@
-"""How many floating-point operations a nest does, read off its blocks, its loops, and what it invokes.
+"""Operation count: the floating-point operations of a nest, from its blocks, loops and calls.
 
 A block does what its body says once for each point of its axes, however the loops around it are written. What stands in
 no block, as in procedures, is done as often as its loops run; where how long a loop runs depends on those around it, it
@@ -19,7 +19,8 @@ from graphopt.runtime.sizes import Size
 
 
 def flops(nest: Nest, sizes: Mapping[Var, Size]) -> Size:
-    """About how many floating-point operations a nest takes, as a size. What depends on elements counts for nothing."""
+    """The approximate number of floating-point operations of a nest, as a size. Sizes that depend on elements count as
+    zero."""
     return _Count(sizes).of(nest.body, {}, 1, 1)
 
 
@@ -75,7 +76,7 @@ class _Count:
 
 
 def longest(extent: Expr, around: Mapping[Var, Expr]) -> Expr | None:
-    """The most that an extent is while the loops around it run; None where that is not known."""
+    """An upper bound of an extent over the loops around it; None where none is known."""
     if variables(extent).isdisjoint(around):
         return extent
     interval = bounds(extent, around)

@@ -1,4 +1,5 @@
-"""The points of a block's axes that make, or read, a box of elements: what decides where a block can run.
+"""Iteration domains: the points of a block's axes that write, or read, a box of elements, for moving blocks under
+loops.
 
 A domain says where some axes of a block are, by the loops around the place where it is to run; the
 others are there from end to end.
@@ -45,7 +46,7 @@ def _axis_range(index: Expr, side: Range) -> tuple[Var, Range] | None:
 def match(
     domain: Domain, block: Block, where: Sequence[Expr], region: BufferRegion, around: Mapping[Var, Expr]
 ) -> None:
-    """Narrows the domain of a block's axes to those points that read within a region, and nowhere else."""
+    """Narrows the domain of a block's axes to the points that read only within a region."""
     name = region.buffer.name
     for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
         whole = prove(side.start <= 0, around) and prove(side.start + side.extent >= size, around)
@@ -64,7 +65,7 @@ def match(
 
 
 def box_written(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str) -> BufferRegion:
-    """The box of a buffer of which a statement makes all; raises ScheduleError where it may leave gaps in one.
+    """The box of a buffer that a statement writes completely; raises ScheduleError where it may have gaps.
 
     ``when`` completes the message.
     """
@@ -79,8 +80,8 @@ def box_written(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: st
 
 
 def check_covered(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:
-    """Raises ScheduleError where a block reads of a buffer what a statement does not make, or is not sure to read all
-    that it names (loads behind a condition may lie outside of the buffer)."""
+    """Checks that a statement writes all that a block reads of a buffer; raises ScheduleError where it does not, or
+    where the block may not read all that it names (loads behind a condition may lie outside of the buffer)."""
     axes = {a.var: a.extent for a in reader.axes}
     reads = (a for s in inner(reader) for a in accesses_in(s, {}, axes) if a.buffer == buffer and not a.is_write)
     read = box(reads, around)
@@ -150,7 +151,7 @@ def _divisions(expr: Expr) -> list[Apply]:
 def tells(
     sides: Sequence[Range], loops: Sequence[For], running: Mapping[Var, Expr], around: Mapping[Var, Expr]
 ) -> bool:
-    """Whether every point of a box tells in which steps of the loops it is: no two have points in common.
+    """Whether every point of a box determines the steps of the loops that it belongs to: no two boxes overlap.
 
     The box moves with the variables that are ``running``, which the loops' are among.
     """

@@ -1,4 +1,4 @@
-"""Where along an axis the conditions of a block hold for sure, so that the loop over it can do without them there.
+"""Loop partitioning: the interior of an axis, where the conditions of a block hold and need not be tested.
 
 A window at the edge of an image asks at each step whether it is inside; all but the first and last few windows need
 not ask. A condition is a comparison of index expressions within a ``select``.
@@ -21,7 +21,7 @@ Inside = tuple[int, int]
 
 
 def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
-    """The points of an axis at which all conditions on it hold whatever is reduced over, and the block without them.
+    """The interior of an axis, where all conditions on it hold for every reduction step, and the block without them.
 
     None where there are no such conditions, where one depends on anything else, or where it holds nowhere.
     """
@@ -55,7 +55,7 @@ def _conditions(block: Block) -> Iterator[Expr]:
 
 
 def comparisons(condition: Expr) -> Iterator[Apply]:
-    """The comparisons of indices that are to hold together."""
+    """The comparisons of indices in a conjunction."""
     if isinstance(condition, Apply) and condition.fn == "and":
         for arg in condition.args:
             yield from comparisons(arg)
@@ -64,7 +64,7 @@ def comparisons(condition: Expr) -> Iterator[Apply]:
 
 
 def positive(condition: Apply) -> Polynomial:
-    """What is at least 0 just where the condition holds."""
+    """An expression that is non-negative just where the condition holds."""
     a, b = (polynomial(x) for x in condition.args)
     if condition.fn in ("lt", "le"):
         a, b = b, a

@@ -1,4 +1,4 @@
-"""The boxes of elements that statements read and write, what blocks declare of them, and simpler indices."""
+"""Access regions: the boxes of elements that statements read and write, as blocks declare them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from graphopt.lowering.loops.nest import (
 
 
 def box(accesses: Iterable[AccessSet], around: Extents) -> BufferRegion | None:
-    """The smallest box that we can tell to hold the accesses, all of one buffer, over all that runs within; None
-    where there are none. It may depend on the variables ``around``, and reach out of the buffer."""
+    """The smallest box found that contains the accesses, all of one buffer, over all loops within; None where there are
+    no accesses. It may depend on the variables ``around``, and reach out of the buffer."""
     parts = dict.fromkeys(
         cover([BufferRegion(a.buffer, tuple(Range(i) for i in a.indices))], a.extents, around) for a in accesses
     )
@@ -42,17 +42,17 @@ def box(accesses: Iterable[AccessSet], around: Extents) -> BufferRegion | None:
 
 
 def read_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> BufferRegion | None:
-    """The box of what statements read of a buffer."""
+    """The box of a buffer that statements read."""
     return box((a for s in stmts for a in accesses_in(s) if a.buffer == buffer and not a.is_write), around)
 
 
 def written_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> BufferRegion | None:
-    """The box of what statements write of a buffer."""
+    """The box of a buffer that statements write."""
     return box((a for s in stmts for a in accesses_in(s) if a.buffer == buffer and a.is_write), around)
 
 
 def within(region: BufferRegion) -> BufferRegion:
-    """The region with the ends that reach out of its buffer for certain cut off."""
+    """The region clipped to its buffer, where it provably reaches out."""
     sides = []
     for side, size in zip(region.ranges, region.buffer.shape, strict=True):
         if isinstance(side.start, Const) and isinstance(side.extent, Const) and isinstance(size, Const):
@@ -64,7 +64,7 @@ def within(region: BufferRegion) -> BufferRegion:
 
 
 def contains(outer: BufferRegion, part: BufferRegion, around: Extents) -> bool:
-    """Whether all of one region is sure to lie in another."""
+    """Whether one region provably contains another."""
     return all(
         prove(a.start <= b.start, around) and prove(b.start + b.extent <= a.start + a.extent, around)
         for a, b in zip(outer.ranges, part.ranges, strict=True)
@@ -72,7 +72,7 @@ def contains(outer: BufferRegion, part: BufferRegion, around: Extents) -> bool:
 
 
 def with_regions(block: Block) -> Block:
-    """The block with the regions that its statements read and write."""
+    """The block with declared reads and writes, from its statements."""
     bodies = inner(block)
     if not any(isinstance(s, For | Block | Invoke) for b in bodies for s in statements(b)):
         return described(block)
@@ -91,7 +91,7 @@ def with_regions(block: Block) -> Block:
 
 
 def refreshed(nest: Nest, names: Iterable[str]) -> Nest:
-    """The nest in which the named blocks, and those around them, declare what they read and write now."""
+    """The nest with the declared regions of the named blocks, and of those around them, computed again."""
     wanted = frozenset(names)
 
     def redeclared(s: Stmt) -> Stmt | None:
@@ -104,7 +104,7 @@ def refreshed(nest: Nest, names: Iterable[str]) -> Nest:
 
 
 def simplified(stmt: Stmt, around: Mapping[Var, Expr], names: Iterable[str]) -> Stmt:
-    """The statement with the index expressions in the named blocks simplified; ``around`` are the extents there."""
+    """The statement with simplified index expressions in the named blocks; ``around`` are the extents there."""
     return _simplified(stmt, dict(around), frozenset(names), inside=False)
 
 
@@ -131,7 +131,7 @@ def _simplified(stmt: Stmt, around: dict[Var, Expr], names: frozenset[str], insi
 
 
 def lives_within(nest: Nest, buffer: Buffer, loop: For, around: dict[Var, Expr]) -> None:
-    """Raises ScheduleError where a buffer carries something from one step of a loop to another, or out of it."""
+    """Checks that a buffer carries nothing between steps of a loop, or out of it; raises ScheduleError."""
     everywhere = [a for a in accesses_in(nest.body) if a.buffer == buffer]
     inside = [a for a in accesses_in(loop.body) if a.buffer == buffer]
     if len(everywhere) != len(inside):

@@ -1,4 +1,5 @@
-"""Which parts of a nest's expressions are needed again, and may be computed once: in a statement, and in a loop."""
+"""Common subexpressions and loop invariants: parts of expressions that may be computed once, in a statement and in a
+loop."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from graphopt.lowering.loops.nest import Buffer, For, Nest, Stmt, Store, loads, 
 
 
 def private(nest: Nest) -> dict[Var, frozenset[Buffer]]:
-    """For each vectorized loop the local buffers that are used only within one iteration of it."""
+    """The private buffers of each vectorized loop: local buffers used only within one iteration."""
     locals = [b for b in nest.allocs if b.scope == "local"]
     everywhere = uses(nest.body)
     return {
@@ -22,13 +23,13 @@ def private(nest: Nest) -> dict[Var, frozenset[Buffer]]:
 
 
 def uses(stmt: Stmt) -> Counter[Buffer]:
-    """How often each buffer is read or written."""
+    """The number of reads and writes of each buffer."""
     written = [s.buffer for s in statements(stmt) if isinstance(s, Store)]
     return Counter([*written, *(load.buffer for load in loads(stmt))])
 
 
 def eager(expr: Expr, written: set[Buffer], safe: set[Expr]) -> Iterator[Expr]:
-    """The parts of an expression that may be computed whatever is chosen, are worth a name, and stay as they are."""
+    """The parts of an expression worth a name that may be computed unconditionally."""
     if isinstance(expr, Load):
         if expr.buffer.scope != "local" and expr.buffer not in written:
             yield expr
@@ -41,8 +42,8 @@ def eager(expr: Expr, written: set[Buffer], safe: set[Expr]) -> Iterator[Expr]:
 
 
 def invariant(expr: Expr, var: Var, written: set[Buffer]) -> Iterator[Expr]:
-    """The parts of an expression, as large as possible, that are read from memory, or computed from it, and are the
-    same whatever ``var`` is; of indices, loads alone."""
+    """The largest loop-invariant parts of an expression that are loads, or computed from loads; of indices, loads
+    alone."""
     loads_ = loads_in(expr)
     same = var not in variables(expr) and not any(e.buffer in written for e in loads_)
     if isinstance(expr, Load):

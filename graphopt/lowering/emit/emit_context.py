@@ -1,4 +1,4 @@
-"""Where a statement stands when a nest is written down."""
+"""Context of a statement in code generation: bound axes and lanes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Env: TypeAlias = Mapping[Var, Expr]
 
 @dataclass(frozen=True, slots=True)
 class EmitContext:
-    """Where a statement stands: what its variables are, and the vectorized loop that it is in."""
+    """The context of a statement: the values of its variables, and the vectorized loop around it."""
 
     env: Env
     lanes: Lanes | None = None
@@ -24,5 +24,5 @@ class EmitContext:
         return substitute(expr, self.env) if self.env else expr
 
     def bind(self, more: Env) -> EmitContext:
-        """The place where more variables are known."""
+        """The context with more variables bound."""
         return replace(self, env={**self.env, **more})

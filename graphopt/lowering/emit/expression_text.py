@@ -1,4 +1,4 @@
-"""Expressions as kernel source: for one element, or for as many as a vector has lanes."""
+"""Code generation of expressions, for one element or for the lanes of a vector."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRIDES = (-1, 2, 3, 4)
 
 @dataclass
 class Speller:
-    """Spells expressions; what it needs before them (masks, values that are used twice) goes to ``line``."""
+    """Code generator of expressions; lines that it needs before them (masks, shared values) go to ``line``."""
 
     line: Callable[[str], None]
     name: Callable[[Buffer], str]
@@ -47,18 +47,18 @@ class Speller:
     local buffers."""
 
     def use(self, name: str) -> str:
-        """The name, which the source has to import."""
+        """The name, added to the imports."""
         self.used.add(name)
         return name
 
     def library(self, dotted: str) -> str:
-        """The name of a function of another module."""
+        """The name of a function of another module, added to the imports."""
         module, _, name = dotted.rpartition(".")
         self.libraries[name] = module
         return name
 
     def dtype(self, dtype: str) -> str:
-        """The type in which elements of the dtype are computed."""
+        """The dtype of computations on elements of the dtype."""
         return self.use("float32" if dtype in HALVES else dtype)
 
     def value(self, expr: Expr, lanes: Lanes | None = None) -> Text:
@@ -75,7 +75,7 @@ class Speller:
         return self.known[expr, lanes]
 
     def spelled(self, expr: Expr, lanes: Lanes | None) -> Text:
-        """The expression as source, whether or not it has a name already."""
+        """The expression as source, whether or not it is bound to a name."""
         match expr:
             case Const():
                 return self.constant(expr)
@@ -88,7 +88,7 @@ class Speller:
         raise AssertionError(expr)
 
     def indexed(self, expr: Apply, lanes: Lanes | None) -> Text:
-        """A function of integers, which may be a part of an index."""
+        """A function of integers that may be a part of an index."""
         is_sum = expr.fn in ("add", "sub", "mul", "floordiv", "mod", "min", "max")
         if lanes is None or (lanes.var not in variables(expr) and self.names.is_steady(expr)):
             if is_sum:
@@ -100,14 +100,14 @@ class Speller:
         return self.applied(tidied, lanes) if isinstance(tidied, Apply) else self.value(tidied, lanes)
 
     def summed(self, p: Polynomial, lanes: Lanes) -> Expr:
-        """A polynomial as an expression: what is the same in all lanes is summed up first."""
+        """A polynomial as an expression: terms that are the same in all lanes come first."""
         rank = {v: k for k, v in enumerate(self.order)}
         wide = {t: n for t, n in p.terms.items() if any(lanes.var in variables(a) for a in t)}
         steady = Polynomial({t: n for t, n in p.terms.items() if t not in wide})
         return apply("add", steady.expr(rank), Polynomial(wide).expr(rank))
 
     def constant(self, const: Const) -> Text:
-        """A number of its dtype."""
+        """A constant of its dtype."""
         if const.dtype in ("bool", INDEX):
             return Text(repr(const.value), ATOM if const.dtype == "bool" or const.value >= 0 else UNARY)
         number = const.value
@@ -117,7 +117,7 @@ class Speller:
         return Text(f"{self.dtype(const.dtype)}({number!r})")
 
     def variable(self, var: Var, lanes: Lanes | None) -> Text:
-        """A loop variable or size; the vectorized loop's is different in each lane."""
+        """A loop variable or size; the vectorized loop's differs between lanes."""
         if lanes is None or var != lanes.var:
             self.names.mentioned.add(var)
             return Text(var.name)
@@ -131,11 +131,11 @@ class Speller:
     # ------------------------------------------------------------------ memory
 
     def address(self, load: Load) -> Polynomial:
-        """The number of the element, counted from the buffer's start."""
+        """The address of an element, counted from the buffer's start."""
         return self.own(load.buffer, address_of(load, self.bounds))
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
-        """An element, or one for each lane."""
+        """A load of one element, or of a vector."""
         address = self.address(load)
         register = self.local(load, address, lanes)
         if register is not None:
@@ -166,7 +166,7 @@ class Speller:
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
 
     def start(self, address: Polynomial, lanes: Lanes) -> str | None:
-        """The address of the first lane, where the lanes lie side by side."""
+        """The address of the first lane, where the lanes are contiguous."""
         parts = address.split(lanes.var)
         if parts is None or parts[0].number != 1:
             return None
@@ -174,7 +174,7 @@ class Speller:
         return self.names.sum(first).text
 
     def stride(self, address: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
-        """How far apart the lanes lie, where whole vectors cover them, and the address of the first."""
+        """The stride of the lanes, where whole vectors cover them, and the address of the first."""
         parts = address.split(lanes.var)
         if parts is None or parts[0].number not in STRIDES:
             return None
@@ -182,8 +182,8 @@ class Speller:
         return parts[0].number, self.names.sum(first).text
 
     def repeated(self, address: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
-        """How many neighbouring lanes are of one element, where each of the next ones is, and the address of the
-        first: the address has ``lane // n`` in it. A vector starts at a multiple of its length."""
+        """The number of neighbouring lanes with the same element, the distance to the next element, and the address of
+        the first: the address has ``lane // n`` in it. A vector starts at a multiple of its length."""
         wide = [product for product in address.terms if any(lanes.var in variables(atom) for atom in product)]
         if len(wide) != 1 or len(wide[0]) != 1 or address.terms[wide[0]] != 1:
             return None
@@ -202,7 +202,7 @@ class Speller:
         return times, self.names.sum(others + Polynomial({(first,): 1})).text
 
     def loaded(self, text: Text, dtype: str) -> Text:
-        """What was read, as the type that it is computed in."""
+        """The loaded value, converted to the dtype of computations."""
         if dtype == "bool":
             return Text(f"{text.within(1)} != {self.use('uint8')}(0)", 0, text.wide)
         if dtype in HALVES:
@@ -210,7 +210,7 @@ class Speller:
         return text
 
     def stored(self, text: Text, dtype: str) -> str:
-        """What is to be written, as the type that it is kept in."""
+        """The value to store, converted to the dtype in memory."""
         if dtype == "bool":
             return f"{self.use('cast')}({text.text}, {self.use('uint8')})"
         if dtype in HALVES:
@@ -219,7 +219,7 @@ class Speller:
         return text.text
 
     def store(self, target: Load, value: Text, lanes: Lanes | None) -> None:
-        """The line that writes the value to the element."""
+        """The line of a store."""
         address = self.address(target)
         p, dtype = self.name(target.buffer), target.dtype
         kept = self.stored(value, dtype)
@@ -285,13 +285,13 @@ class Speller:
         return Text(f"{self.use(spelled)}({values})", ATOM, wide)
 
     def narrowed(self, text: Text, expr: Apply) -> Text:
-        """The result of integer arithmetic in its own width."""
+        """The result of integer arithmetic, wrapped to its own width."""
         if expr.dtype in NARROW and not text.wide:
             return Text(f"{self.dtype(expr.dtype)}({text.text})")
         return text
 
     def fused(self, expr: Apply, lanes: Lanes | None) -> Text | None:
-        """``a * b + c`` on vectors, rounded once."""
+        """Fused multiply-add on vectors: ``a * b + c``, rounded once."""
         if expr.fn != "add" or lanes is None or not expr.dtype.startswith("float"):
             return None
         for product, other in (expr.args[::-1], expr.args):
@@ -302,13 +302,13 @@ class Speller:
         return None
 
     def same_width(self, args: list[Text], lanes: Lanes | None) -> list[str]:
-        """The arguments, all of them vectors where one is."""
+        """The arguments, broadcast to vectors where one is a vector."""
         if lanes is None or not any(a.wide for a in args):
             return [a.text for a in args]
         return [a.text if a.wide else f"{self.use('splat')}({a.text}, {lanes.count})" for a in args]
 
     def chosen(self, mask: str, wide: str, identity: Const, lanes: Lanes) -> str:
-        """The vector with an identity in lanes that do not count."""
+        """The vector with the neutral element in masked lanes."""
         nothing = f"{self.use('splat')}({self.constant(identity).text}, {lanes.count})"
         return f"{self.use('select')}({mask}, {wide}, {nothing})"
 
@@ -336,7 +336,7 @@ class Speller:
         return self.converted(value, after)
 
     def reinterpreted(self, value: Text, before: str, after: str) -> Text:
-        """The same bits as another dtype, by way of integers."""
+        """A bit cast to another dtype, by way of integers."""
         if before in HALVES:
             value, before = Text(f"{self.use('to_' + HALVES[before])}({value.text})", ATOM, value.wide), "uint16"
         elif before.startswith("float"):
@@ -349,11 +349,11 @@ class Speller:
         return Text(f"{self.use(name)}({value.text})", ATOM, value.wide)
 
     def converted(self, value: Text, dtype: str) -> Text:
-        """The value as C casts it."""
+        """A conversion as in C."""
         return Text(f"{self.use('cast')}({value.text}, {self.dtype(dtype)})", ATOM, value.wide)
 
     def choice(self, expr: Apply, lanes: Lanes | None) -> Text:
-        """One of two values. What is not chosen is not read: by a branch, or by lanes that are masked."""
+        """A choice of two values. The other one is not loaded: by a branch, or by masked lanes."""
         condition = self.value(expr.args[0], lanes)
         if condition.wide and lanes is not None:
             return self.masked_choice(expr, condition, lanes)
@@ -371,13 +371,13 @@ class Speller:
         return Text(f"{a} if {condition.within(0)} else {b}", CHOICE, wide)
 
     def reads(self, expr: Expr) -> bool:
-        """Whether an expression reads memory that might not be there."""
+        """Whether an expression has loads that might be out of bounds."""
         if isinstance(expr, Load):
             return expr not in self.safe
         return isinstance(expr, Apply) and any(map(self.reads, expr.args))
 
     def masked_choice(self, expr: Apply, condition: Text, lanes: Lanes) -> Text:
-        """One of two values in each lane."""
+        """A choice of two values in each lane."""
         then, otherwise = expr.args[1:]
         mask = condition.within(4)
         if any(map(self.reads, (then, otherwise))) and not self.lazy:

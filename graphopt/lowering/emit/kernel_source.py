@@ -1,4 +1,4 @@
-"""Nests as Python source that numba compiles: self-contained, readable, the same for equal nests.
+"""Code generation of kernels: nests as Python source that numba compiles, self-contained and deterministic.
 
 The outermost loop, where it is parallel, becomes the kernel's range of work items. Unrolled loops are
 written out; a vectorized loop becomes operations on vectors of as many lanes as the host has, with a
@@ -63,12 +63,12 @@ LaunchDims: TypeAlias = tuple[int, int, int]
 
 
 class EmitError(ScheduleError):
-    """A nest that no source can be written for: its schedule asks for what the target does not have."""
+    """A nest without source: its schedule asks for what the target does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A kernel and what to call it with: its parameters are the addresses of ``buffers``, then ``sizes``, which are
+    """A kernel and its arguments: its parameters are the addresses of ``buffers``, then ``sizes``, which are
     expressions over the nest's sizes.
 
     The buffers behind the nest's own are scratch memory, shared by all work items. ``extent`` is the number of work
@@ -85,8 +85,8 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Launchable:
-    """A device's kernel and what to launch it with: its parameters are the addresses of ``buffers``, then ``sizes``,
-    which are expressions over the nest's sizes; then, where there are ``messages``, the address of an int32.
+    """A device kernel and its launch: its parameters are the addresses of ``buffers``, then ``sizes``, which are
+    expressions over the nest's sizes; then, where there are ``messages``, the address of an int32.
 
     ``grid`` is how many blocks there are along each axis, ``block`` how many threads in each; ``messages[k - 1]`` is
     what the number ``k`` means there.
@@ -102,9 +102,9 @@ class Launchable:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A call of a library's function: ``places`` are the addresses of operands, each a buffer and the number of the
-    element in it; then ``sizes``, expressions over the nest's sizes, in the order that the function takes them
-    (``runtime.library_calls``), and what else it is told."""
+    """A library call: ``places`` are the addresses of operands, each a buffer and an element number; then ``sizes``,
+    expressions over the nest's sizes, in the order of the function's parameters (``runtime.library_calls``), and its
+    attributes."""
 
     name: str
     places: tuple[tuple[Buffer, Expr], ...]
@@ -118,7 +118,7 @@ class LibraryCall:
 
     @property
     def source(self) -> str:
-        """The call as people write one."""
+        """The call as text."""
         places = [b.name if at == Const(0) else f"{b.name}[{show_expr(at)}]" for b, at in self.places]
         attributes = [f"{name}={value!r}" for name, value in self.attributes]
         return f"{self.name}({', '.join([*places, *map(show_expr, self.sizes), *attributes])})\n"
@@ -130,7 +130,7 @@ StmtInContext: TypeAlias = tuple[Stmt, EmitContext]
 
 
 def emit(nest: Nest) -> Emitted:
-    """The kernel that does what the nest says. EmitError where its schedule cannot be written down."""
+    """The kernel of a nest. EmitError where its schedule cannot be emitted."""
     return settled(lambda facts: KernelWriter(nest, facts), KernelWriter.emitted)
 
 
@@ -140,8 +140,8 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What is known of a kernel before it is written: local buffers that cannot be variables, and what ``IndexNames``
-    found when it was written before."""
+    """Facts of a kernel from earlier passes of its writer: local buffers that cannot be variables, and results of
+    ``IndexNames``."""
 
     stacked: frozenset[Buffer] = frozenset()
     plain: frozenset[tuple[int, InvariantKey]] = frozenset()
@@ -149,8 +149,8 @@ class KernelFacts:
 
 
 def settled(writer: Callable[[KernelFacts], W], emission: Callable[[W], M]) -> M:
-    """What is ``made`` by the writer that knows all that can be known of its kernel, which others found out that write
-    it for nothing. Raises EmitError where the schedule cannot be written down."""
+    """The ``emission`` of a kernel's final writer, which has the facts that earlier, discarded passes found. Raises
+    EmitError."""
     stacked: frozenset[Buffer] = frozenset()
     while True:
         try:
@@ -165,14 +165,14 @@ def settled(writer: Callable[[KernelFacts], W], emission: Callable[[W], M]) -> M
 
 
 class NeedsMemory(Exception):  # noqa: N818  not an error
-    """A local buffer of which an element is chosen while the kernel runs."""
+    """A local buffer with an index that is not constant, and so not a variable."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
 
 
 class KernelWriter:
-    """Writes one kernel."""
+    """Code generator of one kernel."""
 
     def __init__(
         self,
@@ -234,13 +234,13 @@ class KernelWriter:
         return Emitted(kernel, buffers, tuple(sizes.values()), extent, parallel, tuple(self.messages))
 
     def sizes(self) -> dict[str, Expr]:
-        """The sizes that are used, and the quotients that take the place of others, by the names of parameters."""
+        """The used sizes, and the quotients in place of others, by parameter name."""
         used = set(findall(r"\w+", "\n".join(self.lines)))
         symbols = {v.name: v for v in self.nest.sizes if v.name in used}
         return symbols | {name: quotient for quotient, name in self.spell.names.parameters.items()}
 
     def header(self) -> Iterator[str]:
-        """The lines that say where the names of the source come from."""
+        """The import lines of the source."""
         used = self.spell.used
         if constants := sorted(used & {"inf", "nan"}):
             yield f"from math import {', '.join(constants)}"
@@ -251,19 +251,19 @@ class KernelWriter:
         yield ""
 
     def imports(self, used: set[str]) -> Mapping[str, list[str]]:
-        """The names that the source uses, by the module that it has them from."""
+        """The imported names of the source, by module."""
         return imports(used, self.spell.libraries)
 
     def line(self, text: str) -> None:
-        """Adds a line, as deep in as the statements around it."""
+        """Adds a line at the current indentation."""
         self.lines.append("    " * self.depth + text)
 
     def fresh(self, letter: str) -> str:
-        """A name that nothing has yet."""
+        """An unused name."""
         return f"{letter}{next(self.numbers)}_"
 
     def name(self, buffer: Buffer) -> str:
-        """What the buffer is called in the source."""
+        """The name of a buffer in the source."""
         if buffer not in self.names:
             self.names[buffer] = buffer.name + ("_" if buffer.name in RESERVED or iskeyword(buffer.name) else "")
         return self.names[buffer]
@@ -274,7 +274,7 @@ class KernelWriter:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Within it, source is for another place than the line that is being written, whose names it does not use."""
+        """A context manager: source inside it belongs elsewhere than the current line, and shares no names with it."""
         spell = self.spell
         kept = spell.known, spell.shared, spell.held
         spell.known, spell.shared, spell.held = {}, set(), {}
@@ -286,7 +286,7 @@ class KernelWriter:
         return self.spell.applied(expr, None)
 
     def indented(self, stmt: Stmt, context: EmitContext) -> None:
-        """The statement one level in; what is known there is forgotten behind it."""
+        """The statement one level in; names bound there end with it."""
         kept, self.depth = dict(self.spell.known), self.depth + 1
         self.write(stmt, context)
         if self.lines[-1].endswith(":"):
@@ -303,7 +303,7 @@ class KernelWriter:
 
     @contextmanager
     def iterating(self, var: Var, steps: str) -> Iterator[None]:
-        """Within it, lines are the body of a loop over ``range(steps)``."""
+        """A context manager: lines inside it are the body of a loop over ``range(steps)``."""
         self.line(f"for {var.name} in range({steps}):")
         self.order.append(var)
         self.loops += 1
@@ -314,7 +314,8 @@ class KernelWriter:
         self.stores_in_rounds |= self.loops == before[0] and self.stores > before[1]
 
     def decided(self, expr: Expr) -> Expr:
-        """The number or truth that an expression is for all steps of the loops around; itself where it is none."""
+        """The constant value of an expression in all steps of the loops around; the expression itself where it
+        varies."""
         if isinstance(expr, Const):
             return expr
         simple = simplify(expr, self.bounds)
@@ -323,7 +324,7 @@ class KernelWriter:
     # ------------------------------------------------------------------ statements
 
     def write(self, stmt: Stmt, context: EmitContext) -> None:
-        """Source of the statement: straight stretches of stores, and what lies between them."""
+        """Source of a statement: straight-line stretches of stores, and control flow between them."""
         items = list(self.flat(stmt, context))
         for straight, group in groupby(items, lambda item: isinstance(item[0], Store)):
             if straight:
@@ -333,7 +334,7 @@ class KernelWriter:
                     self.structured(inner, where)
 
     def flat(self, stmt: Stmt, context: EmitContext) -> Iterator[StmtInContext]:
-        """The statements one after another, unrolled loops written out and blocks opened."""
+        """The statements in sequence, with unrolled loops expanded and blocks opened."""
         match stmt:
             case Seq():
                 for inner in stmt.stmts:
@@ -374,11 +375,11 @@ class KernelWriter:
                 yield stmt, context
 
     def function_of(self, stmt: Invoke) -> str | None:
-        """The function that does what is invoked, where it is not written out."""
+        """The function of a call that is not expanded in place."""
         return find_intrinsic(stmt.intrinsic).function
 
     def block(self, block: Block, context: EmitContext) -> Iterator[StmtInContext]:
-        """The block's statements, its axes bound; init where a reduction starts."""
+        """The statements of a block, with bound axes; with init where a reduction starts."""
         inside = context.bind({a.var: context.of(v) for a, v in zip(block.axes, block.values, strict=True)})
         body = block.body
         if block.init is not None:
@@ -431,7 +432,7 @@ class KernelWriter:
         return self.spell.names.sum(address).text
 
     def branch(self, stmt: If, context: EmitContext) -> None:
-        """A branch; where the condition differs between lanes, both sides, masked."""
+        """A branch; both sides, masked, where the condition differs between lanes."""
         condition = self.spell.value(context.of(stmt.condition), context.lanes)
         if condition.wide and context.lanes is not None:
             sides = [(stmt.then, condition.within(4))]
@@ -448,7 +449,7 @@ class KernelWriter:
             self.indented(stmt.otherwise, context)
 
     def check(self, stmt: Check, context: EmitContext) -> None:
-        """A condition without which the kernel ends, with a number that stands for the message."""
+        """An assertion: the kernel ends with the number of the message."""
         if stmt.message not in self.messages:
             self.messages.append(stmt.message)
         condition = self.spell.value(context.of(stmt.condition), context.lanes)
@@ -461,7 +462,7 @@ class KernelWriter:
     # ------------------------------------------------------------------ straight stretches
 
     def stretch(self, stores: Sequence[tuple[Store, EmitContext]]) -> None:
-        """Stores one after another; what several of them need is computed once."""
+        """A straight-line stretch of stores, with common subexpressions computed once."""
         elements = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value), p.lanes) for s, p in stores]
         written = {target.buffer for target, _, _ in elements}
         seen: Counter[Expr] = Counter()
@@ -494,7 +495,7 @@ class KernelWriter:
         self.line(f"{variable.text} = {text.text}")
 
     def horizontal(self, target: Load, value: Expr, lanes: Lanes) -> Text:
-        """The element combined with all lanes of what is combined into it; the value, where all lanes agree on it."""
+        """A horizontal reduction: the element combined with all lanes; the value, where all lanes agree on it."""
         accumulation = accumulated(target, value)
         if accumulation is None:
             if self.spell.value(value, lanes).wide:
@@ -513,7 +514,7 @@ class KernelWriter:
     # ------------------------------------------------------------------ local buffers
 
     def local(self, load: Load, address: Polynomial, lanes: Lanes | None, written: bool = False) -> Text | None:
-        """The variable that is the element (or the vector of elements) of a local buffer."""
+        """The variable of an element (or a vector of elements) of a local buffer."""
         buffer = load.buffer
         if buffer.scope != "local" or buffer in self.stacked:
             return None
@@ -537,7 +538,7 @@ class KernelWriter:
         return Text(registers[key], ATOM, count_ > 1)
 
     def stack(self, buffer: Buffer) -> None:
-        """The line that gives a local buffer its memory."""
+        """The line that allocates a local buffer on the stack."""
         size = polynomial(_product(buffer.shape)).number if buffer.strides is None else None
         if size is None:
             raise EmitError(f"the local buffer {buffer.name} has no size that is known ahead of time")

@@ -1,4 +1,4 @@
-"""Index arithmetic as kernel source: what the steps of a loop share is computed once, before its first step.
+"""Loop-invariant code motion of index arithmetic: invariant parts of indices are computed in the heads of outer loops.
 
 An index is a sum of terms. Those over the variables of outer loops are summed up where the last of these variables is
 known, and have a name from there on; so a tile written out in full adds a number to the same name in each of its
@@ -27,8 +27,7 @@ Spell: TypeAlias = Callable[[Expr], Text]
 
 @dataclass
 class LoopLevel:
-    """A loop that is being written (at first the function): where the next line of its head goes, and what has names
-    there."""
+    """A loop level of the source (first the function): where its head's next line goes, and the names bound there."""
 
     number: int
     line: int
@@ -37,7 +36,7 @@ class LoopLevel:
 
 
 class IndexNames:
-    """Spells indices, and writes lines that name parts of them into the heads of the loops around.
+    """Code generator of indices, which binds invariant parts of them to names in the heads of the loops around.
 
     ``plain`` are those that need no name, each with the number of its loop: as found by ``used_once`` when the same
     kernel was written before, and ``given`` what takes the place of sizes, as found by ``replacing``: a kernel that is
@@ -72,7 +71,7 @@ class IndexNames:
 
     @contextmanager
     def loop(self, var: Var, depth: int) -> Iterator[None]:
-        """Within it, the lines behind the last one are the body of a loop over ``var``."""
+        """A context manager: the lines behind the last one are the body of a loop over ``var``."""
         self.levels.append(LoopLevel(self.opened, len(self.lines), depth))
         self.of_var[var] = len(self.levels) - 1
         self.opened += 1
@@ -81,15 +80,15 @@ class IndexNames:
         del self.of_var[var]
 
     def used_once(self) -> frozenset[tuple[int, InvariantKey]]:
-        """What has a name for nothing: one line uses it, and it is cheap or does not leave a loop."""
+        """Names not worth binding: used by one line, and cheap or not leaving a loop."""
         return frozenset(use for use, n in self.uses.items() if n == 1 and use not in self.outside)
 
     def is_steady(self, expr: Expr) -> bool:
-        """Whether an expression is over variables of loops and sizes alone."""
+        """Whether an expression is over loop variables and sizes alone."""
         return self.level(_free(expr)) is not None
 
     def level(self, free: frozenset[Var] | None) -> int | None:
-        """The innermost loop whose variable is among these; None where one is of no loop."""
+        """The innermost loop of these variables; None where one is of no loop."""
         if free is None:
             return None
         levels = [self.of_var.get(v) for v in free]
@@ -109,7 +108,7 @@ class IndexNames:
         return self.joined(first, rest) if rest or first is None else first
 
     def prefix(self, parts: Sequence[tuple[int, dict[Product, int]]]) -> Text | None:
-        """The terms of some loops, outermost first, as a name that belongs to the innermost one of them."""
+        """The sum of the terms of some loops, outermost first, as a name at the innermost one of them."""
         if not parts:
             return None
         level, terms = parts[-1]
@@ -120,7 +119,7 @@ class IndexNames:
         return self.named(level, key, lambda: self.joined(self.prefix(parts[:-1]), terms))
 
     def atom(self, atom: Expr) -> Text:
-        """A factor: a variable, or what is no sum."""
+        """A factor as source: a variable, or any expression that is no sum."""
         level = self.level(_free(atom))
         if not isinstance(atom, Apply):
             return self.value(atom)
@@ -141,14 +140,14 @@ class IndexNames:
         return text
 
     def replacing(self) -> frozenset[Expr]:
-        """The quotients of sizes that a kernel may be given in place of these sizes, of which it has no other use."""
+        """The quotients of sizes that a kernel can take as parameters, in place of sizes without other uses."""
         candidates, mentioned = self.quotients, self.mentioned
         while removed := {q for q in candidates if not mentioned.isdisjoint(variables(q))}:
             candidates, mentioned = candidates - removed, mentioned.union(*map(variables, removed))
         return frozenset(candidates)
 
     def named(self, level: int, key: InvariantKey, make: Callable[[], Text]) -> Text:
-        """The name of what ``make`` spells, or its source where it needs none."""
+        """The name of the source that ``make`` gives, or that source where it needs no name."""
         at = self.levels[level]
         self.uses[at.number, key] += 1
         if key in at.names:
@@ -164,7 +163,7 @@ class IndexNames:
         return Text(name)
 
     def joined(self, first: Text | None, terms: dict[Product, int]) -> Text:
-        """The sum of what stands before and the terms."""
+        """The sum of a prefix and the terms."""
         text = first
         for product, times in sorted(terms.items(), key=lambda term: not term[0] or term[1] < 0):
             if text is None:
@@ -175,7 +174,7 @@ class IndexNames:
         return text or Text("0")
 
     def term(self, product: Product, times: int) -> Text:
-        """A product, so many times. A sign goes before the first factor: it binds tighter than ``%`` does."""
+        """A product with its coefficient. A sign goes before the first factor: it binds tighter than ``%`` does."""
         if not product:
             return Text(str(times), ATOM if times >= 0 else UNARY)
         text = self.atom(product[0])

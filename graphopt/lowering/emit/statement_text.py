@@ -1,4 +1,4 @@
-"""Source of an expression, and the lanes that it is for."""
+"""Source text of expressions, with its precedence and lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ATOM, UNARY, PRODUCT, SUM, CHOICE = 9, 8, 6, 5, -1
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """That a loop is done ``count`` iterations at once: ``var`` is ``base`` plus the lane's number.
+    """The lanes of a vectorized loop, ``count`` iterations at once: ``var`` is ``base`` plus the lane's number.
 
     ``mask`` names the lanes that count, where not all do.
     """
@@ -25,14 +25,14 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Source of an expression, how tightly its outermost operator binds, and whether it is a vector."""
+    """Source of an expression, the precedence of its outermost operator, and whether it is a vector."""
 
     text: str
     level: int = ATOM
     wide: bool = False
 
     def within(self, level: int) -> str:
-        """The source, in parentheses where it binds less tightly than that."""
+        """The source, in parentheses where its precedence is lower."""
         return self.text if self.level >= level else f"({self.text})"
 
     def argument(self, function: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Loops that are done a vector of iterations at a time, as source.
+"""Vectorization: code generation of vectorized loops.
 
 What is left over at the end is a shorter vector, or a vector of which some lanes do not count. Where such a loop
 reduces, each lane keeps a value of its own, in several vectors at once.
@@ -28,13 +28,13 @@ SEVERAL = 4
 
 
 class VectorLoops:
-    """Writes the vectorized loops of one kernel."""
+    """Code generator of one kernel's vectorized loops."""
 
     def __init__(self, writer: KernelWriter) -> None:
         self.writer, self.spell = writer, writer.spell
 
     def width(self, loop: For, context: EmitContext) -> int:
-        """How many iterations are done at once: the host's lanes for the widest elements that are computed with."""
+        """The number of lanes: the host's, for the widest elements that are computed with."""
         dtypes = {
             e.dtype
             for s in statements(loop.body)
@@ -51,7 +51,7 @@ class VectorLoops:
         return native
 
     def write(self, loop: For, context: EmitContext) -> None:
-        """A loop over vectors, and one masked step for what is left over."""
+        """A loop over vectors, and one masked step for the remainder."""
         extent, lanes = context.of(loop.extent), self.width(loop, context)
         if lanes == 1:
             self.writer.loop(loop.var, extent, self.spell.value(extent).text, loop.body, context)
@@ -64,8 +64,8 @@ class VectorLoops:
         self.spell.held = before
 
     def invariants(self, loop: For, context: EmitContext, lanes: int) -> dict[Expr, Text]:
-        """Names for what all steps of a loop read from memory, and compute from it, alike: where memory is written in
-        between, LLVM cannot know that it stays the same."""
+        """Names for loop-invariant loads and values computed from them: across stores LLVM cannot know that they stay
+        the same."""
         items = list(self.writer.flat(loop.body, replace(context, lanes=Lanes(loop.var, loop.var, lanes))))
         stores = [(s, p) for s, p in items if isinstance(s, Store)]
         if len(stores) < len(items):
@@ -126,13 +126,13 @@ class VectorLoops:
                 self.writer.line(f"{variable.text} = {whole_value.text}")
 
     def rounded(self, extent: Expr, step: int) -> str:
-        """The extent, down to a multiple."""
+        """The extent, rounded down to a multiple."""
         if isinstance(extent, Const):
             return str(int(extent.value) // step * step)
         return f"{self.spell.value(extent).within(6)} // {step} * {step}"
 
     def identities(self, targets: Mapping[Load, str], lanes: int) -> Accumulators:
-        """A vector for each element that a loop reduces into, which starts with what changes nothing."""
+        """A vector accumulator for each element that a loop reduces into, initialized with the neutral element."""
         names = {}
         for target, fn in targets.items():
             name = self.writer.fresh("a")
@@ -142,7 +142,7 @@ class VectorLoops:
         return names
 
     def joined(self, several: Sequence[Accumulators]) -> None:
-        """Combines accumulators of the same elements: the first half with the second, until one is left."""
+        """Combines accumulators of the same elements pairwise, until one is left."""
         while len(several) > 1:
             half = len(several) // 2
             for first, second in zip(several[:half], several[half:], strict=True):
@@ -154,7 +154,7 @@ class VectorLoops:
             several = several[:half]
 
     def step(self, loop: For, context: EmitContext, accumulators: Accumulators) -> None:
-        """The body of a vectorized loop, its own reductions going to accumulators."""
+        """The body of a vectorized loop, with its reductions into accumulators."""
         if not accumulators:
             self.writer.indented(loop.body, context)
             return
@@ -182,7 +182,7 @@ class VectorLoops:
         self.writer.depth -= 1
 
     def combined(self, fn: str, accumulator: Var, more: Var, step: Expr, lanes: Lanes) -> str:
-        """The accumulator with a vector combined into it."""
+        """The accumulator combined with a vector."""
         if fn == "add" and lanes.mask is None and isinstance(step, Apply) and step.fn == "mul":
             a, b = (self.spell.value(x, lanes) for x in step.args)
             if accumulator.dtype.startswith("float"):
@@ -194,8 +194,8 @@ class VectorLoops:
         return f"{self.spell.use({'max': 'maximum', 'min': 'minimum'}[fn])}({accumulator.name}, {more.name})"
 
     def accumulators(self, loop: For, context: EmitContext, lanes: int) -> dict[Load, str]:
-        """The elements that the loop reduces into, and by which function; none where it does anything else as well but
-        to store an element for each step."""
+        """The elements that the loop reduces into, and by which function; none where the loop does anything else
+        besides storing one element for each step."""
         accumulators: dict[Load, str] = {}
         read: set[Buffer] = set()
         inside = replace(context, lanes=Lanes(loop.var, loop.var, lanes))

@@ -1,4 +1,4 @@
-"""What kernel source calls things: operators, functions by the module that has them, and names that are taken."""
+"""Names in kernel source: operators, functions by module, and reserved names."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ RESERVED = MASKS.union(
 
 
 def imports(used: set[str], libraries: Mapping[str, str]) -> Mapping[str, list[str]]:
-    """The names by the module that the source has them from, in order."""
+    """The imported names by module, in order."""
     dtypes = {n for n in used if n in ("bool",) or n.rstrip("0123456789") in ("int", "uint", "float")}
     helpers = used - dtypes - {"inf", "nan"}
     mathematics = helpers & set(MATH.values())

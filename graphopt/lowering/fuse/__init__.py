@@ -1,1 +1,1 @@
-"""Operator fusion: groups of nodes that one nest computes, by the kinds of their tensors."""
+"""Operator fusion: groups of nodes that share a nest, by the fusion kinds of their tensors."""

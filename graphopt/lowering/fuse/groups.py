@@ -1,4 +1,4 @@
-"""Groups of nodes that one nest computes, so that what lies between them is never stored.
+"""Operator fusion: groups of nodes that share a nest, so that values between them are never stored.
 
 A group has one node whose outputs leave it; every other member is read inside of the group only (it
 is dominated by that node, as in TVM's FuseOps). Nodes are offered in reverse order to the one group
@@ -28,7 +28,7 @@ CHEAP = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node as fusion sees it."""
+    """A node in a group, with the costs that fusion weighs."""
 
     node: Node
     kind: FusionKind
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Members in order; the last one's outputs leave the group."""
+    """A group: members in order, of which only the last one's outputs leave it."""
 
     members: tuple[Member, ...]
 
@@ -52,12 +52,12 @@ class Group:
 
     @property
     def heavy(self) -> Member | None:
-        """The member that reduces, if there is one."""
+        """The reduction among the members; None where there is none."""
         return next((m for m in self.members if m.kind >= FusionKind.REDUCTION), None)
 
     @property
     def kind(self) -> FusionKind:
-        """The kind of the whole."""
+        """The fusion kind of the group."""
         return max(m.kind for m in self.members)
 
 
@@ -72,7 +72,7 @@ def group(
     needed: Iterable[int],
     decide: Decision | None = None,
 ) -> list[Group]:
-    """The groups of the nodes that nests compute, in the order in which they can run."""
+    """The groups of a graph's nodes, in topological order."""
     decide = joins if decide is None else decide
     order = [lowered[id] for id in needed]
     readers = _readers(order)
@@ -122,7 +122,7 @@ def _fits(member: Member, group: Group) -> bool:
 
 
 def joins(member: Member, group: Group) -> bool:
-    """Whether a node joins the group that alone reads it: the rules of greedy fusion."""
+    """Whether a node joins the group of its only reader: the rules of greedy fusion."""
     if FusionKind.OPAQUE in (member.kind, group.kind) or member.node.n_outputs > 1:
         return False
     if member.kind >= FusionKind.REDUCTION:

@@ -1,4 +1,4 @@
-"""The kind of what a node computes, read off its tensors: how each element depends on the inputs' elements."""
+"""Fusion kinds of nodes: how each output element depends on the inputs' elements, from their tensor expressions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from graphopt.lowering.loops.nest import Axis
 
 
 class FusionKind(IntEnum):
-    """Kinds, from what fuses with most to what fuses with nothing (Chen et al., TVM, OSDI 2018)."""
+    """Fusion kinds, from element-wise, which fuses with most, to opaque, which fuses with nothing (Chen et al., TVM,
+    OSDI 2018)."""
 
     ELEMENTWISE = 0
     """Each element comes from the inputs' elements at the same place."""
@@ -34,7 +35,7 @@ DIVISIONS = frozenset(["div", "sqrt", "floordiv", "mod", "fmod"])
 
 
 def kind_of(tensors: Sequence[Tensor]) -> FusionKind:
-    """The kind of the tensors together with all that they are computed from."""
+    """The fusion kind of tensors with all their producers."""
     stages = [t.stage for t in producers_first(tensors) if t.stage is not None]
     return max((_kind(t, s) for t, s in zip(_computed(tensors), stages, strict=True)), default=FusionKind.OPAQUE)
 
@@ -86,13 +87,13 @@ def _used(load: Load) -> frozenset[Var]:
 
 
 def loads_of(stage: ElementwiseStage | Reduced) -> Iterator[Load]:
-    """Every load of a stage, each as often as it stands there."""
+    """Every load of a stage, with repetitions."""
     values = stage.values if isinstance(stage, ElementwiseStage) else stage.reduction.values
     return (e for v in values for e in walk(v) if isinstance(e, Load))
 
 
 def work(expr: Expr) -> float:
-    """About how many multiplications an expression takes, index arithmetic apart."""
+    """The approximate cost of an expression in multiplications, index arithmetic apart."""
     total = 0.0
     for e in walk(expr):
         if isinstance(e, Apply) and e.fn not in ("cast", "select"):
@@ -101,12 +102,12 @@ def work(expr: Expr) -> float:
 
 
 def size(expr: Expr) -> int:
-    """How many parts an expression has."""
+    """The number of parts of an expression."""
     return sum(1 for _ in walk(expr))
 
 
 def points(stage: ComputeStage) -> tuple[Axis, ...]:
-    """The axes along which a stage computes, or reduces, several elements."""
+    """The axes of a stage, reduction axes included, with an extent other than 1."""
     axes: tuple[Axis, ...] = ()
     if isinstance(stage, ElementwiseStage):
         axes = stage.axes
@@ -116,5 +117,5 @@ def points(stage: ComputeStage) -> tuple[Axis, ...]:
 
 
 def is_repeated(load: Load, stage: ComputeStage) -> bool:
-    """Whether the same element is loaded at several points of a stage."""
+    """Whether several points of a stage load the same element."""
     return not {a.var for a in points(stage)} <= _used(load)

@@ -1,4 +1,4 @@
-"""The nest of a group: its nodes described on each other's tensors, with what is cheap written into what reads it."""
+"""Nests of fused groups: tensor expressions of the nodes composed, with cheap ones inlined."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TWICE = 2 * CHEAP
 
 @dataclass(frozen=True, slots=True)
 class FusedNest:
-    """A nest, and the values that its parameters are, in order: those read, those written, and sizes."""
+    """A nest, and the values of its parameters, in order: inputs, outputs, and sizes."""
 
     nest: Nest
     inputs: tuple[Value, ...]
@@ -51,7 +51,7 @@ class FusedNest:
 def write(
     graph: Graph, facts: FactsByValue, group: Group, is_checking: bool = False, is_for_host: bool = True
 ) -> FusedNest:
-    """The nest of a group, which checks sizes itself where it ``is_checking``.
+    """The nest of a group, with its checks of sizes inside where it ``is_checking``.
 
     ``is_for_host`` is as in ``Operation``.
     """
@@ -126,7 +126,7 @@ def _described(
 
 
 def inlined(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The outputs, with every tensor that need not be stored written out where it is read."""
+    """The outputs, with every tensor inlined that need not be stored."""
     order = producers_first(outputs)
     readers: dict[Tensor, list[tuple[ComputeStage, Load]]] = {}
     stages: dict[int, ComputeStage] = {}

@@ -1,4 +1,5 @@
-"""Index arithmetic: simpler forms, bounds, proofs and addresses of integer expressions over variables of known extents.
+"""Index arithmetic: simplification, bounds, proofs and addresses of integer expressions over variables of known
+extents.
 
 A variable with an extent runs from 0 up to it, and is running, so that its extent is at least 1; any
 other index variable is a size, at least 0. Extents come in the order of the loops, outermost first:
@@ -26,7 +27,7 @@ NOTHING: Final[Extents] = MappingProxyType({})
 
 
 def simplify(expr: Expr, extents: Extents) -> Expr:
-    """An equal expression: sums in one order, divisions worked out, conditions decided where that is possible.
+    """Simplification: sums in one order, divisions worked out, conditions decided where possible.
 
     An expression of any dtype is taken; indices and conditions within it are simplified.
     """
@@ -34,12 +35,12 @@ def simplify(expr: Expr, extents: Extents) -> Expr:
 
 
 def prove(condition: Expr, extents: Extents) -> bool:
-    """Whether the condition is sure to hold; False where it may not, or where that could not be found out."""
+    """Whether the condition provably holds; False where no proof was found."""
     return ranges_over(extents).holds(condition)
 
 
 def bounds(expr: Expr, extents: Extents, around: Extents | None = None) -> tuple[Expr, Expr] | None:
-    """The least and the largest value while the variables of ``extents`` run; None where that could not be found.
+    """The bounds of an expression while the variables of ``extents`` run; None where none were found.
 
     Other variables stay in the bounds; ``around`` gives extents of some of them. Bounds are not always reached.
     """
@@ -58,7 +59,7 @@ class Affine:
 
 
 def affine(expr: Expr, over: Iterable[Var], extents: Extents | None = None) -> Affine | None:
-    """The expression as a linear function of some variables; None where it is none."""
+    """The expression as an affine function of some variables; None where it is none."""
     facts = ranges_over(extents or {})
     rest = facts.polynomial(expr)
     chosen = tuple(over)
@@ -74,7 +75,7 @@ def affine(expr: Expr, over: Iterable[Var], extents: Extents | None = None) -> A
 
 
 def cover(regions: Sequence[BufferRegion], inner: Extents, around: Extents | None = None) -> BufferRegion:
-    """The smallest box found that holds the regions, all of one buffer, while the variables of ``inner`` run.
+    """The smallest box found that contains the regions, all of one buffer, while the variables of ``inner`` run.
 
     Where the box starts may depend on the variables ``around``, how large it is does not. It may reach out of
     the buffer where the regions do; an axis without bounds is covered whole.
@@ -104,17 +105,17 @@ def _covered(sides: Sequence[Range], inner: frozenset[Var], around: frozenset[Va
 
 
 def polynomial(expr: Expr, extents: Extents = NOTHING) -> Polynomial:
-    """The index expression as a polynomial, of which equal ones are equal."""
+    """The index expression as a polynomial; equal polynomials are equal values."""
     return ranges_over(extents).polynomial(expr)
 
 
 def address_of(load: Load, extents: Extents = NOTHING) -> Polynomial:
-    """The number of an element, counted from its buffer's start."""
+    """The address of an element: its number, counted from its buffer's start."""
     return ranges_over(extents).address(load)
 
 
 def multiple(product: Product, times: int) -> int:
-    """A number of which so many times a product is a multiple, whatever its variables are."""
+    """A divisor of a product of so many times, for all values of its variables."""
     return abs(times) * prod(map(_factor, product))
 
 
@@ -126,5 +127,5 @@ def _factor(atom: Expr) -> int:
 
 
 def ranges_over(extents: Extents) -> Ranges:
-    """What the extents say about variables."""
+    """The ranges of variables with these extents."""
     return ranges(tuple(extents.items()))

@@ -1,4 +1,4 @@
-"""Polynomials of index expressions: sums of products of atoms, each an integer number of times, and their division.
+"""Polynomials of index expressions: sums of integer multiples of products of atoms, and their division.
 
 An atom is a variable or an expression that is no sum (a division, a load). Products are kept in one
 order, so that equal polynomials are equal values.
@@ -18,23 +18,23 @@ Product: TypeAlias = tuple[Expr, ...]
 
 @lru_cache(maxsize=1 << 16)
 def text(atom: Expr) -> str:
-    """What atoms are put in order by."""
+    """The sorting key of atoms."""
     return repr(atom)
 
 
 @lru_cache(maxsize=1 << 16)
 def by_text(product: Product) -> str:
-    """What products are put in order by."""
+    """The sorting key of products."""
     return " ".join(map(text, product))
 
 
 def product(atoms: Iterable[Expr]) -> Product:
-    """The atoms in their order."""
+    """A product: atoms in their canonical order."""
     return tuple(sorted(atoms, key=text))
 
 
 class Polynomial:
-    """The sum of the products, each so many times; the empty product is the constant term. Immutable."""
+    """A polynomial: products with their coefficients; the empty product is the constant term. Immutable."""
 
     __slots__ = ("_hash", "terms")
 
@@ -60,7 +60,7 @@ class Polynomial:
         return Polynomial({p: -n for p, n in self.terms.items()})
 
     def plus(self, other: Polynomial, times: int) -> Polynomial:
-        """The sum with so many times the other."""
+        """The sum with a multiple of the other."""
         terms = dict(self.terms)
         for p, n in other.terms.items():
             total = terms.get(p, 0) + n * times
@@ -82,7 +82,7 @@ class Polynomial:
 
     @property
     def number(self) -> int | None:
-        """The value, where it is a number."""
+        """The value of a constant polynomial; None for others."""
         if not self.terms:
             return 0
         return self.terms.get(()) if len(self.terms) == 1 else None
@@ -99,7 +99,7 @@ class Polynomial:
 
     @property
     def single(self) -> Expr | None:
-        """The atom, where the polynomial is one atom once and nothing else."""
+        """The atom of a polynomial that is just one atom; None for others."""
         if len(self.terms) == 1:
             ((p, n),) = self.terms.items()
             if n == 1 and len(p) == 1:
@@ -107,14 +107,14 @@ class Polynomial:
         return None
 
     def split(self, var: Var) -> tuple[Polynomial, Polynomial] | None:
-        """What ``var`` is multiplied by, and the rest; None where ``var`` occurs within an atom or more than once."""
+        """The coefficient of ``var``, and the rest; None where ``var`` occurs within an atom or more than once."""
         parts = self.split_atom(var)
         if parts is None or any(var in variables(a) for part in parts for p in part.terms for a in p):
             return None
         return parts
 
     def split_atom(self, atom: Expr) -> tuple[Polynomial, Polynomial] | None:
-        """What an atom is multiplied by, and the rest, where its variables may occur; None where the atom meets itself
+        """The coefficient of an atom, and the rest, in which its variables may occur; None where the atom meets itself
         in a product."""
         factor: dict[Product, int] = {}
         rest: dict[Product, int] = {}
@@ -161,17 +161,17 @@ def _term(atoms: Sequence[Expr], times: int) -> Expr:
 
 
 def number(n: int) -> Polynomial:
-    """A number."""
+    """A constant polynomial."""
     return Polynomial({(): n} if n else {})
 
 
 def atom(expr: Expr) -> Polynomial:
-    """One atom, once."""
+    """The polynomial of one atom."""
     return Polynomial({(expr,): 1})
 
 
 def divided(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """``(q, r)`` with ``p == q * d + r``, where r keeps as little as plain division of terms leaves."""
+    """Polynomial division: ``(q, r)`` with ``p == q * d + r``, where r keeps as little as term-wise division leaves."""
     n = d.number
     if n is not None:
         q = {t: c // n for t, c in p.terms.items() if t == () or c % n == 0}
@@ -204,7 +204,7 @@ def _without(whole: Product, part: Product) -> Product:
 
 
 def replaced(p: Polynomial, value: Callable[[Expr], Polynomial | None]) -> Polynomial:
-    """The polynomial with atoms replaced; None keeps one."""
+    """The polynomial with atoms substituted; None keeps one."""
     total = Polynomial({})
     for t, n in p.terms.items():
         product = number(n)

@@ -1,4 +1,4 @@
-"""Index simplification: the one form of an index expression, its range, and proofs about it, from the extents of its
+"""Index simplification: canonical forms, ranges and proofs of index expressions, from the extents of their
 variables."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEPT: Final = 1 << 14
 
 
 def ranges(extents: tuple[tuple[Var, Expr | int], ...]) -> Ranges:
-    """What the extents say, kept for the next question about the same ones."""
+    """The ranges of variables with these extents, cached."""
     return _ranges(extents, get_ident())  # a proof under way is no other thread's business
 
 
@@ -46,7 +46,7 @@ def _ranges(extents: tuple[tuple[Var, Expr | int], ...], thread: int) -> Ranges:
 
 
 class Ranges:
-    """Answers about expressions over variables of known extents; keeps what it found."""
+    """Simplifier and prover for expressions over variables of known extents; caches its results."""
 
     def __init__(self, extents: tuple[tuple[Var, Expr], ...]) -> None:
         self.rank = {v: k for k, (v, _) in enumerate(extents)}
@@ -75,7 +75,7 @@ class Ranges:
         return p.expr(self.rank)
 
     def simplified(self, expr: Expr) -> Expr:
-        """An equal expression in the form of this module."""
+        """Simplification to the canonical form of this module."""
         if isinstance(expr, Const):
             return expr
         if expr.dtype == INDEX:
@@ -172,7 +172,7 @@ class Ranges:
         return atom(Apply(fn, (first, second), INDEX))
 
     def division(self, p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
-        """Quotient and remainder, rounded down, of a division by what is positive."""
+        """Quotient and remainder, rounded down, of a division by a positive polynomial."""
         whole, rest = divided(p, d)
         n = d.number
         for q, r in self._candidates(rest, n):
@@ -187,8 +187,7 @@ class Ranges:
         return whole + self._floor(rest, d), self._mod(rest, d)
 
     def divides(self, d: Polynomial) -> bool:
-        """Whether what something is divided by is sure to be positive: it is not 0, or nothing would be divided by
-        it."""
+        """Whether a divisor is provably positive: it is not 0, for a division by 0 is not carried out."""
         return d.number != 0 and self.at_least_zero(d)
 
     def _candidates(self, rest: Polynomial, n: int | None) -> list[tuple[Polynomial, Polynomial]]:
@@ -235,7 +234,7 @@ class Ranges:
         return atom(Apply("mod", (self.expr(rest), self.expr(d)), INDEX)) if rest.terms else rest
 
     def collected(self, p: Polynomial) -> Polynomial:
-        """The polynomial with quotients and remainders of one division put together again."""
+        """The polynomial with quotients and remainders of one division recombined."""
         for _ in range(32):
             collected = self._collected(p)
             if collected is None:
@@ -290,7 +289,7 @@ class Ranges:
     # ------------------------------------------------------------------ ranges in numbers
 
     def interval(self, p: Polynomial) -> Interval:
-        """The least and the largest value as numbers; None for what is not known."""
+        """The range in numbers; None for an unknown end."""
         least: int | None = 0
         most: int | None = 0
         for t, c in p.terms.items():
@@ -346,7 +345,7 @@ class Ranges:
     # ------------------------------------------------------------------ proofs
 
     def holds(self, condition: Expr) -> bool:
-        """Whether the condition is sure to hold."""
+        """Whether the condition provably holds."""
         if isinstance(condition, Const):
             return bool(condition.value)
         if not isinstance(condition, Apply):
@@ -378,7 +377,7 @@ class Ranges:
         return self.at_least_zero(a - b - 1) or self.at_least_zero(b - a - 1)
 
     def fails(self, condition: Expr) -> bool:
-        """Whether the condition is sure not to hold."""
+        """Whether the condition provably fails."""
         if isinstance(condition, Const):
             return not condition.value
         if not isinstance(condition, Apply):
@@ -393,7 +392,7 @@ class Ranges:
         return condition.fn in COMPARISONS and self.holds(Apply(NEGATED[condition.fn], condition.args, "bool"))
 
     def at_least_zero(self, p: Polynomial) -> bool:
-        """Whether the polynomial is sure not to be negative."""
+        """Whether the polynomial is provably non-negative."""
         number = p.number
         if number is not None:
             return number >= 0
@@ -421,7 +420,8 @@ class Ranges:
         return self._of_sizes(p)
 
     def turn(self, expr: Expr) -> tuple[int, int, str]:
-        """Which atom a proof removes first: choices, divisions, then loops from the innermost out, then sizes."""
+        """The elimination order of atoms in proofs: choices, divisions, then loops from the innermost out, then
+        sizes."""
         if isinstance(expr, Var):
             return (2, -self.rank[expr], expr.name) if expr in self.extents else (3, 0, expr.name)
         choice = isinstance(expr, Apply) and expr.fn in ("min", "max", "select")
@@ -468,7 +468,7 @@ class Ranges:
 
 
 def tame(expr: Expr) -> bool:
-    """Whether an expression is of loop variables and sizes only, whose arithmetic does not wrap around."""
+    """Whether an expression is over loop variables and sizes only, whose arithmetic does not wrap around."""
     return all(e.dtype in (INDEX, "bool") and not isinstance(e, Load) for e in walk(expr))
 
 

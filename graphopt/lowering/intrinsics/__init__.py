@@ -1,1 +1,1 @@
-"""Tensor intrinsics: what ``tensorize`` looks for in nests, and what it puts in its place."""
+"""Tensor intrinsics: the programs that ``tensorize`` matches in nests, and their implementations."""

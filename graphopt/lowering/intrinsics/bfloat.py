@@ -1,4 +1,4 @@
-"""The tensor intrinsic of products of float32 by weights in bfloat16."""
+"""Tensor intrinsic of products of float32 by bfloat16 weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PRODUCT = "bfloat_product"
 
 @lru_cache(maxsize=1)
 def product() -> Nest:
-    """``C = A @ B``, ``B`` being given in panels of neighbouring columns, two rows at a time."""
+    """``C = A @ B``, with ``B`` in panels of neighbouring columns, two rows at a time."""
     width, sums = panel(BFLOAT), sums_of(BFLOAT)
     return contraction(
         PRODUCT,

@@ -1,4 +1,4 @@
-"""Programs of contractions, such as products of matrices: each element of the result is a sum of terms."""
+"""Contractions: programs such as matrix products, in which each element of the result is a sum of terms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def contraction(
     zero: str = "0.0",
     block: str = "product",
 ) -> Nest:
-    """The program in which each element of ``C`` is the sum of ``term`` over the ``steps``, from ``zero`` on.
+    """A contraction: each element of ``C`` is the sum of ``term`` over the ``steps``, from ``zero`` on.
 
     ``operands`` has the shape and the dtype of each, ``C`` first; ``sizes`` are the parameters behind them. ``axes``,
     which are those of ``C``, and ``steps`` have the extent of each loop; in the term the loop ``i`` is ``vi``.

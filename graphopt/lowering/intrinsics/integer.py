@@ -1,4 +1,4 @@
-"""Tensor intrinsics on matrices of bytes: products of operands that are counted from zero points."""
+"""Tensor intrinsics of bytes: quantized matrix products with zero points."""
 
 from __future__ import annotations
 

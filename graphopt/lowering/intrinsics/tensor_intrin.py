@@ -1,4 +1,4 @@
-"""Tensor intrinsics: small programs that ``tensorize`` looks for, each with a program that does it faster.
+"""Tensor intrinsics: small programs that ``tensorize`` matches, each with a faster implementation.
 
 The description is what the intrinsic means, one element at a time: it is what a schedule matches and
 what the interpreter runs. The implementation has the same parameters; it is written down at the place
@@ -40,7 +40,7 @@ from graphopt.lowering.loops.script import read
 
 @dataclass(frozen=True, slots=True)
 class TensorIntrin:
-    """A tensor intrinsic: ``implementation`` does what ``description`` says, on the same parameters.
+    """A tensor intrinsic: ``implementation`` computes the same as ``description``, on the same parameters.
 
     ``function`` is the dotted name of a kernels function that does it, where there is one: it takes a pointer, the
     first element and the strides of all sides but the last for each array, and the sizes as they are.
@@ -61,17 +61,17 @@ _registered: dict[str, TensorIntrin] = {}
 
 
 def is_extended() -> bool:
-    """Whether users added any."""
+    """Whether users registered any intrinsics."""
     return bool(_registered)
 
 
 def register_intrinsic(intrinsic: TensorIntrin) -> None:
-    """Makes an intrinsic known by its name, in place of one that had it before."""
+    """Registers an intrinsic under its name, in place of an earlier one of that name."""
     _registered[intrinsic.name] = intrinsic
 
 
 def find_intrinsic(name: str) -> TensorIntrin:
-    """The intrinsic of that name: one that was registered, or of a family (``product_6x32_float32``).
+    """Looks an intrinsic up by name: a registered one, or one of a family (``product_6x32_float32``).
 
     Raises ScheduleError where there is none.
     """
@@ -86,7 +86,7 @@ def find_intrinsic(name: str) -> TensorIntrin:
 
 @lru_cache(maxsize=64)
 def product_tile(rows: int, columns: int, dtype: str) -> TensorIntrin:
-    """``C += A @ B`` for a tile of C that stays in registers: ``rows`` by ``columns``, over any number of steps.
+    """``C += A @ B`` for a tile of C in registers: ``rows`` by ``columns``, over any number of steps.
 
     The columns are a multiple of the host's lanes where the tile is to be fast.
     """
@@ -153,7 +153,7 @@ def _product(name: str, a: str, b: str, dtype: str, others: Sequence[str] = ()) 
 
 @lru_cache(maxsize=64)
 def transpose_tile(rows: int, columns: int, dtype: str) -> TensorIntrin:
-    """``C`` is ``A`` transposed: a tile that is turned over in registers. Rows and columns are powers of two."""
+    """``C`` is ``A`` transposed, by shuffles in registers. Rows and columns are powers of two."""
     name = f"transpose_{rows}x{columns}_{dtype}"
     description = read(f"""\
 @program
@@ -170,7 +170,7 @@ def {name}(
 
 @lru_cache(maxsize=64)
 def convolution_tile(form: str, flat: str | None, rank: int, dtype: str) -> TensorIntrin:
-    """``C`` is a tile of a convolution's results, in blocks of channels: some neighbouring pixels of one row.
+    """A tile of a convolution's results, in blocks of channels: some neighbouring pixels of one row.
 
     ``A`` is an image in blocks of channels, or plain, of which a result reads rows from the first one on and columns
     from ``start - before`` on; columns that it does not have are zeros, and only the kernel's columns from ``low`` up
@@ -220,7 +220,7 @@ NOTHING = Nest("barrier", (), Seq(()))
 
 @lru_cache(maxsize=64)
 def warp_combination(fn: str, dtype: str) -> TensorIntrin:
-    """What the threads of each warp have (32 neighbours of ``n``), combined: all of them have the whole then."""
+    """A warp reduction: the values of a warp's threads (32 neighbours of ``n``), combined and given to all of them."""
     step = "{0} + {1}" if fn == "add" else fn + "({0}, {1})"
     name = f"warp_{fn}_{dtype}"
     description = read(f"""\
@@ -279,19 +279,20 @@ FAMILIES: Mapping[str, IntrinFamily] = {
 
 
 def descriptions(nest: Nest) -> dict[str, Nest]:
-    """What all that a program invokes means, by name: what the interpreter runs in its place."""
+    """The descriptions of all intrinsics that a program invokes, by name: the interpreter runs them in place of
+    calls."""
     names = sorted({s.intrinsic for s in statements(nest.body) if isinstance(s, Invoke)})
     return {name: find_intrinsic(name).description for name in names}
 
 
 def outputs_of(call: Invoke) -> frozenset[int]:
-    """The places among the arguments of a call of what it writes."""
+    """The positions of the written arguments of a call."""
     description = find_intrinsic(call.intrinsic).description
     return frozenset(k for k, p in enumerate(description.params) if p in description.outputs)
 
 
 def buffers_written(nest: Nest) -> set[Buffer]:
-    """The buffers that a nest writes itself, or by what it invokes."""
+    """The buffers that a nest writes, by stores or by calls."""
     buffers = set(nest.outputs)
     for stmt in statements(nest.body):
         if isinstance(stmt, Invoke):
@@ -301,7 +302,7 @@ def buffers_written(nest: Nest) -> set[Buffer]:
 
 
 def sides(region: BufferRegion, rank: int) -> tuple[int, ...]:
-    """The axes of a region's buffer that are those of a parameter of the rank.
+    """The axes of a region's buffer that correspond to those of a parameter of the rank.
 
     Axes along which the region is one element thick are passed over, from the left, until so many are left.
     """
@@ -318,13 +319,13 @@ def sides(region: BufferRegion, rank: int) -> tuple[int, ...]:
 
 
 def implementation(call: Invoke) -> Stmt:
-    """What the call does, as statements on the buffers of its arguments."""
+    """The implementation of a call, as statements on the buffers of its arguments."""
     intrinsic = find_intrinsic(call.intrinsic)
     return placed(intrinsic.implementation, call)
 
 
 def placed(nest: Nest, call: Invoke) -> Stmt:
-    """The statements of a nest on the arguments of a call in place of its parameters."""
+    """The statements of a nest with its parameters replaced by the arguments of a call."""
     prefix = f"{call.intrinsic}_"
     variables = {s.var for s in statements(nest.body) if isinstance(s, For)}
     variables |= {a.var for s in statements(nest.body) if isinstance(s, Block) for a in s.axes}

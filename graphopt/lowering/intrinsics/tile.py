@@ -1,4 +1,4 @@
-"""Tensor intrinsics on images in blocks of 16 channels: products of small matrices, and tiles of minimal filtering."""
+"""Tensor intrinsics of images in blocks of 16 channels: small matrix products, and Winograd tiles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def blocked_product() -> Nest:
 
 @lru_cache(maxsize=2)
 def tile_in(outputs: int) -> Nest:
-    """A tile of an image, transformed; what lies outside of the image counts as zeros."""
+    """The input transform of a Winograd tile; elements outside of the image count as zeros."""
     size, matrix = outputs + 2, filtering(outputs).input
     across = [f"R[i, {b}, l] = {_sum(row, 'T[i, {}, l]')}" for b, row in enumerate(matrix)]
     down = [f"V[{a * size} + j, l] = {_sum(row, 'R[{}, j, l]')}" for a, row in enumerate(matrix)]
@@ -63,7 +63,7 @@ def {INTO.format(outputs)}(
 
 @lru_cache(maxsize=2)
 def tile_out(outputs: int) -> Nest:
-    """The results of a tile, from its products."""
+    """The output transform of a Winograd tile."""
     size, matrix = outputs + 2, filtering(outputs).output
     across = [f"R[i, {b}, l] = {_sum(row, f'M[i * {size} + {{}}, l]')}" for b, row in enumerate(matrix)]
     down = [f"Y[{a * outputs} + j, l] = {_sum(row, 'R[{}, j, l]')}" for a, row in enumerate(matrix)]

@@ -1,4 +1,4 @@
-"""Tensor intrinsics of a warp of 32 threads: products on tensor cores, and what brings their operands to them.
+"""Tensor intrinsics of warps (32 threads): matrix products on tensor cores, and loads of their fragments.
 
 A *fragment* is the part of a small matrix that each thread of a warp holds: an array of the warp's threads by the
 elements of each. Which element is whose is as PTX's documentation of ``mma.sync`` has it.
@@ -18,8 +18,8 @@ FUNCTIONS = {"float16": "mma_f16", "bfloat16": "mma_bf16", "float32": "mma_tf32"
 
 
 def together(dtype: str) -> int:
-    """How many neighbouring elements a thread holds in a register of 32 bits: a warp multiplies along eight times as
-    many steps at once."""
+    """The number of neighbouring elements in a 32-bit register of a thread: a warp multiplies along eight times as many
+    steps at once."""
     return 32 // BITS[dtype]
 
 
@@ -62,12 +62,12 @@ def {name}(F: Buffer[(32, {4 * each}), "{dtype}"], S: Buffer[{(16, 8 * each) if 
 
 
 def is_deep(operand: str, way: str) -> bool:
-    """Whether neighbouring steps of an operand lie side by side."""
+    """Whether neighbouring steps of an operand are contiguous."""
     return (operand == "a") == (way == "n")
 
 
 def place_of(operand: str, each: int) -> tuple[str, str]:
-    """Which row or column, and which step, the element ``ve`` of the thread ``vl`` is, of ``each`` in a register."""
+    """The row or column, and the step, of the element ``ve`` of thread ``vl``, with ``each`` elements in a register."""
     word, half = f"ve // {each} % 2", f"ve // {2 * each}"
     first, last = (word, half) if operand == "a" else (half, word)
     return f"vl // 4 + {first} * 8", f"vl % 4 * {each} + ve % {each} + {last} * {4 * each}"

@@ -1,1 +1,1 @@
-"""From a lowered graph to what the runtime runs: buffers, steps, and the kernels that they call."""
+"""Linking: lowering steps from a graph to buffers, steps and kernels; memory planning."""

@@ -1,4 +1,4 @@
-"""If, Loop and Scan as branches and loops of a program: their bodies' steps, and copies of what they hand on."""
+"""Control flow: If, Loop and Scan as branches and loops of a program, with copies between bodies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SCALAR_BOOL = ProgramBuffer("bool", (), "arena")
 
 
 def control(scope: ScopePlanner, item: Control) -> Iterator[Step]:
-    """The steps of a node with bodies."""
+    """The steps of an If, Loop or Scan."""
     control_flow = _Control(scope, item)
     return {"If": control_flow.branch, "Loop": control_flow.loop, "Scan": control_flow.scan}[item.lowering.node.op]()
 
 
 def moves_of(facts: FactsByValue, lowering: Bodied) -> dict[Move, Sized]:
-    """The copies that a node with bodies needs: of what is not computed where it is wanted."""
+    """The copies that an If, Loop or Scan needs, of values that are not computed in place."""
     moves = {"If": _branch_moves, "Loop": _loop_moves, "Scan": _scan_moves}[lowering.node.op](facts, lowering)
     return {move: move.sized() for move in dict.fromkeys(moves)}
 

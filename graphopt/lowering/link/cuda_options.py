@@ -1,4 +1,4 @@
-"""How a graph's lowering for CUDA differs from that for the host."""
+"""Lowering options for CUDA."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from graphopt.target import ProductPrices
 
 
 def on(card: Card, prices: Mapping[str, ProductPrices], way: DispatchMode = "auto") -> Options:
-    """All is done by rule, for kernels that run on such a card, beside a library at such prices."""
+    """Options for a card: default schedules, CUDA kernels, and libraries at these prices."""
     schedule = partial(scheduled, card=card, rules=rules_beside(prices, way))
     return Options(schedule=schedule, emit=emit, lay=as_they_are, prepare=as_they_are, is_for_host=False)

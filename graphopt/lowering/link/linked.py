@@ -1,4 +1,4 @@
-"""All of a program but object code: buffers, steps, and the kernels that they call."""
+"""Linked programs: buffers, steps and kernels, before compilation to object code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from graphopt.runtime.steps import (
 
 @dataclass(frozen=True, slots=True)
 class LinkedCall:
-    """One call, for those who want to look at it: the nest as scheduled, and its kernel."""
+    """One call of a linked program: the scheduled nest, and its kernel."""
 
     nodes: tuple[str, ...]
     nest: Nest
@@ -38,13 +38,13 @@ class LinkedCall:
 
     @property
     def source(self) -> str:
-        """The kernel's source, or the call of a library as people write one."""
+        """The kernel's source, or the library call as text."""
         return source_of(self.emitted)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is scheduled by rule: a nest with its sizes, and the nodes that it computes a part of."""
+    """A task of default scheduling: a nest with its sizes, and the nodes that it computes a part of."""
 
     nodes: tuple[str, ...]
     nest: Nest
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linked:
-    """All of a program but object code: steps call ``kernels`` by number, and Python ``functions`` by name."""
+    """A linked program, without object code: steps call ``kernels`` by number, and Python ``functions`` by name."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -83,7 +83,7 @@ class Linked:
 
 
 def source_of(written: EmittedKernel) -> str:
-    """The source of a kernel, or the call of a library as people write one."""
+    """The source of a kernel, or the library call as text."""
     return written.source if isinstance(written, LibraryCall) else written.kernel.source
 
 

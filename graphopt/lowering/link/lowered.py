@@ -1,4 +1,4 @@
-"""A graph on its way to a program: what each step of lowering is given, and gives on with more in it."""
+"""Lowering state: a graph, and the results of the lowering steps so far."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NestKey: TypeAlias = tuple[Nest, bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusedItem:
-    """Nodes that one nest computes."""
+    """A group of nodes computed by one nest."""
 
     nodes: tuple[str, ...]
     label: str
@@ -48,18 +48,18 @@ class FusedItem:
 
     @property
     def written(self) -> Nest:
-        """The nest as users schedule it."""
+        """The nest before scheduling, as users see it."""
         return self.wrote.nest
 
     @property
     def plain(self) -> dict[NestBuffer, Constant]:
-        """The constants that the nest reads as they are."""
+        """The constants that the nest reads in their own layout."""
         return {b: c for b, c in self.constants.items() if b.dtype == c.dtype}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Brought:
-    """A node that brings the program that computes it."""
+    """A node with an embedded program."""
 
     nodes: tuple[str, ...]
     lowering: EmbeddedProgram
@@ -72,18 +72,18 @@ class Brought:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the program is to be compiled as it is."""
+        """Whether the program is scheduled already."""
         return self.lowering.is_ready
 
     @property
     def written(self) -> Nest:
-        """The nest as users schedule it."""
+        """The nest before scheduling, as users see it."""
         return self.nest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A node whose output is a value in another shape, and the check of its size where a branch needs one."""
+    """A view: a node whose output is a value in another shape, with a check of its size where a branch needs one."""
 
     lowering: Viewed
     check: Sized | None = None
@@ -91,7 +91,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Control:
-    """An If, Loop or Scan: its bodies, and the copies that hand values in and out of them."""
+    """An If, Loop or Scan: its bodies, and the copies of values into and out of them."""
 
     lowering: Bodied
     bodies: Mapping[str, LoweredScope]
@@ -103,7 +103,7 @@ ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Control | Called | R
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredScope:
-    """One graph of a program, or body, and its items in the order in which they run."""
+    """One graph of a program, or body, and its items in execution order."""
 
     graph: Graph
     facts: FactsByValue
@@ -133,7 +133,7 @@ class LoweredScope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scheduled:
-    """A nest that is scheduled: as it was before, which says how much it does, and as it runs."""
+    """A scheduled nest: before, which determines its operation count, and after."""
 
     before: Nest
     nest: Nest
@@ -141,7 +141,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowered:
-    """A graph with what became of it so far; each step of lowering adds what its name says."""
+    """A graph with the results of the lowering steps so far; each step adds one."""
 
     graph: Graph
     facts: FactsByValue
@@ -161,18 +161,18 @@ class Lowered:
 
     @property
     def scope(self) -> LoweredScope:
-        """The items of the program, once there are some."""
+        """The items of the program; fails before they exist."""
         assert self.main is not None, "no nodes are fused yet"
         return self.main
 
     @property
     def plan(self) -> Linked:
-        """The plan of the program, once there is one."""
+        """The plan of the program; fails before it exists."""
         assert self.linked is not None, "no memory is planned yet"
         return self.linked
 
     def nests(self) -> Iterator[NestKey]:
-        """The nests to be scheduled, in the order in which they first run, some of them more than once."""
+        """The nests to be scheduled, in order of first execution, with repetitions."""
         for item in self.scope.walk():
             if isinstance(item, FusedItem | Brought):
                 replacement = self.by_hand.get((item.nodes, item.nest))
@@ -183,14 +183,14 @@ class Lowered:
                 yield from ((nest, False) for nest, _ in item.moves.values())
 
     def with_schedules(self, change: Callable[[Nest], Nest]) -> Lowered:
-        """The program with each nest that is scheduled changed: what a step after ``Schedule`` may do."""
+        """The program with each scheduled nest changed, for steps after ``Schedule``."""
         scheduled = {
             key: tuple(replace(part, nest=change(part.nest)) for part in parts) for key, parts in self.scheduled.items()
         }
         return replace(self, scheduled=scheduled)
 
     def show(self) -> str:
-        """What the last step added, as text: nodes, groups, nests, kernels, or the plan."""
+        """The result of the last step as text: nodes, groups, nests, kernels, or the plan."""
         if self.linked is not None:
             return self.linked.show()
         if self.kernels:

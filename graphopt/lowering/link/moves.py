@@ -1,4 +1,4 @@
-"""Nests that no node says: copies of what bodies are given and give, and checks of sizes where views are taken."""
+"""Copies in control flow, and checks of view sizes: nests without a node."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Sized: TypeAlias = tuple[Nest, Mapping[Var, SizeAtom]]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A copy of a whole tensor, of its slice in this round (``slice``), or of what this round gave into one that holds
-    what all rounds give (``stack``)."""
+    """A copy of a whole tensor, of its slice in this iteration (``slice``), or of this iteration's result into the
+    tensor of all of them (``stack``)."""
 
     kind: Literal["copy", "slice", "stack"]
     dtype: str
@@ -57,14 +57,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class SizeCheck:
-    """A check that a view is of the size of what it views."""
+    """A check that a view has the size of its source."""
 
     op: str
     before: tuple[Size, ...]
     after: tuple[Size, ...]
 
     def sized(self) -> Sized | None:
-        """The nest; None where there is nothing to check."""
+        """The nest of the check; None where there is nothing to check."""
         size = SizeVars()
         before, after = tuple(map(size, self.before)), tuple(map(size, self.after))
         fits = equally_many(before, after, f"{self.op}: its input has another number of elements than its output")

@@ -1,4 +1,4 @@
-"""How a graph is lowered: what is fused, how nests are scheduled, what is left out."""
+"""Lowering options: fusion, scheduling, code generation, and the nodes to lower."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ ByHand: TypeAlias = "Nest | Callable[[Schedule], object]"
 
 
 def whole(nest: Nest) -> tuple[Nest, ...]:
-    """The nest in one piece."""
+    """No split: the nest in one piece."""
     return (nest,)
 
 
 def as_written(nest: Nest) -> Nest:
-    """The nest in the loops that it was written in."""
+    """No schedule: the nest in its serial loops."""
     return nest
 
 
 def for_the_host(nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
-    """The kernels of a nest for this machine's processor: each parallel loop is one."""
+    """The host's kernels of a nest: one for each parallel loop."""
     return tuple((part, emit(part)) for part in divided(compacted(nest)))
 
 
 def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:
-    """Constants are read as they are, and nothing is made of them ahead of time."""
+    """No preparation: constants in their own layout."""
     return
 
 
 def alone(member: Member, group: Group) -> bool:
-    """No node joins another."""
+    """No fusion: no node joins another."""
     return False
 
 
 def every_node(node: Node) -> bool:
-    """All nodes are lowered."""
+    """No restriction: all nodes are lowered."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a graph's lowering is asked for; ``schedules`` holds the schedules of single nodes by their names."""
+    """Lowering options of a graph; ``schedules`` holds the users' schedules of single nodes, by name."""
 
     fuse: Decision = joins
     parts: Callable[[Nest], tuple[Nest, ...]] = separated
@@ -75,11 +75,11 @@ class Options:
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
 
     def is_by_hand(self, nodes: tuple[str, ...]) -> bool:
-        """Whether somebody schedules one of these nodes."""
+        """Whether a user schedules one of these nodes."""
         return any(n in self.schedules for n in nodes)
 
     def scheduled_by_hand(self, nest: Nest, nodes: tuple[str, ...]) -> Nest | None:
-        """The nest of these nodes as somebody scheduled it; None where nobody did.
+        """The nest of these nodes with the user's schedule; None where there is none.
 
         Raises UsageError for a nest that takes other parameters.
         """

@@ -1,4 +1,5 @@
-"""The steps of lowering, each a function from a graph that is lowered so far to one that is lowered further.
+"""Lowering steps: legalize, fuse, lower to programs, schedule, emit and plan memory, each a function of the lowering
+state.
 
 Any of them can be run alone, left out for one's own, or followed by one's own: ``Lowered`` is all that they hand on.
 """
@@ -39,7 +40,7 @@ from graphopt.lowering.lower.reference import name_of
 
 
 def legalize_ops(graph: Graph, options: Options = BY_RULE) -> Lowered:
-    """What becomes of each node: loops, a view, control flow, or a call of the reference evaluator.
+    """Legalization: a tensor expression, a view, control flow, or a reference call for each node.
 
     Raises NeedsValues where that depends on the elements of some inputs.
     """
@@ -48,7 +49,7 @@ def legalize_ops(graph: Graph, options: Options = BY_RULE) -> Lowered:
 
 
 def fuse_ops(program: Lowered) -> Lowered:
-    """The nodes that loops compute as groups that share a nest each, and all else in order."""
+    """Operator fusion: groups of nodes that share a nest, and all other items, in order."""
     return replace(program, main=_grouped(program.graph, program.facts, program.lowered, program.options, False))
 
 
@@ -80,7 +81,7 @@ def _grouped(
 
 
 def lower_to_programs(program: Lowered) -> Lowered:
-    """Each group as a nest, with the constants that are laid out for it, and copies where control flow needs some."""
+    """Lowering to tensor programs: a nest for each group, with prepared constants, and copies for control flow."""
 
     def written(scope: LoweredScope, item: ScopeItem) -> ScopeItem:
         match item:
@@ -117,7 +118,7 @@ def _constant_of(scope: LoweredScope, value: Value) -> Constant | None:
 
 
 def schedule(program: Lowered) -> Lowered:
-    """Each nest as nests that follow each other, scheduled by hand or else by rule; equal ones once.
+    """Scheduling: one or more nests for each nest, by the user's schedule or else the default one; equal nests once.
 
     Raises UsageError where a node is scheduled by hand that has no nest.
     """
@@ -136,14 +137,14 @@ def schedule(program: Lowered) -> Lowered:
 
 
 def scheduled(nest: Nest, is_ready: bool, options: Options) -> tuple[Scheduled, ...]:
-    """The nests that run in a nest's place; it stays as it is where it ``is_ready``."""
+    """The scheduled nests of a nest; it stays as it is where it ``is_ready``."""
     if is_ready:
         return (Scheduled(nest, nest),)
     return tuple(Scheduled(part, options.schedule(part)) for part in options.parts(nest))
 
 
 def emit(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
-    """The kernels of each nest; ``begun`` is called with each as soon as it is written."""
+    """Code generation: the kernels of each nest; ``begun`` is called with each as soon as it is emitted."""
     kernels: dict[NestKey, tuple[tuple[Scheduled, EmittedKernel], ...]] = {}
     reported: set[Kernel] = set()
     for key, parts in program.scheduled.items():
@@ -156,7 +157,7 @@ def emit(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> L
 
 
 def emitted(parts: Iterable[Scheduled], options: Options) -> tuple[tuple[Scheduled, EmittedKernel], ...]:
-    """The kernels of nests that follow each other, each with the nest that says how much it does."""
+    """The kernels of consecutive nests, each with the nest that determines its operation count."""
     kernels: list[tuple[Scheduled, EmittedKernel]] = []
     for part in parts:
         replacements = options.emit(part.nest)
@@ -165,19 +166,19 @@ def emitted(parts: Iterable[Scheduled], options: Options) -> tuple[tuple[Schedul
 
 
 def planner_of(nest: Nest, options: Options, is_ready: bool = False) -> Planner:
-    """What plans calls of one nest alone, which is scheduled by rule where it is not ready."""
+    """A memory planner for calls of one nest, which gets the default schedule where it is not ready."""
     parts = scheduled(nest, is_ready, options)
     return Planner({(nest, is_ready): parts}, {(nest, is_ready): emitted(parts, options)})
 
 
 def link(graph: Graph, options: Options = BY_RULE, begun: Callable[[Kernel], object] | None = None) -> Linked:
-    """The plan of a graph's program: all steps of lowering, one after the other."""
+    """The linked program of a graph: all lowering steps, in order."""
     program = lower_to_programs(fuse_ops(legalize_ops(graph, options)))
     return plan_memory(emit(schedule(program), begun), begun).plan
 
 
 def needed(graph: Graph, lowered: Mapping[int, LoweredNode]) -> list[int]:
-    """The nodes on which the graph's outputs rest, in order: those whose elements somebody reads."""
+    """The live nodes of a graph, in topological order: the outputs depend on their elements, or they have effects."""
     wanted = {v for v in graph.outputs if v is not None}
     order: list[int] = []
     for id in reversed(list(lowered)):
@@ -189,7 +190,7 @@ def needed(graph: Graph, lowered: Mapping[int, LoweredNode]) -> list[int]:
 
 
 def reads(lowering: LoweredNode) -> Iterable[Value]:
-    """The values of which a node's lowering reads the elements."""
+    """The values whose elements a node's lowering reads."""
     match lowering:
         case Described():
             return lowering.reads

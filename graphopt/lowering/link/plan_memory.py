@@ -1,4 +1,4 @@
-"""The memory plan: a number for each buffer, what shares memory with what, and the steps that call kernels."""
+"""Memory planning: buffers, shared memory, and the steps that call kernels on them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from graphopt.runtime.steps import (
 
 
 def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
-    """The program with a plan of its memory. ``begun`` is called with each kernel that sharing memory changes."""
+    """The program with a memory plan. ``begun`` is called with each kernel that sharing memory changes."""
     planner = Planner(program.scheduled, program.kernels, program.by_hand, begun)
     scope = ScopePlanner(planner, program.scope)
     graph = program.graph
@@ -75,7 +75,7 @@ def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = Non
 
 
 class Planner:
-    """What a program's graph and the bodies in it share: buffers, kernels, functions, names of symbols."""
+    """Memory planner of a program: the buffers, kernels, functions and symbols that its graph and bodies share."""
 
     def __init__(
         self,
@@ -104,17 +104,17 @@ class Planner:
         self.conditions: dict[Condition, None] = {}
 
     def add(self, buffer: ProgramBuffer) -> int:
-        """The number of a new buffer."""
+        """Adds a buffer; gives its number."""
         self.buffers.append(buffer)
         return len(self.buffers) - 1
 
     def true(self) -> int:
-        """The number of a buffer that holds true."""
+        """The number of a constant buffer that holds true."""
         constant = Constant.of(np.array(True))
         return self.constant(constant, fact_of(constant))
 
     def buffer(self, fact: Fact, placement: Place, of: int | None = None) -> int:
-        """The number of a new buffer for a value."""
+        """Adds a buffer for a value; gives its number."""
         shape = None if fact.shape is None else tuple(map(self.symbols.size, fact.shape))
         return self.add(ProgramBuffer(fact.dtype or "object", shape, placement, of))
 
@@ -130,7 +130,7 @@ class Planner:
         return self.held[constant]
 
     def laid(self, constant: Constant, laid: Laid) -> int:
-        """The number of the buffer that holds a constant laid out for a nest."""
+        """The number of the buffer of a constant in the layout that a nest reads."""
         key = constant, laid.is_transposed
         if key not in self.arranged:
             array = laid.array(constant.array)
@@ -139,7 +139,7 @@ class Planner:
         return self.arranged[key]
 
     def prepared(self, ready: PrecomputedNest, constants: Mapping[NestBuffer, Constant]) -> dict[NestBuffer, int]:
-        """The numbers of the buffers that hold what a nest's constants are made into."""
+        """The numbers of the buffers of constants prepared for a nest."""
         key = ready.made, tuple(constants.items()), ready.nest.params
         if key not in self.ahead:
             arrays = ready.arrays({b: c.array for b, c in constants.items()})
@@ -156,7 +156,7 @@ class Planner:
         nodes: tuple[str, ...],
         is_ready: bool = False,
     ) -> Iterator[Step]:
-        """The calls that do what a nest says."""
+        """The calls of a nest's kernels."""
         if not is_ready:
             parts = [part.before for part in self.scheduled[nest, False]]
             self.work += [Work(nodes, part, {v: sizes[v] for v in part.sizes}) for part in parts]
@@ -173,8 +173,8 @@ class Planner:
         nest: Nest,
         counted: Nest,
     ) -> Step:
-        """One call of a kernel; buffers that are not known yet are scratch memory. Its operations are those of
-        ``counted``, which says what is done as it was before it was scheduled."""
+        """A call of a kernel; unknown buffers are scratch memory. Its operation count is that of ``counted``, the nest
+        before scheduling."""
         for b in emitted.buffers:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
@@ -199,19 +199,19 @@ class Planner:
         return KernelStep(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *details)
 
     def are_apart(self, nest: Nest, buffers: Mapping[NestBuffer, int]) -> bool:
-        """Whether no operand that a nest writes is in the memory of another one. Scratch memory is always apart, and so
-        are buffers of the arena that live at once, and outputs from inputs, which programs see to when they are run."""
+        """Whether the operands that a nest writes overlap no other operand. Scratch memory never overlaps, nor do
+        buffers of the arena that are live at once, nor outputs and inputs, as programs check when they run."""
         roots = Counter(self.root(buffers[b]) for b in nest.buffers)
         return all(roots[self.root(buffers[b])] == 1 for b in buffers_written(nest) if b in nest.buffers)
 
     def root(self, number: int) -> int:
-        """The buffer that owns the memory of another."""
+        """The buffer that owns the memory of a view."""
         buffer = self.buffers[number]
         return number if buffer.place != "view" or buffer.of is None else self.root(buffer.of)
 
 
 class ScopePlanner:
-    """One graph of a program, or body, with the numbers of the buffers that hold its values."""
+    """Memory planner of one graph or body: the numbers of the buffers of its values."""
 
     def __init__(self, planner: Planner, scope: LoweredScope) -> None:
         self.planner, self.scope = planner, scope
@@ -228,7 +228,7 @@ class ScopePlanner:
         return Port(self.graph.names[value], number)
 
     def place_outputs(self) -> None:
-        """Let what computes an output of the program write where the caller will read it."""
+        """Gives the outputs of the program buffers of their own, so that kernels write them directly."""
         for value in dict.fromkeys(v for v in self.graph.outputs if v is not None):
             producer = self.lowered.get(value.node)  # nothing makes inputs and constants
             if producer is not None and not isinstance(producer, Viewed) and is_planned(self.facts[value]):
@@ -243,7 +243,7 @@ class ScopePlanner:
         return self.numbers[value]
 
     def constant_of(self, value: Value) -> Constant | None:
-        """What a value always is; None where it is computed."""
+        """The constant of a value; None where it is computed."""
         return self.graph.constant_of(value) or self.facts[value].constant
 
     def result_buffer(self, value: Value, placement: Place) -> int:
@@ -274,7 +274,7 @@ class ScopePlanner:
         return ScopePlanner(self.planner, scope)
 
     def checked(self, lowering: Viewed) -> None:
-        """Have a view refused, before anything runs, that is not of the size of what it views."""
+        """Adds a check before the program runs: a view has the size of its source."""
         before, after = (self.facts[v].shape for v in (lowering.source, Value(lowering.node.id)))
         if before is None or after is None:
             return
@@ -286,7 +286,7 @@ class ScopePlanner:
         self.planner.conditions[Condition(("==", *map(self.planner.symbols.size, counts)), message)] = None
 
     def view(self, item: View) -> Iterator[Step]:
-        """What sees to it, in a branch that may not be taken, that a view is of the size of what it views."""
+        """The steps of a view: in a branch that may not be taken, a check of its size."""
         lowering = item.lowering
         source, node = self.number(lowering.source), lowering.node
         number = self.numbers[Value(node.id)] = self.planner.buffer(self.facts[Value(node.id)], "view", source)
@@ -302,7 +302,7 @@ class ScopePlanner:
         yield from self.planner.calls(nest, buffers, sizes, node.op, (name_of(self.graph, node),))
 
     def fused(self, item: FusedItem) -> Iterator[Step]:
-        """The calls that compute a group of nodes."""
+        """The calls of a fused group."""
         wrote, laid = item.wrote, item.laid
         names = zip(wrote.nest.sizes, wrote.sizes, strict=True)
         sizes: dict[Var, Size] = {v: self.planner.symbols(s) for v, s in names}
@@ -325,7 +325,7 @@ class ScopePlanner:
         yield from self.calls(item, dict(zip(item.nest.buffers, numbers, strict=True)), sizes)
 
     def brought(self, item: Brought) -> Iterator[Step]:
-        """The calls of the program that a node brings."""
+        """The calls of an embedded program."""
         node, nest = item.lowering.node, item.nest
         given = [None if v is None else self.number(v) for v in node.inputs]
         outputs = [self.result_buffer(v, "arena") for v in node.outputs]
@@ -339,14 +339,14 @@ class ScopePlanner:
     def calls(
         self, item: FusedItem | Brought, buffers: dict[NestBuffer, int], sizes: Mapping[Var, Size]
     ) -> Iterator[Step]:
-        """The calls of a nest, scheduled as the user does it where that is said of one of its nodes."""
+        """The calls of a nest, with the user's schedule where its nodes have one."""
         self.planner.fused.update(dict.fromkeys(item.nodes, item.written))
         by_hand = self.planner.by_hand.get((item.nodes, item.nest))
         nest, is_ready = (item.nest, item.is_ready) if by_hand is None else (by_hand, True)
         yield from self.planner.calls(nest, buffers, sizes, item.label, item.nodes, is_ready)
 
     def called(self, lowering: Called) -> HostStep:
-        """A step that calls a function of the user's, which fills the outputs."""
+        """The call of a registered function, which fills the outputs."""
         node = lowering.node
         name = f"{node.op}_{len(self.planner.functions)}"
         attrs = {n: a.array if isinstance(a, Constant) else a for n, a in node.attrs.items()}
@@ -357,7 +357,7 @@ class ScopePlanner:
         return HostStep(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
 
     def host(self, lowering: Referred) -> HostStep:
-        """A step that computes a node by reference."""
+        """The step of a node that is computed by reference."""
         node, label = lowering.node, name_of(self.graph, lowering.node)
         function = f"{node.op}_{len(self.planner.functions)}"
         self.planner.functions[function] = reference(self.graph, node, self.facts)

@@ -1,4 +1,4 @@
-"""How long one nest takes, compiled as it stands and run without any Python between the runs."""
+"""Timing of one nest, compiled as it stands, and run without Python between the runs."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from graphopt.runtime.steps import Code, Port, ProgramBuffer
 
 @dataclass(frozen=True, slots=True)
 class NestTiming:
-    """Seconds that one run took, averaged over each of several series; ``flops`` are a run's floating-point operations,
-    as far as they can be counted."""
+    """Seconds of one run, averaged over each of several series; ``flops`` are a run's floating-point operations, as far
+    as they can be counted."""
 
     seconds: tuple[float, ...]
     flops: int = 0
 
     @property
     def best(self) -> float:
-        """The least of the series' averages."""
+        """The minimum of the series' averages."""
         return min(self.seconds)
 
     @property
     def median(self) -> float:
-        """The middle one of the series' averages."""
+        """The median of the series' averages."""
         return median(self.seconds)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class NestTiming:
 
 
 def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1, **sizes: int) -> NestTiming:
-    """Timing of a nest: ``repeat`` series of ``number`` runs, after one that is not counted.
+    """Times a nest: ``repeat`` series of ``number`` runs, after a warm-up run.
 
     It is compiled as it is scheduled. ``sizes`` are what its sizes are, by name. Floats that it reads are random
     numbers, integers 0. Raises UsageError where a size is missing or is no size, and CompilationError where it does

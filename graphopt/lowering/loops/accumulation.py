@@ -1,4 +1,4 @@
-"""Values that are combined into an element: sums, products, largest and smallest ones."""
+"""Accumulation: sums, products, maxima and minima into an element."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HORIZONTAL = {"add": "reduce_add", "mul": "reduce_mul", "max": "reduce_max", "mi
 
 
 def accumulated(target: Load, value: Expr) -> tuple[str, Expr] | None:
-    """The function by which something is combined into the element, in an order that does not matter, and what that is;
-    None where a value does anything else."""
+    """The commutative function by which a store accumulates into its element, and the accumulated term; None for any
+    other store."""
     if isinstance(value, Apply) and value.fn in HORIZONTAL and target in value.args:
         other = value.args[1] if value.args[0] == target else value.args[0]
         return value.fn, other
@@ -23,12 +23,12 @@ def accumulated(target: Load, value: Expr) -> tuple[str, Expr] | None:
 
 
 def is_accumulation(store: Store) -> bool:
-    """Whether a store combines a value into the element that it writes, in an order that does not matter."""
+    """Whether a store accumulates into its element by a commutative function."""
     return accumulated(Load(store.buffer, store.indices), store.value) is not None
 
 
 def factors(target: Load, value: Expr) -> tuple[Expr, Expr] | None:
-    """The two factors of the product that a value adds to the element; None where it does anything else."""
+    """The two factors of a product that is added to the element; None for any other value."""
     match accumulated(target, value):
         case "add", Apply(fn="mul", args=(x, y)):
             return x, y
@@ -36,7 +36,7 @@ def factors(target: Load, value: Expr) -> tuple[Expr, Expr] | None:
 
 
 def identity(fn: str, dtype: str) -> Const:
-    """What changes nothing when it is combined."""
+    """The neutral element of an accumulation."""
     match fn:
         case "max":
             return lowest(dtype)

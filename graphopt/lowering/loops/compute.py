@@ -1,4 +1,4 @@
-"""Tensors described by what one element of them is, and the nests that compute them.
+"""Tensor expressions: tensors defined by a formula for one element, and the nests that compute them.
 
 ``compute((n, m), lambda i, j: x[i, j] + 1.0)`` is a tensor; with a reduction, ``sum(x[i, k], k)`` over
 ``k = reduce_axis(n)``, each element is what remains of many values. Tensors refer to the tensors that
@@ -60,7 +60,7 @@ _fresh = count()
 
 @dataclass(frozen=True, slots=True)
 class ReduceStage:
-    """What remains of ``values`` over all steps of the axes.
+    """A reduction: ``values`` combined over all points of the reduction axes.
 
     ``combined`` says what an accumulator becomes at a step: expressions over the variables ``accumulators`` and
     ``steps``, one of each for each value. It starts as its identity.
@@ -85,7 +85,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseStage:
-    """Each element by itself: ``values[k]`` is that of the k-th output, over the axes' variables."""
+    """An element-wise stage: ``values[k]`` is the formula of the k-th output, over the axes' variables."""
 
     axes: tuple[Axis, ...]
     values: tuple[Expr, ...]
@@ -94,7 +94,7 @@ class ElementwiseStage:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """Each element is what remains of many."""
+    """A reduction stage: each element combines many values."""
 
     axes: tuple[Axis, ...]
     reduction: ReduceStage
@@ -103,7 +103,7 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """Statements that write the outputs, for what no formula of one element says (sorting, recurrences).
+    """A stage of statements that write the outputs, where no formula of one element exists (sorting, recurrences).
 
     ``build`` makes them from the output buffers; it may use further buffers, which it names in ``scratch``.
     ``stores_once``: each element of its output is stored once, and not read again, so that what is done to it element
@@ -121,7 +121,7 @@ ComputeStage: TypeAlias = ElementwiseStage | Reduced | Procedure
 
 @dataclass(frozen=True, slots=True)
 class Tensor(Buffer):
-    """A buffer that knows how it is computed: as the ``port``-th output of a stage, or as an input if that is None."""
+    """A buffer with its definition: the ``port``-th output of a stage, or an input if the stage is None."""
 
     stage: ComputeStage | None = field(default=None, compare=False)
     port: int = 0
@@ -129,7 +129,7 @@ class Tensor(Buffer):
 
     @property
     def rank(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self.shape)
 
 
@@ -140,7 +140,7 @@ def _tensor(
 
 
 def placeholder(shape: Sequence[Extent], dtype: str = "float32", name: str = "x") -> Tensor:
-    """An input."""
+    """An input tensor."""
     return _tensor(name, shape, dtype, None, 0, next(_fresh))
 
 
@@ -161,7 +161,7 @@ def compute(
     name: str = "t",
     requirements: Sequence[Requirement] = (),
 ) -> Tensor:
-    """The tensor whose element at ``i, j, ...`` is ``fn(i, j, ...)``: an expression or one reduction."""
+    """A tensor with the formula ``fn(i, j, ...)`` for its element at ``i, j, ...``: an expression or one reduction."""
     axes = _axes(shape)
     element = fn(*(a.var for a in axes))
     if isinstance(element, ReduceStage):
@@ -185,7 +185,7 @@ def compute_several(
     names: Sequence[str],
     requirements: Sequence[Requirement] = (),
 ) -> tuple[Tensor, ...]:
-    """Several tensors of one shape that are computed together."""
+    """Several tensors of one shape, computed by one stage."""
     axes = _axes(shape)
     element = fn(*(a.var for a in axes))
     if isinstance(element, ReduceStage):
@@ -211,7 +211,7 @@ def _reduced(
 
 
 def require(shape: Sequence[Extent], fn: Callable[..., Expr], message: str) -> Requirement:
-    """That ``fn(i, j, ...)`` holds everywhere; where it does not, the program ends with the message."""
+    """A requirement: ``fn(i, j, ...)`` holds at every point; otherwise the program ends with the message."""
     axes = _axes(shape)
     return Requirement(axes, fn(*(a.var for a in axes)), message)
 
@@ -223,7 +223,7 @@ def procedure(
     scratch: Sequence[Buffer] = (),
     stores_once: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Tensors (name, shape, dtype) that the statements ``build(*buffers)`` write, given buffers for them in order.
+    """Tensors (name, shape, dtype) written by the statements ``build(*buffers)``, on buffers for them in order.
 
     The statements may hold loops and stores without blocks; they run in order, on one thread but for parallel loops.
     """
@@ -232,7 +232,7 @@ def procedure(
 
 
 def fresh(name: str = "i") -> Var:
-    """A variable that occurs nowhere else, for the loops of a procedure."""
+    """A new variable, for the loops of a procedure."""
     return Var(f"_{name}{next(_fresh)}")
 
 
@@ -275,22 +275,22 @@ def prod(value: Expr, *axes: Axis) -> ReduceStage:
 
 
 def max(value: Expr, *axes: Axis) -> ReduceStage:
-    """The largest over the axes; NaN where one is NaN."""
+    """The maximum over the axes; NaN where one value is NaN."""
     return _reduction("max", value, axes, lowest(value.dtype))
 
 
 def min(value: Expr, *axes: Axis) -> ReduceStage:
-    """The smallest over the axes; NaN where one is NaN."""
+    """The minimum over the axes; NaN where one value is NaN."""
     return _reduction("min", value, axes, highest(value.dtype))
 
 
 def any(value: Expr, *axes: Axis) -> ReduceStage:
-    """Whether it holds anywhere."""
+    """Logical or over the axes."""
     return _reduction("or", value, axes, Const(False, "bool"))
 
 
 def all(value: Expr, *axes: Axis) -> ReduceStage:
-    """Whether it holds everywhere."""
+    """Logical and over the axes."""
     return _reduction("and", value, axes, TRUE)
 
 
@@ -311,7 +311,7 @@ def reduction(
 
 
 def reads(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensors that a tensor is computed from directly, in order of first use."""
+    """The direct inputs of a tensor's computation, in order of first use."""
     stage = tensor.stage
     if stage is None:
         return ()
@@ -324,7 +324,7 @@ def reads(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def producers_first(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """All tensors that the outputs rest on, and they themselves, each after what it reads."""
+    """The outputs and all their producers, in topological order."""
     order: dict[Tensor, None] = {}
     stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(outputs)]
     while stack:
@@ -340,7 +340,7 @@ def producers_first(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def inline(outputs: Sequence[Tensor], chosen: Callable[[Tensor], bool]) -> tuple[Tensor, ...]:
-    """The outputs with every chosen tensor's element written out where it is read.
+    """The outputs with the chosen tensors inlined: their formulas replace their loads.
 
     Only tensors of which each element stands by itself can be chosen; requirements move to the readers.
     """
@@ -393,7 +393,7 @@ def _inlined_stage(
 
 
 def nest(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Sequence[Var] = ()) -> Nest:
-    """The program that computes the outputs from the inputs: one block for each tensor, in plain serial loops.
+    """The program from inputs to outputs: one block for each tensor, in plain serial loops.
 
     Buffers, loops and axes get names of their own, in order, so that equal programs are equal nests.
     """

@@ -1,4 +1,4 @@
-"""Scalar expressions: what one element of a tensor is, and where it lies.
+"""Scalar expressions: constants, variables, loads and functions of them.
 
 ``Expr`` is ``Const | Var | Load | Apply``, each immutable and compared by structure. Operators build
 expressions (``a + b``, ``a < b``, ``a // b``; ``equal(a, b)`` for equality, since ``a == b`` compares
@@ -130,7 +130,7 @@ class Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const(Expr):
-    """A number. Equal means the same bits: ``-0.0`` is not ``0.0``, and NaN equals NaN."""
+    """A constant. Equality is bitwise: ``-0.0`` is not ``0.0``, and NaN equals NaN."""
 
     value: ScalarNumber
     type: str = INDEX
@@ -163,7 +163,7 @@ class Var(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Load(Expr):
-    """The element of a buffer at the indices."""
+    """A load: the element of a buffer at the indices."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -218,7 +218,7 @@ def as_expr(value: ExprLike, dtype: str = INDEX) -> Expr:
 
 
 def apply(fn: str, *args: ExprLike, dtype: str | None = None) -> Expr:
-    """The function of the arguments, simplified where that is plain; some want a ``dtype``.
+    """An application of a function, simplified where that is trivial; some functions need a ``dtype``.
 
     Raises TypeError where dtypes do not agree or the function is not known.
     """
@@ -312,13 +312,13 @@ def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
 
 
 def select(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
-    """``then`` where the condition holds, ``otherwise`` elsewhere; at an element where it does not hold, loads in
-    ``then`` are not carried out, so that they may lie outside of their buffer."""
+    """A choice: ``then`` where the condition holds, ``otherwise`` elsewhere. Loads in ``then`` are carried out only
+    where the condition holds, so that they may lie outside of their buffer."""
     return apply("select", condition, then, otherwise)
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """The value in another dtype."""
+    """A conversion to another dtype."""
     if not isinstance(value, Expr):
         return const(value, dtype)
     if isinstance(value, Const) and value.dtype == INDEX and dtype != "bool":
@@ -327,22 +327,22 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 
 
 def equal(a: ExprLike, b: ExprLike) -> Expr:
-    """Whether two values are equal, as an expression."""
+    """An equality comparison."""
     return apply("eq", a, b)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:
-    """The smaller; NaN where either is NaN."""
+    """The smaller value; NaN where either is NaN."""
     return apply("min", a, b)
 
 
 def maximum(a: ExprLike, b: ExprLike) -> Expr:
-    """The larger; NaN where either is NaN."""
+    """The larger value; NaN where either is NaN."""
     return apply("max", a, b)
 
 
 def conjunction(*conditions: Expr) -> Expr:
-    """All of the conditions; true where there are none."""
+    """The conjunction of conditions; true for none."""
     result: Expr = Const(True, "bool")
     for condition in conditions:
         result = apply("and", result, condition)
@@ -350,7 +350,7 @@ def conjunction(*conditions: Expr) -> Expr:
 
 
 def conjuncts(condition: Expr) -> Iterator[Expr]:
-    """The conditions that all have to hold; none where it is true."""
+    """The conditions of a conjunction; none for true."""
     if isinstance(condition, Apply) and condition.fn == "and":
         for part in condition.args:
             yield from conjuncts(part)
@@ -359,19 +359,19 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that an expression is made of directly."""
+    """The direct operands of an expression."""
     return expr.args if isinstance(expr, Apply) else expr.indices if isinstance(expr, Load) else ()
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything in it, outside first."""
+    """The expression and all its parts, pre-order."""
     yield expr
     for child in children(expr):
         yield from walk(child)
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """The expression with ``change`` applied to each part, inside first; None keeps a part."""
+    """The expression with ``change`` applied to each part, post-order; None keeps a part."""
     before = children(expr)
     after = tuple([rewrite(child, change) for child in before])
     if any(a is not b for a, b in zip(before, after, strict=True)):
@@ -384,7 +384,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """The expression with variables replaced."""
+    """Substitution of variables."""
     if values.keys().isdisjoint(variables(expr)):
         return expr
     if isinstance(expr, Var):
@@ -401,7 +401,7 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
 
 @lru_cache(1 << 16)
 def variables(expr: Expr) -> frozenset[Var]:
-    """The variables that occur in an expression."""
+    """The free variables of an expression."""
     if isinstance(expr, Var):
         return frozenset((expr,))
     return _union(tuple([variables(child) for child in children(expr)]))
@@ -409,7 +409,7 @@ def variables(expr: Expr) -> frozenset[Var]:
 
 @lru_cache(1 << 16)
 def loads_in(expr: Expr) -> frozenset[Load]:
-    """The elements that an expression reads, those included that indices depend on."""
+    """The loads of an expression, those in indices included."""
     loads = _union(tuple([loads_in(child) for child in children(expr)]))
     return loads | {expr} if isinstance(expr, Load) else loads
 

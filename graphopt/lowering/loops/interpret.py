@@ -1,4 +1,4 @@
-"""Runs a tensor program in Python, one element after another: the oracle for schedules and for compiled kernels.
+"""Interpreter of tensor programs, in plain Python: the oracle for schedules and for compiled kernels.
 
 The program becomes Python source with names of our own (``b0`` buffers, ``v0`` variables, ``f0`` functions).
 Indices are Python's integers, elements numpy's scalars. What a schedule may get wrong is checked at every
@@ -45,7 +45,7 @@ def interpret(
     sizes: Mapping[str, int] | None = None,
     intrinsics: Intrinsics | None = None,
 ) -> None:
-    """Runs the program on its buffers, by name or in order, and writes into those that it writes.
+    """Runs the program on its buffers, given by name or in order, and fills those that it writes.
 
     Sizes that are an axis of some array need not be given. ``intrinsics`` are the descriptions of what the
     program invokes. Raises ValueError where arrays do not fit, IndexError where an index is out of range
@@ -82,7 +82,7 @@ def bound_sizes(nest: Nest, arrays: Sequence[Array], sizes: Mapping[str, int]) -
 
 
 def value(expr: Expr, sizes: Mapping[str, int]) -> int:
-    """The number that an expression of sizes is."""
+    """The value of an expression of sizes."""
     writer = _PythonWriter({})
     for name in sizes:
         writer.bind(Var(name))

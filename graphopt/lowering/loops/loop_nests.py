@@ -1,4 +1,4 @@
-"""Loops around a statement: those that are yet to be written, and those that stand there."""
+"""Loop nests as lists of loops: wrapping a statement in loops, and peeling loops off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.lowering.loops.nest import Axis, For, LoopKind, Stmt
 
 @dataclass(frozen=True, slots=True)
 class LoopSpec:
-    """A loop to be written: its variable, how often it runs, and how."""
+    """A loop to be created: its variable, extent and kind."""
 
     var: Var
     extent: Expr
@@ -19,19 +19,19 @@ class LoopSpec:
 
 
 def loops_of(axes: Iterable[Axis]) -> list[LoopSpec]:
-    """A loop for each of a block's axes, of another name: a script that gave both one would not read back."""
+    """A loop with a fresh name for each axis of a block: a script with one name for both would not read back."""
     return [LoopSpec(Var(f"i_{a.var.name}"), a.extent) for a in axes]
 
 
 def wrapped(loops: Sequence[LoopSpec | For], body: Stmt) -> Stmt:
-    """The statement in loops, outermost first; of such as stand around another statement it takes the place."""
+    """The statement in loops, outermost first; loops taken from another nest lose their bodies."""
     for loop in reversed(loops):
         body = replace(loop, body=body) if isinstance(loop, For) else For(loop.var, loop.extent, body, loop.kind)
     return body
 
 
 def peeled(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
-    """The loops that stand directly in one another, outermost first, and what is in the innermost."""
+    """The perfectly nested loops, outermost first, and the innermost body."""
     loops: list[For] = []
     while isinstance(stmt, For):
         loops.append(stmt)

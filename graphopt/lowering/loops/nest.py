@@ -1,4 +1,4 @@
-"""Tensor programs: buffers, loop nests, and blocks that say what is computed and in which order it may be.
+"""Tensor programs: buffers, loop nests, and blocks with iteration axes.
 
 The whole grammar::
 
@@ -62,7 +62,7 @@ class Buffer:
 
     @property
     def row_major(self) -> tuple[Expr, ...]:
-        """The strides, spelled out."""
+        """The strides, also of a buffer without explicit ones."""
         if self.strides is not None:
             return self.strides
         result: list[Expr] = [Const(1)]
@@ -73,7 +73,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The indices from ``start`` on, ``extent`` of them."""
+    """The ``extent`` indices from ``start`` on."""
 
     start: Expr
     extent: Expr = field(default_factory=lambda: Const(1))
@@ -81,7 +81,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class BufferRegion:
-    """A box within a buffer."""
+    """A box of a buffer."""
 
     buffer: Buffer
     ranges: tuple[Range, ...]
@@ -107,7 +107,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Ends the program with a message where the condition does not hold (an index that is out of range)."""
+    """An assertion: ends the program with a message where the condition does not hold (an index out of range)."""
 
     condition: Expr
     message: str
@@ -115,7 +115,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """A call of a tensor intrinsic on regions and scalars, in the order that its implementation names them."""
+    """A call of a tensor intrinsic on regions and scalars, in the order of its implementation's parameters."""
 
     intrinsic: str
     args: tuple[BufferRegion | Expr, ...]
@@ -123,14 +123,14 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """Statements one after another; never nested directly, never of one."""
+    """A sequence of statements; never nested directly, never of length one."""
 
     stmts: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """One statement or another."""
+    """A branch."""
 
     condition: Expr
     then: Stmt
@@ -151,7 +151,8 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is computed at one point of its axes; ``values`` are the points, by the loops around it."""
+    """A block: the computation at one point of its axes; ``values`` bind the axes to expressions of the loops around
+    it."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -204,13 +205,13 @@ class Nest(Displayed):
 
 
 def seq(*stmts: Stmt) -> Stmt:
-    """The statements one after another, as flat as they can be."""
+    """The sequence of the statements, flattened."""
     flat = [inner for s in stmts for inner in (s.stmts if isinstance(s, Seq) else (s,))]
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
 def inner(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly within a statement; a block's init comes before its body."""
+    """The direct children of a statement; a block's init comes before its body."""
     match stmt:
         case For():
             return (stmt.body,)
@@ -224,7 +225,7 @@ def inner(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def statements(stmt: Stmt) -> Iterator[Stmt]:
-    """The statement and all within it, outside first, in the order of the text."""
+    """The statement and all statements in it, pre-order."""
     yield stmt
     for child in inner(stmt):
         yield from statements(child)
@@ -236,7 +237,7 @@ def blocks(stmt: Stmt) -> Iterator[Block]:
 
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions that stand directly in a statement."""
+    """The direct expressions of a statement."""
     match stmt:
         case For():
             return (stmt.extent,)
@@ -258,7 +259,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
 
 
 def with_inner(stmt: Stmt, children: tuple[Stmt, ...]) -> Stmt:
-    """The statement with others in place of those that ``inner`` gives."""
+    """The statement with new children, in the order of ``inner``."""
     match stmt:
         case For():
             return replace(stmt, body=children[0])
@@ -272,7 +273,7 @@ def with_inner(stmt: Stmt, children: tuple[Stmt, ...]) -> Stmt:
 
 
 def mutate(stmt: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
-    """The statement with ``change`` applied to each statement in it, inside first; None keeps one.
+    """The statement with ``change`` applied to each statement in it, post-order; None keeps a statement.
 
     Where nothing changes, the statement itself comes back.
     """
@@ -285,7 +286,7 @@ def mutate(stmt: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
 
 
 def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
-    """The statement with ``change`` applied to every part of every expression in it, inside first."""
+    """The statement with ``change`` applied to every part of every expression in it, post-order."""
 
     def part(expr: Expr) -> Expr:
         return rewrite(expr, change)
@@ -329,7 +330,7 @@ def substitute_in(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
 
 
 def rename_buffers(stmt: Stmt, buffers: Mapping[Buffer, Buffer]) -> Stmt:
-    """The statement with buffers exchanged for others of the same rank, wherever they occur."""
+    """The statement with buffers replaced by others of the same rank."""
 
     def exchanged(s: Stmt) -> Stmt | None:
         if isinstance(s, Store) and s.buffer in buffers:
@@ -355,7 +356,7 @@ def rename_buffers(stmt: Stmt, buffers: Mapping[Buffer, Buffer]) -> Stmt:
 
 
 def loads(stmt: Stmt) -> Iterator[Load]:
-    """Every load in a statement and all within it (regions apart)."""
+    """Every load in a statement, regions apart."""
     for s in statements(stmt):
         if not isinstance(s, Block):
             for e in expressions(s):
@@ -366,7 +367,7 @@ def loads(stmt: Stmt) -> Iterator[Load]:
 
 
 def accesses(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
-    """What the block reads and what it writes, element by element, from its body and init: each region once.
+    """The reads and writes of a block, element by element, from its body and init: each region once.
 
     A block whose own output is combined into (a reduction) does not list that as read.
     """
@@ -382,13 +383,13 @@ def accesses(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion
 
 
 def described(block: Block) -> Block:
-    """The block with the regions that its statements read and write, element by element."""
+    """The block with declared reads and writes, element by element."""
     reads, writes = accesses(block)
     return replace(block, reads=reads, writes=writes)
 
 
 def with_names(stmt: Stmt, names: Mapping[Var, Var]) -> Stmt:
-    """The statement in which loops and axes go by other variables."""
+    """The statement with loop variables and axes renamed."""
 
     def declared(s: Stmt) -> Stmt | None:
         if isinstance(s, For) and s.var in names:

@@ -1,4 +1,4 @@
-"""What each function of expressions computes, on numpy scalars: the interpreter's arithmetic."""
+"""Scalar semantics: each function of expressions on numpy scalars, as the interpreter computes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPERATORS: Final[Mapping[str, str]] = {
 
 
 def is_defined(fn: str, dtype: str) -> bool:
-    """Whether a function (other than ``select`` and conversions) is one of values of the dtype."""
+    """Whether a function (other than ``select`` and conversions) is defined on values of the dtype."""
     if dtype == "bool":
         return fn in COMPARISONS or fn in ("and", "or", "not", "bitand", "bitor", "bitxor", "min", "max")
     if fn in ("and", "or", "not"):

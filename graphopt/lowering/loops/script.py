@@ -1,4 +1,4 @@
-"""Tensor programs as text: a script in Python's syntax that people write and the printer prints.
+"""Scripts of tensor programs: the textual form, in Python's syntax.
 
     @program
     def relu(A: Buffer[(128, "n"), "float32"], B: Buffer[(128, "n"), "float32"], n: size):
@@ -27,7 +27,7 @@ from graphopt.lowering.loops.script_print import show, show_expr
 
 
 class ScriptWord:
-    """A word of scripts."""
+    """A keyword of scripts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> ScriptWord:
 
 
 def read(text: str, name: str = "<script>") -> Nest:
-    """The program that the text is the script of. The text is only parsed, never executed.
+    """The program of a script. The text is only parsed, never executed.
 
     Raises ScriptError with line and column; ``name`` says there where the text is from.
     """
@@ -65,7 +65,7 @@ def read(text: str, name: str = "<script>") -> Nest:
 
 
 def program(function: Callable[..., Any]) -> Nest:
-    """The decorated function as a program: its source is read, its body never runs.
+    """A decorator: the function as a program. Its source is read; its body never runs.
 
     Names that are numbers where the function is defined may be used as sizes. Raises ScriptError.
     """

@@ -1,4 +1,4 @@
-"""Reads expressions and regions of a script, with what the names around them mean.
+"""Parser of script expressions and regions, with the scope that names are looked up in.
 
 Operators simplify as they do where expressions are built in Python; a function that is called by name
 is taken as it is written. A bare number takes the dtype of what it meets.
@@ -72,7 +72,7 @@ Operand: TypeAlias = Expr | int | float
 
 
 class ScriptNames:
-    """What the names mean where the text is being read."""
+    """The scope of a script: the variables, buffers and names bound at a point of the text."""
 
     def __init__(self, name: str, constants: Mapping[str, ScalarNumber], lines_before: int) -> None:
         self.name = name
@@ -91,7 +91,8 @@ class ScriptNames:
         return ScriptError(message, self.name, line + self.lines_before, column + 1)
 
     def unique(self, name: str, node: ast.AST | None = None) -> str:
-        """The name, with a number behind it where it is taken; two buffers or sizes of one name are an error."""
+        """A name that is not in use: ``name``, with a number where needed. Two buffers or sizes of one name are an
+        error."""
         if name in self.used_names and node is not None:
             raise self.error(node, f"{name} is there already")
         others = (f"{name}_{k}" for k in count(1))
@@ -105,7 +106,7 @@ class ScriptNames:
 
     @contextmanager
     def within(self, named: Mapping[str, Var], node: ast.AST) -> Iterator[None]:
-        """Where the names are bound to the variables, over other names that stay."""
+        """A context manager: the names are bound to the variables inside it."""
         for name in named:
             if name in self.bound or name in self.buffers:
                 raise self.error(node, f"{name} is bound already where it is bound again")
@@ -140,7 +141,7 @@ class ScriptNames:
         return Load(buffer, tuple(self.index(i) for i in indices))
 
     def region(self, node: ast.expr) -> BufferRegion:
-        """The box of a buffer that the subscript says."""
+        """The box of a buffer that a subscript denotes."""
         if not isinstance(node, ast.Subscript):
             raise self.error(node, "a region is expected, such as A[i:i + 4, 0]")
         buffer, indices = self.base(node)
@@ -182,7 +183,7 @@ class ScriptNames:
         return expr
 
     def settled(self, value: Operand, dtype: str | None, node: ast.AST) -> Expr:
-        """The expression; a bare number as the dtype."""
+        """The operand as an expression; a bare number gets the dtype."""
         if isinstance(value, Expr):
             return value
         wanted = dtype or literal_dtype(value)
@@ -195,7 +196,7 @@ class ScriptNames:
         return const(value, wanted)
 
     def value(self, node: ast.expr, dtype: str | None) -> Operand:
-        """What stands in the text; ``dtype`` is what bare numbers are for which nothing else tells."""
+        """Parses an operand; ``dtype`` is the default for bare numbers."""
         match node:
             case ast.Constant(bool(truth)):
                 return const(truth, "bool")
@@ -240,7 +241,7 @@ class ScriptNames:
         return const(value, "bool") if isinstance(value, bool) else value
 
     def operation(self, node: ast.AST, op: type[ast.AST], operands: Sequence[Operand], dtype: str | None) -> Expr:
-        """The operator of the operands, simplified."""
+        """The operator applied to the operands, simplified."""
         if op not in BINARY:
             raise self.error(node, "this operator is none of programs")
         fn = BINARY[op]
@@ -249,21 +250,21 @@ class ScriptNames:
         return self.applied(node, fn, self.alike(node, fn, operands, dtype), None)
 
     def alike(self, node: ast.AST, fn: str, operands: Sequence[Operand], dtype: str | None) -> list[Expr]:
-        """The operands, bare numbers among them as the dtype of the first that has one."""
+        """The operands as expressions of one dtype; bare numbers get that of the first operand that has one."""
         common = next((o.dtype for o in operands if isinstance(o, Expr)), None) or operand_dtype(fn, dtype)
         if common is None and operands and not isinstance(first := operands[0], Expr):
             common = literal_dtype(first)
         return [self.settled(o, common, node) for o in operands]
 
     def applied(self, node: ast.AST, fn: str, args: Sequence[Expr], dtype: str | None) -> Expr:
-        """``apply``, its complaints at their place."""
+        """``apply``, with the position in the text added to its errors."""
         try:
             return apply(fn, *args, dtype=dtype)
         except (TypeError, ValueError, OverflowError) as e:
             raise self.error(node, str(e)) from None
 
     def call(self, node: ast.Call, name: str, args: Sequence[ast.expr], dtype: str | None) -> Expr:
-        """A function by its name, as it is written; or a number with its dtype."""
+        """A call of a function by name, not simplified; or a number with an explicit dtype."""
         if name in DTYPES and len(args) == 1:
             operand = self.value(args[0], name)
             if isinstance(operand, Expr):
@@ -287,5 +288,5 @@ class ScriptNames:
 
 
 def string(node: ast.expr) -> str | None:
-    """The string that the node is."""
+    """The value of a string literal."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -1,4 +1,4 @@
-"""Reads the script of a tensor program: Python's syntax, our meaning; nothing of it is ever executed.
+"""Parser of scripts: Python's syntax with a meaning of our own. The text is only parsed, never executed.
 
 A name that is bound twice in a script gets a number the second time, since names are unique within a nest.
 """
@@ -49,7 +49,7 @@ LOOPS: Final[Mapping[str, LoopKind]] = {
 
 
 def parse(text: str, name: str, constants: Mapping[str, ScalarNumber], first_line: int) -> Nest:
-    """The program in the text, where ``constants`` are known names; raises ScriptError."""
+    """Parses a script, in which ``constants`` are known names; raises ScriptError."""
     reader = _ScriptReader(name, constants, first_line - 1)
     try:
         return reader.module(ast.parse(text))

@@ -1,4 +1,4 @@
-"""Prints a tensor program as the Python-embedded script that reads back as an equal program."""
+"""Printer of tensor programs: a Python-embedded script that reads back as an equal program."""
 
 from __future__ import annotations
 
@@ -68,24 +68,24 @@ _UNARY: Final = 11
 
 
 def operand_dtype(fn: str, dtype: str | None) -> str | None:
-    """What a bare number among the operands is taken for where no operand says, if the result is ``dtype``."""
+    """The dtype of a bare number among operands of which none has a dtype, for a result of ``dtype``."""
     if fn in ("and", "or", "not"):
         return "bool"
     return None if fn in COMPARISONS or fn in LOGIC or fn in CONVERSIONS else dtype
 
 
 def literal_dtype(value: ScalarNumber) -> str:
-    """The dtype of a bare number that meets nothing which has one."""
+    """The dtype of a bare number where nothing else decides it."""
     return "bool" if isinstance(value, bool) else INDEX if isinstance(value, int) else "float32"
 
 
 def show(nest: Nest) -> str:
-    """The program as a script; ``script.read`` gives an equal program back."""
+    """The script of a program; ``script.read`` gives an equal program back."""
     return "\n".join(_lines(nest)) + "\n"
 
 
 def show_expr(expr: Expr, dtype: str | None = INDEX) -> str:
-    """An expression as it stands in a script, where bare numbers are of the dtype."""
+    """The script of an expression; bare numbers in it have the dtype."""
     return _Expression(dtype).text(expr, 0)
 
 

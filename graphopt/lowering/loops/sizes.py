@@ -1,4 +1,4 @@
-"""Sizes in the three forms that they take: of types, in nests, and in programs that run."""
+"""Symbolic sizes in their three forms: in types, in nests, and in running programs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _OPERATIONS |= {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": 
 
 
 class Symbols:
-    """The names that a program has for symbols, the same for the same graph in every process: sizes that nobody named
-    are numbered in order of first use."""
+    """Names of symbols in programs, the same for the same graph in every process: unnamed sizes are numbered in order
+    of first use."""
 
     def __init__(self) -> None:
         self.names: dict[Symbol, str] = {}
@@ -28,7 +28,7 @@ class Symbols:
         return self.names[symbol]
 
     def size(self, size: Dimension) -> runtime.Size:
-        """The size of a type as programs have it."""
+        """A type's size in the form that programs use."""
         if isinstance(size, int):
             return size
         terms: list[runtime.Size] = []
@@ -53,13 +53,13 @@ class Symbols:
 
 
 def symbols_in(size: Dimension) -> set[Symbol]:
-    """The symbols that a size depends on."""
+    """The symbols that a size mentions."""
     atoms = () if isinstance(size, int) else (atom for monomial, _ in size.terms for atom in monomial)
     return {symbol for atom in atoms for symbol in symbols_of(atom)}
 
 
 def symbols_of(atom: SizeAtom) -> set[Symbol]:
-    """The symbols that an atom depends on."""
+    """The symbols that an atom mentions."""
     match atom:
         case Symbol():
             return {atom}
@@ -70,7 +70,8 @@ def symbols_of(atom: SizeAtom) -> set[Symbol]:
 
 
 def size_of(expr: Expr, values: Mapping[Var, runtime.Size]) -> runtime.Size:
-    """An index expression or condition over a nest's sizes as programs have it. ValueError where it is none."""
+    """An index expression or condition over a nest's sizes, as a program's size. Raises ValueError where it is
+    neither."""
     match expr:
         case Const():
             return int(expr.value)
@@ -84,7 +85,7 @@ def size_of(expr: Expr, values: Mapping[Var, runtime.Size]) -> runtime.Size:
 
 
 def product(*sizes: runtime.Size) -> runtime.Size:
-    """The product of sizes, computed as far as it can be."""
+    """The product of sizes, folded where possible."""
     number, rest = 1, []
     for size in sizes:
         for factor in size[1:] if isinstance(size, tuple) and size[0] == "*" else (size,):
@@ -99,7 +100,7 @@ def product(*sizes: runtime.Size) -> runtime.Size:
 
 
 def total(*sizes: runtime.Size) -> runtime.Size:
-    """The sum of sizes, computed as far as it can be."""
+    """The sum of sizes, folded where possible."""
     number, rest = 0, []
     for size in sizes:
         for term in size[1:] if isinstance(size, tuple) and size[0] == "+" else (size,):

@@ -1,4 +1,4 @@
-"""Says whether a tensor program makes sense: names, ranks and dtypes agree, and variables are bound where they are."""
+"""Verifier of tensor programs: names, ranks and dtypes agree, and variables are bound where they are used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IndexBounds = tuple[int, int]
 
 
 def check(nest: Nest) -> None:
-    """Raises NestError, which says what is wrong and where, for a program that is not well formed.
+    """Verifies a program; raises NestError, which says where it is malformed.
 
     Indices are compared with extents only where constants tell and nothing guards them.
     """

@@ -1,1 +1,1 @@
-"""Lowering: what becomes of each node of a graph, and what computes those that no nest does."""
+"""Lowering of nodes: legalization, reference evaluation, function expansion, embedded programs."""

@@ -1,4 +1,4 @@
-"""Nodes that bring what computes them: a program that a user wrote, or a function of Python that was registered.
+"""Embedded programs: nodes with a user's tensor program in their attributes, and calls of registered Python functions.
 
 A program stands in the attributes of a node of the op ``graphopt::Nest``, so that graphs with programs in them are
 copied, rewritten, saved and read as any others.
@@ -32,7 +32,7 @@ from graphopt.lowering.operators.operation import DTYPES
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedProgram:
-    """The node's own program computes it; ``sizes`` are what the program's sizes are."""
+    """A node with a program of its own; ``sizes`` are the values of the program's sizes."""
 
     node: Node
     nest: Nest
@@ -40,25 +40,25 @@ class EmbeddedProgram:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the program is to be compiled as it is."""
+        """Whether the program is scheduled already."""
         return BY_RULE not in self.nest.notes
 
     @property
     def plain(self) -> Nest:
-        """The program without the note."""
+        """The program without that note."""
         return replace(self.nest, notes=tuple(n for n in self.nest.notes if n != BY_RULE))
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A function that a user registered computes the node."""
+    """A call of a function that a user registered."""
 
     node: Node
     function: Filling
 
 
 def given(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> EmbeddedProgram | Called | None:
-    """What the node brings; None for a node that is lowered by its op.
+    """The program or call of a node; None for a node that is lowered by its op.
 
     Raises InvalidModelError for a program that does not fit, and CompilationError where nobody says how large the
     outputs of a function are.
@@ -90,7 +90,7 @@ def _placed(node: Node, facts: Mapping[Value, Fact], label: str) -> EmbeddedProg
 
 
 def program_of(node: Node) -> Nest:
-    """The program that a node of the op ``graphopt::Nest`` brings. ScriptError or NestError where it is none."""
+    """The program of a ``graphopt::Nest`` node. ScriptError or NestError where it is invalid."""
     return _read(str(node.attrs.get("program", "")))
 
 
@@ -105,7 +105,7 @@ def _read(text: str) -> Nest:
 
 
 def attributes(nest: Nest) -> Attrs:
-    """The attributes of a node that the program computes, from inputs in the order of its parameters.
+    """The attributes of a node for a program, whose parameters are the node's inputs in order.
 
     Raises NestError where an input is also written, or a size is no axis of an input.
     """
@@ -120,7 +120,7 @@ def attributes(nest: Nest) -> Attrs:
 
 
 def inputs_of(nest: Nest) -> tuple[Buffer, ...]:
-    """The parameters that are only read."""
+    """The read-only parameters."""
     written = set(nest.outputs)
     return tuple(b for b in nest.buffers if b not in written)
 
@@ -161,7 +161,7 @@ def _interpreted(*arrays: Array, program: str, **types: str) -> None:
 
 
 def in_order(graph: Graph) -> Sequence[Node]:
-    """The nodes, each after those that it reads; those with effects in the order in which they were made.
+    """The nodes in topological order; those with effects in the order of creation.
 
     InvalidModelError where one reads what a later one gives.
     """

@@ -1,4 +1,5 @@
-"""Ops that no nest describes, but that ONNX says in other ops: they become calls of functions, which are inlined."""
+"""Function expansion: ops without a nest, which ONNX defines by other ops, become calls of functions, which are
+inlined."""
 
 from __future__ import annotations
 

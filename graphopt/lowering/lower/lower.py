@@ -1,4 +1,5 @@
-"""What becomes of each node of a graph: a nest computes it, it is a view, or it is left to reference.
+"""Legalization: decides for each node of a graph whether a nest, a view, control flow or the reference evaluator
+computes it.
 
 Nodes are looked at in order, and so it is known at each which sizes a running program knows by then:
 those that the inputs' shapes bind, and those that a node computed by reference finds out. A node whose
@@ -45,7 +46,7 @@ WRITTEN = 8
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A nest computes the node's outputs: these tensors, on placeholders for its inputs."""
+    """A node computed by a nest: tensor expressions for its outputs, on placeholders for its inputs."""
 
     node: Node
     tensors: tuple[Tensor, ...]
@@ -57,7 +58,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Viewed:
-    """The node's output is a value in another shape."""
+    """A node whose output is a view: a value in another shape."""
 
     node: Node
     source: Value
@@ -65,7 +66,7 @@ class Viewed:
 
 @dataclass(frozen=True, slots=True)
 class LoweredBody:
-    """A body of a node, lowered: what is known of its values, and what becomes of its nodes."""
+    """A lowered body of a node: the facts of its values, and the lowering of its nodes."""
 
     graph: Graph
     facts: FactsByValue
@@ -82,7 +83,7 @@ class Bodied:
 
 @dataclass(frozen=True, slots=True)
 class Referred:
-    """ONNX's reference evaluator computes the node; why no nest does."""
+    """A node left to ONNX's reference evaluator, and the reason."""
 
     node: Node
     reason: str
@@ -94,7 +95,7 @@ LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called 
 
 
 class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
-    """The graph can only be lowered for given elements of some of its inputs."""
+    """The request to lower a graph for given elements of some of its inputs: it cannot be lowered without them."""
 
     def __init__(self, inputs: Iterable[Value]) -> None:
         super().__init__("the graph is lowered for the elements of some of its inputs")
@@ -110,7 +111,7 @@ def lower(
     takes: Callable[[Node], bool] = lambda node: True,
     is_for_host: bool = True,
 ) -> dict[int, LoweredNode]:
-    """What becomes of each node, in order, by the node's id. ``bound`` are the symbols known to begin with.
+    """The lowering of each node, in order, by the node's id. ``bound`` are the symbols known at the start.
 
     A node that ``takes`` does not take is left to reference. ``is_for_host`` is as in ``Operation``.
 
@@ -325,7 +326,7 @@ def _states(node: Node) -> int:
 
 
 def is_small(fact: Fact) -> bool:
-    """Whether a tensor of this type may be one for whose elements a graph is lowered."""
+    """Whether a tensor of this type is small enough for a graph to be lowered for its elements."""
     size = fact.size
     return (
         fact.rank is not None
@@ -337,12 +338,12 @@ def is_small(fact: Fact) -> bool:
 
 
 def is_written(fact: Fact) -> bool:
-    """Whether each element is a size, and they are few enough to write down where they are read."""
+    """Whether all elements are sizes, and few enough to be inlined."""
     return fact.elements is not None and fact.dtype in ("int64", "int32") and len(fact.elements) <= WRITTEN
 
 
 def known_tensor(fact: Fact, sizes: SizeVars) -> Tensor:
-    """The tensor of a small integer value each element of which is an expression over sizes."""
+    """The tensor expression of a small integer value whose elements are expressions over sizes."""
     assert fact.elements is not None
     assert fact.shape is not None
     elements, dtype = [cast(sizes(e), fact.dtype or INDEX) for e in fact.elements], fact.dtype or INDEX
@@ -368,5 +369,5 @@ def _bare(fact: Fact) -> Iterable[Symbol]:
 
 
 def inputs_read(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The inputs that tensors are computed from, in order of first use."""
+    """The direct inputs of tensors' computations, in order of first use."""
     return [t for t in producers_first(list(tensors)) if t.stage is None]

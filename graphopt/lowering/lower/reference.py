@@ -1,4 +1,4 @@
-"""Nodes that ONNX's reference evaluator computes while a program runs, as functions of arrays."""
+"""Reference evaluation: nodes computed by ONNX's reference evaluator while a program runs, as functions of arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ReferenceFunction: TypeAlias = Callable[..., Any]
 
 
 def reference(graph: Graph, node: Node, facts: FactsByValue) -> ReferenceFunction:
-    """A function that computes a node; it raises ExecutionError, naming the node, where it cannot."""
+    """A function that computes a node by reference; it raises ExecutionError, naming the node, where it cannot."""
     inputs = [None if v is None else facts[v] for v in node.inputs]
     compute = _by_graph(graph, node, inputs, facts) if _is_composed(graph, node) else _by_op(node)
     label = name_of(graph, node)
@@ -41,7 +41,7 @@ def reference(graph: Graph, node: Node, facts: FactsByValue) -> ReferenceFunctio
 
 
 def name_of(graph: Graph, node: Node) -> str:
-    """What messages and profiles call a node: its name, else that of what it makes."""
+    """The name of a node in messages and profiles: its own, else its first output's."""
     return node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), f"{node.op}_{node.id}")
 
 
@@ -112,7 +112,7 @@ def _shaped(array: Any, fact: Fact, sizes: dict[str, Size]) -> Any:
 
 
 def seen(array: Any, fact: Fact | None) -> Any:
-    """What a program holds as the evaluator has it: dtypes that numpy lacks are those of ml_dtypes."""
+    """A program's array as the evaluator takes it: dtypes that numpy lacks are those of ml_dtypes."""
     if not isinstance(array, np.ndarray) or fact is None or fact.dtype is None or fact.dtype == "string":
         return array
     dtype = np.dtype(getattr(ml_dtypes, fact.dtype, fact.dtype))

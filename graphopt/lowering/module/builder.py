@@ -1,4 +1,4 @@
-"""Graphs made in Python, op by op, together with the tensor functions and the external functions that they call."""
+"""Graph builder: graphs made in Python, op by op, with tensor functions and external functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPSET = 21
 
 @dataclass(eq=False)
 class DataflowRegion:
-    """The nodes that were made in a dataflow region; it can be asked whether a node is one of them."""
+    """The nodes of a dataflow region, as a predicate: ``region(node)``."""
 
     nodes: set[int] = field(default_factory=set)
 
@@ -51,7 +51,7 @@ class DataflowRegion:
 
 
 class GraphBuilder:
-    """Makes a graph function of a module. ``build`` gives the module when it is done.
+    """Builder of a graph function of a module. ``build`` gives the finished module.
 
     What is called takes ``Value``s that the builder gave, and arrays and numbers, which become constants. ``module`` is
     one that has functions already: ``emit("module::f", [x])`` calls the function ``f`` of it.
@@ -69,7 +69,7 @@ class GraphBuilder:
     # -- inputs and outputs
 
     def input(self, name: str, dtype: str = "float32", shape: ShapeLike = ()) -> Value:
-        """An input of the graph. A size is a number, or a name for one that is open."""
+        """Adds an input. A size is a number, or a name for a symbolic one."""
         if name in self.graph.names.values():
             raise UsageError(f"there is an input {name!r} already")
         type = _type(dtype, shape)
@@ -78,21 +78,21 @@ class GraphBuilder:
         return value
 
     def constant(self, array: Any, name: str = "") -> Value:
-        """A constant: an array's, or one that is made already."""
+        """Adds a constant."""
         constant = array if isinstance(array, Constant) else Constant.of(np.asarray(array))
         value = self.graph.add_constant(constant, name)
         self._facts[value] = fact_of(constant)
         return value
 
     def output(self, name: str, value: Value) -> None:
-        """Make a value an output of the graph."""
+        """Marks a value as an output of the graph."""
         if name in self.graph.output_names:
             raise UsageError(f"there is an output {name!r} already")
         self.fact(value)
         self.graph.add_output(name, value)
 
     def bind_params(self, params: Mapping[str, Any]) -> None:
-        """Let inputs be constants from now on: arrays by the inputs' names.
+        """Replaces inputs by constants: arrays by the inputs' names.
 
         UsageError for a name that is no input's, or an array that does not fit its type.
         """
@@ -124,7 +124,8 @@ class GraphBuilder:
         n_outputs: int = 1,
         name: str = "",
     ) -> Any:
-        """The output of an ONNX op in its newest form (a tuple where ``n_outputs`` is not 1). ``name`` is the node's.
+        """Adds an ONNX op in its newest form, and gives its output (a tuple where ``n_outputs`` is not 1). ``name`` is
+        the node's.
 
         Raises UsageError where the op does not take these inputs or attributes, and InvalidModelError where they do
         not fit together.
@@ -144,7 +145,7 @@ class GraphBuilder:
     def emit_compute(
         self, function: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[ValueLike], *, name: str = ""
     ) -> Any:
-        """The output of a tensor function: ``function`` makes tensors (``lowering.loops.compute``) of placeholders.
+        """Adds a tensor function: ``function`` makes tensors (``lowering.loops.compute``) from placeholders.
 
         It becomes a program of the module, by the function's name or ``name``. Gives a tuple where it makes several.
         """
@@ -204,7 +205,8 @@ class GraphBuilder:
 
     @contextmanager
     def dataflow(self) -> Iterator[DataflowRegion]:
-        """A region in which nothing has effects: UsageError for a call that has. It gives the nodes made in it."""
+        """A context manager: a region without effects (UsageError for a call that has one). It gives the region's
+        nodes."""
         if self._region is not None:
             raise UsageError("a dataflow region cannot be opened within another")
         region = self._region = DataflowRegion()
@@ -216,7 +218,7 @@ class GraphBuilder:
     # -- looking
 
     def fact(self, value: Value) -> Fact:
-        """What is known of a value. UsageError for one of another graph."""
+        """The facts of a value. UsageError for a value of another graph."""
         if value not in self._facts:
             raise UsageError(f"{value} is no value of this builder's graph")
         return self._facts[value]

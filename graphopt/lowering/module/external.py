@@ -1,4 +1,5 @@
-"""Functions of Python that graphs call: registered by a name, they fill the arrays that they are handed."""
+"""External functions: Python functions that graphs call by a registered name, and that fill the arrays they are
+given."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def register(name: str, function: F, *, effects: bool = False, outputs: Outputs 
 def register(
     name: str, function: F | None = None, *, effects: bool = False, outputs: Outputs | None = None
 ) -> F | Callable[[F], F]:
-    """Let graphs call a function by a name: ``env.linear`` is the op ``env::linear``. Gives the function back.
+    """Registers a function for calls in graphs: ``env.linear`` is the op ``env::linear``. Gives the function back.
 
     It is called as ``function(*inputs, *outputs, **attributes)`` and leaves its results in the outputs. All are numpy
     arrays in the program's own memory (so nothing is copied, ``numpy.from_dlpack`` and its like included): inputs are

@@ -1,4 +1,4 @@
-"""A module: graph functions, tensor programs and external functions, by name.
+"""Modules: graph functions, tensor programs and external functions, by name.
 
 A graph calls another function of its module by an op of the domain ``module``: ``module::linear0(x, w)``.
 Any function can be taken out, changed and put back under its name.
@@ -31,14 +31,14 @@ DOMAIN = "module"
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A function that is written elsewhere, registered by its name; ``effects``: it does more than give a result."""
+    """A registered external function, by name; ``effects``: it has effects besides its result."""
 
     name: str
     effects: bool = False
 
     @property
     def op(self) -> str:
-        """The op by which graphs call it: ``env::linear`` for ``env.linear``."""
+        """The op of its calls in graphs: ``env::linear`` for ``env.linear``."""
         domain, _, name = self.name.rpartition(".")
         return f"{domain}::{name}"
 
@@ -47,7 +47,7 @@ ModuleFunction: TypeAlias = Graph | Nest | External
 
 
 class Module(MutableMapping[str, ModuleFunction]):
-    """Functions by name, in the order in which the names came in; a function put in place of another keeps that place.
+    """A module: functions by name, in order of insertion; a replaced function keeps its place.
 
     A graph or nest takes the name that it is put under.
     """
@@ -73,17 +73,17 @@ class Module(MutableMapping[str, ModuleFunction]):
 
     @property
     def functions(self) -> Mapping[str, ModuleFunction]:
-        """All functions by name, to look at."""
+        """All functions by name, read-only."""
         return MappingProxyType(self._functions)
 
     def calls(self, name: str) -> tuple[str, ...]:
-        """The functions of the module that a function calls, each once, in order; only graphs call any."""
+        """The callees of a function in the module, each once, in order; only graphs have any."""
         function = self[name]
         return tuple(dict.fromkeys(_called(function))) if isinstance(function, Graph) else ()
 
     def check(self) -> None:
-        """Raises InvalidModelError where a function calls one that is not there, or itself through others, and
-        NestError where a nest is not well formed."""
+        """Verifies the module: InvalidModelError for a call of a missing function, or recursion, and NestError for a
+        malformed nest."""
         for function in self.values():
             if isinstance(function, Nest):
                 check(function)
@@ -104,7 +104,7 @@ class Module(MutableMapping[str, ModuleFunction]):
             done.add(name)
 
     def graph(self, name: str | None = None) -> Graph:
-        """The graph function of the name (else ``main``, else the only one) as a graph that needs no module.
+        """The graph function of a name (else ``main``, else the only one) with its callees, so that it needs no module.
 
         Programs become nodes that carry them, graph functions its local functions. Raises as ``check`` does, and
         UsageError where there is no such graph, or an external function is not registered.
@@ -148,7 +148,7 @@ class Module(MutableMapping[str, ModuleFunction]):
         return graph
 
     def show(self, constants: list[Constant] | None = None) -> str:
-        """All functions as one script, from which ``read`` makes an equal module.
+        """The script of the module; ``read`` gives an equal module back.
 
         Constants too large to be written out are appended to ``constants`` and stand as ``{#n}``, their number there;
         ``read`` wants the same list.

@@ -1,4 +1,4 @@
-"""Passes over graphs, and pipelines of them that users put together: what happens to a model before it is loops.
+"""Passes over graphs and lowering steps, and pipelines of them.
 
 A pass is a function from a graph to a graph, a Mutator or a Visitor. Behind the passes stand lowering steps, which say
 how the graph becomes loops: without ``fuse`` each node has a nest of its own, without ``schedule`` nests stay in the
@@ -31,7 +31,7 @@ NodeSelector: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a pass did: how many nodes there were before and after (bodies included), and how long it took."""
+    """The record of a pass: numbers of nodes before and after (bodies included), and the time."""
 
     name: str
     before: int
@@ -46,7 +46,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass by its name. What changes nothing gives back the very graph that it was given, which it never edits."""
+    """A pass, with its name. It never edits its argument, and returns that very graph where it changes nothing."""
 
     name: str
     change: Callable[[Graph], Graph] | Mutator | Visitor[Any]
@@ -66,7 +66,7 @@ class Pass:
         return changed
 
     def on(self, where: NodeSelector) -> Pass:
-        """The pass on a part of graphs: nodes with a name, with one of several names, or of which something holds.
+        """The pass restricted to parts of graphs: nodes of a name, of several names, or with a property.
 
         A Mutator or Visitor is shown these nodes only. A function is given them as a graph of their own, which must
         not lie around others: UsageError where a path between them leads outside.
@@ -85,7 +85,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class LoweringStep:
-    """A choice of how a graph becomes loops: it adds what it wants to the options that there are so far."""
+    """A lowering step: a function that adjusts the lowering options."""
 
     name: str
     ask: Callable[[Options], Options]
@@ -98,7 +98,7 @@ PassLike: TypeAlias = (
 
 
 def as_pass(part: PassLike, name: str = "") -> Pass | LoweringStep:
-    """A pass from what users write: its name, where none is given, is that of the function or class."""
+    """A pass from a function or class; its default name is theirs."""
     if isinstance(part, Pass | LoweringStep):
         return replace(part, name=name) if name else part
     if isinstance(part, type):
@@ -112,7 +112,7 @@ def as_pass(part: PassLike, name: str = "") -> Pass | LoweringStep:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Passes in order, then lowering steps; ``pipeline + [my_pass]`` puts a pass behind the other passes."""
+    """A pipeline: passes in order, then lowering steps; ``pipeline + [my_pass]`` adds a pass after the other passes."""
 
     name: str
     parts: tuple[Pass | LoweringStep, ...] = ()
@@ -128,17 +128,17 @@ class Pipeline:
         return graph
 
     def telling(self, tell: Callable[[Done], object] = print) -> Pipeline:
-        """The pipeline, which says of each pass what it did."""
+        """The pipeline with a report after each pass."""
         return replace(self, tell=tell)
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """What is done to graphs, in order."""
+        """The passes over graphs, in order."""
         return tuple(p for p in self.parts if isinstance(p, Pass))
 
     @property
     def options(self) -> Options:
-        """How the graph is lowered then."""
+        """The lowering options."""
         options = Options(fuse=alone, parts=whole, schedule=as_written, lay=as_they_are, prepare=as_they_are)
         for part in self.parts:
             if isinstance(part, LoweringStep):
@@ -147,7 +147,7 @@ class Pipeline:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What stands in the pipeline, in order."""
+        """The names of the passes and steps, in order."""
         return tuple(p.name for p in self.parts)
 
     def __str__(self) -> str:
@@ -163,23 +163,23 @@ class Pipeline:
         return replace(self, parts=(*self.parts[:cut], *passes, *self.parts[cut:], *steps))
 
     def without(self, *names: str) -> Pipeline:
-        """The pipeline without the parts of these names. UsageError where one is not there."""
+        """The pipeline without the passes and steps of these names. UsageError for an unknown name."""
         for name in names:
             self._place(name)
         return replace(self, parts=tuple(p for p in self.parts if p.name not in names))
 
     def before(self, name: str, *parts: PassLike) -> Pipeline:
-        """The pipeline with parts put in before the one of the name. UsageError where it is not there."""
+        """The pipeline with passes inserted before the one of the name. UsageError for an unknown name."""
         k = self._place(name)
         return replace(self, parts=(*self.parts[:k], *map(as_pass, parts), *self.parts[k:]))
 
     def after(self, name: str, *parts: PassLike) -> Pipeline:
-        """The pipeline with parts put in after the one of the name. UsageError where it is not there."""
+        """The pipeline with passes inserted after the one of the name. UsageError for an unknown name."""
         k = self._place(name) + 1
         return replace(self, parts=(*self.parts[:k], *map(as_pass, parts), *self.parts[k:]))
 
     def on(self, where: NodeSelector) -> Pipeline:
-        """The pipeline with all its passes on a part of graphs (``Pass.on``)."""
+        """The pipeline with all its passes restricted to parts of graphs (``Pass.on``)."""
         return replace(self, parts=tuple(p.on(where) if isinstance(p, Pass) else p for p in self.parts))
 
     def _place(self, name: str) -> int:
@@ -197,12 +197,12 @@ SCHEDULE = LoweringStep(
 
 
 def lower_only(*ops: str) -> LoweringStep:
-    """Loops for nodes of these ops alone; all others are left to the reference evaluator."""
+    """A lowering step: only nodes of these ops get loops, the others the reference evaluator."""
     return LoweringStep("lower_only", lambda options: replace(options, takes=lambda node: node.op in ops))
 
 
 def count(graph: Graph) -> int:
-    """How many nodes apply an op, bodies included."""
+    """The number of nodes that apply an op, bodies included."""
     return sum(1 for _ in calls(graph))
 
 

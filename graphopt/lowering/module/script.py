@@ -1,4 +1,4 @@
-"""The script of a module: its graphs, programs and external functions one after another, each in its own notation.
+"""Scripts of modules: graphs, programs and external functions one after another, each in its own notation.
 
     graph main (ir 10, opset 21, module 1)
     x: float32[n, 3]
@@ -55,7 +55,7 @@ class _Piece:
 
 
 def show_function(name: str, function: ModuleFunction, beside: list[Constant]) -> str:
-    """A function of a module, by its name there, as its part of the script."""
+    """The script of a function, by its name in the module."""
     match function:
         case External(registered, effects):
             named = show_name(name) if name == registered else f"{show_name(name)} = {show_name(registered)}"
@@ -67,7 +67,7 @@ def show_function(name: str, function: ModuleFunction, beside: list[Constant]) -
 
 
 def read_functions(text: str, constants: Sequence[Constant], filename: str) -> dict[str, ModuleFunction]:
-    """The functions of a module's script by name, in order; ``constants`` are those that stand as ``{#n}`` in it.
+    """The functions of a module's script by name, in order; ``constants`` stand as ``{#n}`` in it.
 
     Raises ReadError with line and column (a ScriptError but for what is wrong within a graph).
     """

@@ -1,4 +1,4 @@
-"""A part of a graph as a graph of its own, and what was made of it put back."""
+"""Subgraphs: extraction of chosen nodes as a graph, and replacement by its changed form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.lowering.lower.reference import name_of
 
 
 def change_part(graph: Graph, chosen: Callable[[Node], bool], change: Callable[[Graph], Graph]) -> Graph:
-    """The graph with a function applied to the part that the chosen nodes are.
+    """The graph with a function applied to the subgraph of the chosen nodes.
 
     Raises UsageError where a path between two of them leads through others, where one has effects, and where the
     function gives other inputs or outputs. The graph itself where the function changes nothing.

@@ -1,4 +1,4 @@
-"""Parallel, vectorized, unrolled and bound loops, and notes on loops and blocks."""
+"""Loop annotations: parallel, vectorized, unrolled and bound loops, and notes on loops and blocks."""
 
 from __future__ import annotations
 

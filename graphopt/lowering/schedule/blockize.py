@@ -1,4 +1,4 @@
-"""Blockization: a block of the tiles of a block."""
+"""Blockization: one block over the tiles of another."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
 
 
 def chain_of(site: LoopSite) -> tuple[tuple[For, ...], Block]:
-    """The loops from one on, each directly within the one before, and the block in the last."""
+    """The perfectly nested loops from one on, and the innermost block."""
     inside, stmt = peeled(site.stmt)
     if not isinstance(stmt, Block):
         raise ScheduleError(f"{inside[-1].var.name} holds more than one block and its loops")

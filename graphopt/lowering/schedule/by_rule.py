@@ -1,4 +1,4 @@
-"""Default schedules, with some choices set."""
+"""Default schedules as a primitive, with some choices set."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from graphopt.target import target as target_named
 
 
 def card(device: DeviceKind) -> Card:
-    """What nests are scheduled for by rule on a device, with no more of its libraries than are always there."""
+    """The device that default schedules target, with only the libraries that are always there."""
     return CARD if device.has_machine_code else SIMULATED
 
 
 def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
-    """The nest as it is scheduled by rule for a target, but for what is chosen otherwise; and all that there was to
-    choose, by name. ScheduleError where something is chosen that there is no choice of, or that is no candidate;
-    UsageError where there is no such target."""
+    """The default schedule of a nest for a target, with some choices set; and all candidates, by name. ScheduleError
+    for an unknown choice or candidate; UsageError where there is no such target."""
     resolved = target_named(target)
     if not resolved.device.has_blocks:
         return chosen(nest, choices)

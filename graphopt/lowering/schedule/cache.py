@@ -1,4 +1,4 @@
-"""Buffers: cached copies, scopes, alignment, double buffering."""
+"""Buffer transformations: cached copies, scopes, alignment, double buffering."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def double_buffer(nest: Nest, block: AnyBlock, loop: AnyLoop, buffer: int | str 
 
 
 def exchanged(nest: Nest, old: Buffer, new: Buffer) -> Nest:
-    """The nest with a buffer that lives only while it runs in place of another."""
+    """The nest with a local buffer replaced by another."""
     body = rename_buffers(nest.body, {old: new})
     return replace(nest, body=body, allocs=tuple(new if b == old else b for b in nest.allocs))
 

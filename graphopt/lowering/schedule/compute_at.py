@@ -1,4 +1,4 @@
-"""Compute locations: a producer moves under a loop of its consumers, or a consumer under one of its producers."""
+"""Compute location: moves a producer under a loop of its consumers, or a consumer under one of its producers."""
 
 from __future__ import annotations
 

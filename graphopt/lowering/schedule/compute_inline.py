@@ -1,4 +1,4 @@
-"""Inlining: a producer into its consumers, a consumer into its producer."""
+"""Compute inlining: a producer into its consumers, a consumer into its producer."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def add_unit_loop(nest: Nest, within: BlockRef | LoopRef | str) -> tuple[Nest, L
 
 
 def rebind(stmt: Stmt, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Stmt:
-    """The statement with variables replaced, and what they occur in simplified; ``extents`` are those around it."""
+    """The statement with variables replaced, and affected expressions simplified; ``extents`` are those around it."""
     inside = {**extents, **extents_around([stmt])}
 
     def part(e: Expr) -> Expr | None:
@@ -300,7 +300,7 @@ def _is_as_simple(expr: Expr, values: Mapping[Var, Expr]) -> bool:
 
 
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:
-    """The statement where the condition holds: blocks get it as predicate, other statements stand in an ``If``."""
+    """The statement under a condition: blocks get it as predicate, other statements an ``If``."""
     match stmt:
         case Block():
             return replace(stmt, predicate=conjunction(stmt.predicate, condition))

@@ -1,4 +1,4 @@
-"""Padding of sums of products to multiples of given sizes."""
+"""Padding of contractions (einsums) to multiples of given sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all primitives of schedules, made from their docstrings: what each does, before and after."""
+"""Documentation page of the schedule primitives, generated from their docstrings: what each does, before and after."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEFORE = re.compile(r"Before:\n\n(```python\n.*?```)", re.DOTALL)
 
 
 def primitives() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The methods of schedules that stand for functions on nests, in order, with these functions."""
+    """The methods of ``Schedule`` that are primitives, in order, with their functions."""
     for name, method in vars(Schedule).items():
         function = inspect.unwrap(method) if callable(method) and hasattr(method, "__wrapped__") else None
         if function is not None:
@@ -66,7 +66,7 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def markdown(doc: str) -> str:
-    """A docstring with its programs in fences."""
+    """A docstring with fenced programs."""
     lines, out, is_code = doc.splitlines(), list[str](), False
     for k, line in enumerate(lines):
         begins = (

@@ -1,4 +1,4 @@
-"""Reductions: initialization apart, and partial results (rfactor)."""
+"""Reduction transformations: decomposition, and factoring into partial results (rfactor)."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ class _Roles:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A store that combines ``term`` into the element that it writes."""
+    """An update: a store that combines ``term`` into the element that it writes."""
 
     store: Store
     fn: str
@@ -321,7 +321,7 @@ class Update:
 
 
 def update_of(block: Block) -> Update:
-    """The one store of a reduction block; raises ScheduleError where it is of another form."""
+    """The update of a reduction block; raises ScheduleError where it has another form."""
     store = block.body
     if not isinstance(store, Store):
         raise ScheduleError(f"{block.name} holds more than one store")

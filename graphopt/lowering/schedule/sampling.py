@@ -106,7 +106,7 @@ def sample_compute_location(
 
 
 def compute_locations(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
-    """Where a block can be computed: at ``ROOT``, ``INLINE``, and at which loops around its consumers."""
+    """The possible compute locations of a block: ``ROOT``, ``INLINE``, and loops around its consumers."""
     places = [ROOT]
     if _possible(nest, block, INLINE):
         places.append(INLINE)

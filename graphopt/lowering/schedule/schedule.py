@@ -1,4 +1,4 @@
-"""A nest under way to a faster one: primitives rewrite it, each is checked, and a trace keeps what was done.
+"""Schedules: a nest, the checked primitives that rewrite it, and the trace of them.
 
 ``Schedule`` has one line for each primitive; the primitive itself is a plain function from a nest to a
 nest and what it gives, in the module of that line.
@@ -34,14 +34,14 @@ R = TypeVar("R")
 
 
 class TracedInt(int):
-    """What a step of a schedule gave: an int that remembers which step that was."""
+    """An int result of a step, with a reference to that step."""
 
     source: Reference
     schedule: Schedule
 
 
 def rewriting(fn: Callable[Concatenate[Nest, P], tuple[Nest, R]]) -> Callable[Concatenate[Schedule, P], R]:
-    """The method of ``Schedule`` that applies a primitive, a function from a nest to a nest and what it gives."""
+    """A method of ``Schedule`` that applies a primitive: a function from a nest to a nest and a result."""
 
     @wraps(fn)
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,7 +53,7 @@ def rewriting(fn: Callable[Concatenate[Nest, P], tuple[Nest, R]]) -> Callable[Co
 
 
 def asking(fn: Callable[Concatenate[Nest, P], R]) -> Callable[Concatenate[Schedule, P], R]:
-    """The method of ``Schedule`` that asks a question about its nest."""
+    """A method of ``Schedule`` that queries its nest."""
 
     @wraps(fn)
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -68,7 +68,7 @@ def asking(fn: Callable[Concatenate[Nest, P], R]) -> Callable[Concatenate[Schedu
 def drawing(
     fn: Callable[Concatenate[Nest, Random, P], tuple[Argument, R]],
 ) -> Callable[Concatenate[Schedule, P], R]:
-    """The method of ``Schedule`` that draws: a function that says what it decided and what that gives.
+    """A method of ``Schedule`` that samples: a function that returns a decision and its result.
 
     A ``decision`` among its arguments is taken instead of a draw.
     """
@@ -93,7 +93,7 @@ def _decided(call: TraceStep, drawn: tuple[Argument, R]) -> tuple[TraceStep, R]:
 
 
 class Schedule:
-    """A nest and what was done to it; ``seed`` decides what the sampling methods draw.
+    """A nest under transformation, with a trace; ``seed`` determines what the sampling methods draw.
 
     ``wanted`` are decisions for them to take, in their order, wherever they are possible (None: draw). A nest that was
     to be scheduled by rule is no longer.
@@ -156,7 +156,7 @@ class Schedule:
 
     @property
     def trace(self) -> Trace:
-        """What was done so far, without questions whose answers no later step uses."""
+        """The trace so far, without queries whose results no later step uses."""
         needed: set[int] = set()
         for position in reversed(range(len(self._steps))):
             step = self._steps[position]
@@ -170,7 +170,7 @@ class Schedule:
         return show(self.nest)
 
     def encoded(self, primitive: str, args: tuple[object, ...], kwargs: dict[str, object]) -> TraceStep:
-        """The call as a step, with references for what earlier steps gave."""
+        """The call as a trace step, with references to earlier results."""
         plain = tuple(self._argument(primitive, a) for a in args)
         return TraceStep(primitive, plain, tuple((k, self._argument(primitive, v)) for k, v in kwargs.items()))
 
@@ -190,7 +190,7 @@ class Schedule:
         raise ScheduleError(f"{primitive}: a trace cannot keep {value!r}; give numbers, strings, loops and blocks")
 
     def recorded(self, step: TraceStep, result: R) -> R:
-        """Keeps the step; gives its result, numbers as ``TracedInt``."""
+        """Records a step; gives its result, numbers as ``TracedInt``."""
         position = len(self._steps)
         single = not isinstance(result, tuple)
         items = (result,) if not isinstance(result, tuple) else result
@@ -225,7 +225,7 @@ def _moved(step: TraceStep, places: dict[int, int]) -> TraceStep:
 
 
 def replay(trace: Trace, nest: Nest, seed: int = 0) -> Schedule:
-    """A schedule of the nest with the steps of the trace done."""
+    """The schedule of a nest by the steps of a trace."""
     schedule = Schedule(nest, seed)
     given: list[object] = []
 

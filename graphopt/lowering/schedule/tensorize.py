@@ -1,4 +1,4 @@
-"""Tensorization: a tensor intrinsic in place of a block that matches its description."""
+"""Tensorization: replaces a block that matches the description of a tensor intrinsic by a call of it."""
 
 from __future__ import annotations
 

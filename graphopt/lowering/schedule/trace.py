@@ -1,4 +1,4 @@
-"""What was done to a nest, step by step: printed as Python, saved, and done again with other decisions.
+"""Schedule traces: recorded primitives, printed as Python, saved, and replayed with other decisions.
 
 A step's arguments name what earlier steps gave (``Reference``) rather than its value, so that a tile
 size that is drawn anew reaches every step that used it.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What an earlier step gave: the step's place in the trace and, where it gave several, which of them."""
+    """A reference to an earlier result: the step's position in the trace and, of several results, which one."""
 
     step: int
     item: int | None = None
@@ -31,7 +31,7 @@ Argument: TypeAlias = "bool | int | float | str | Reference | tuple[Argument, ..
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One call of a method of ``Schedule``.
+    """A step of a trace: one call of a method of ``Schedule``.
 
     ``results`` says what it gave: one letter each, ``b`` for a block, ``l`` for a loop, ``v`` for a number, ``n`` for
     nothing; ``single`` is false where they came as a tuple. ``decision`` is what a sampling step drew.
@@ -47,7 +47,7 @@ class TraceStep:
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """The earlier results that the arguments name."""
+        """The earlier results in the arguments."""
         return tuple(r for a in (*self.args, *(v for _, v in self.kwargs)) for r in _references(a))
 
 
@@ -59,17 +59,17 @@ def _references(argument: Argument) -> tuple[Reference, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The steps of a schedule in order."""
+    """A trace: the steps of a schedule in order."""
 
     steps: tuple[TraceStep, ...] = ()
 
     @property
     def decisions(self) -> dict[int, Argument]:
-        """What the sampling steps drew, by their place in the trace."""
+        """The decisions of the sampling steps, by position."""
         return {k: s.decision for k, s in enumerate(self.steps) if s.decision is not None}
 
     def with_decisions(self, decisions: Mapping[int, Argument | Sequence[Argument]]) -> Trace:
-        """The trace with other decisions at the places given; raises ScheduleError where no step there draws."""
+        """The trace with other decisions at the positions given; raises ScheduleError where a step draws nothing."""
         decisions_now = self.decisions
         for position in decisions:
             if position not in decisions_now:
@@ -81,7 +81,7 @@ class Trace:
         return Trace(tuple(steps))
 
     def replay(self, nest: Nest, seed: int = 0) -> Schedule:
-        """A schedule of the nest with these steps done; raises ScheduleError where one does not apply."""
+        """The schedule of a nest by these steps; raises ScheduleError where one does not apply."""
         from graphopt.lowering.schedule.schedule import replay  # schedules hold traces, so this stands here
 
         return replay(self, nest, seed)
@@ -107,7 +107,7 @@ class Trace:
 
     @staticmethod
     def from_json(text: str) -> Trace:
-        """The trace that ``to_json`` wrote; raises ScheduleError where the text is something else."""
+        """The trace from the JSON of ``to_json``; raises ScheduleError for any other text."""
         try:
             held = json.loads(text)
             if held["format"] != FORMAT:

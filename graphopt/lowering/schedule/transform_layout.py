@@ -1,4 +1,4 @@
-"""Layout transformation: the order in which the elements of a buffer are stored."""
+"""Layout transformation: a new order of the elements of a buffer in memory."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def transform_layout(
 
 
 def written_map(index_map: IndexMap) -> str:
-    """The map as the text of a lambda, as traces keep it."""
+    """The source of an index map, as traces keep it."""
     names, outputs = mapped(index_map)
     parts = [show_expr(o) for o in outputs]
     return f"lambda {', '.join(names)}: ({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def mapped(index_map: IndexMap) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
-    """The names of a map's indices and what it makes of them; text is read, and never run."""
+    """The parameters and result of an index map; text is parsed, never executed."""
     if isinstance(index_map, str):
         return _read(index_map)
     names = tuple(inspect.signature(index_map).parameters)
