@@ -58,16 +58,16 @@ def _function(module: Any, given: Sequence[Any]) -> Any:
     """LLVM's function that multiplies, written at first use."""
     word = llvm.IntType(64)
     kind = llvm.FunctionType(llvm.VoidType(), [*(p.type for p in given), *[word] * 6])
-    found = module.globals.get(NAME)
-    if found is None:
-        found = llvm.Function(module, kind, NAME)
-        found.linkage = "internal"
-        found.attributes.add("noinline")
-        builder = llvm.IRBuilder(found.append_basic_block())
-        places = [Pointer(builder, arg, types.float32) for arg in found.args[:3]]
-        _write(builder, places, [VectorValue(builder, arg, WORD, 1) for arg in found.args[3:]])
+    llvm_function = module.globals.get(NAME)
+    if llvm_function is None:
+        llvm_function = llvm.Function(module, kind, NAME)
+        llvm_function.linkage = "internal"
+        llvm_function.attributes.add("noinline")
+        builder = llvm.IRBuilder(llvm_function.append_basic_block())
+        places = [Pointer(builder, arg, types.float32) for arg in llvm_function.args[:3]]
+        _write(builder, places, [VectorValue(builder, arg, WORD, 1) for arg in llvm_function.args[3:]])
         builder.ret_void()
-    return lambda builder, args: builder.call(found, args)
+    return lambda builder, args: builder.call(llvm_function, args)
 
 
 def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[VectorValue]) -> None:
@@ -85,8 +85,8 @@ def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[VectorValue]
         builder.position_at_end(block)
 
         def across(column: VectorValue, _: Sequence[VectorValue], count: int = count) -> Sequence[VectorValue]:
-            own = [_least(column * width + k, columns - 1) for k in range(width)]
-            panels, targets = [b.at(step_b * k) for k in own], [c.at(step_c * k) for k in own]
+            column_indices = [_least(column * width + k, columns - 1) for k in range(width)]
+            panels, targets = [b.at(step_b * k) for k in column_indices], [c.at(step_c * k) for k in column_indices]
 
             def down(piece: VectorValue, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
                 row = _least(piece * count, rows - count)
@@ -121,15 +121,15 @@ def _tile(
                 for row in range(rows):
                     factor = broadcast(memory.read(elements.past(row * BLOCK + lane), 1), BLOCK)
                     for n, v in enumerate(vectors):
-                        place = row * len(vectors) + n
-                        totals[place] = fma(factor, v, totals[place])
+                        number = row * len(vectors) + n
+                        totals[number] = fma(factor, v, totals[number])
             return totals
 
         return _loop(k.number(BLOCK // UNROLLED), sums, steps)
 
     sums = _loop(depth, [zero] * (rows * len(panels)), block)
-    for place, total in enumerate(sums):
-        row, n = divmod(place, len(panels))
+    for number, total in enumerate(sums):
+        row, n = divmod(number, len(panels))
         memory.write(targets[n].past(row * BLOCK), total)
 
 
@@ -152,10 +152,10 @@ def _loop(extent: VectorValue, carried: Sequence[VectorValue], body: LoopBody) -
     index = VectorValue(builder, at, extent.dtype, 1)
     builder.cbranch((index < extent).ir, inside, after)
     builder.position_at_end(inside)
-    made = body(index, [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)])
+    results = body(index, [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)])
     following = (index + 1).ir
     at.add_incoming(following, builder.block)
-    for phi, value in zip(phis, made, strict=True):
+    for phi, value in zip(phis, results, strict=True):
         phi.add_incoming(value.ir, builder.block)
     builder.branch(head)
     builder.position_at_end(after)

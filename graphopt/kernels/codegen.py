@@ -29,7 +29,7 @@ _PYTHON = ("Py", "_Py", "NRT_", "numba_")
 """How functions begin that are there only within Python."""
 
 
-def object_code(kernel: Kernel, place: Path) -> bytes:
+def object_code(kernel: Kernel, path: Path) -> bytes:
     """The ELF file of a kernel, whose one exported function is ``int32 entry(int64* args, int64 lo, int64 hi)``, or of
     shared code, with the function of that name.
 
@@ -37,7 +37,7 @@ def object_code(kernel: Kernel, place: Path) -> bytes:
     ``CompilationError`` where the code would need Python when it runs.
     """
     with global_compiler_lock:
-        code: bytes = _machine().emit_object(_module(kernel, place))
+        code: bytes = _machine().emit_object(_module(kernel, path))
     python = [name for name in undefined(code) if name.startswith(_PYTHON)]
     if python:
         raise CompilationError(
@@ -46,24 +46,24 @@ def object_code(kernel: Kernel, place: Path) -> bytes:
     return code
 
 
-def assembly(kernel: Kernel, place: Path) -> str:
+def assembly(kernel: Kernel, path: Path) -> str:
     """The same code for people to read."""
     with global_compiler_lock:
-        text: str = _machine().emit_assembly(_module(kernel, place))
+        text: str = _machine().emit_assembly(_module(kernel, path))
     return text
 
 
-def _module(kernel: Kernel, place: Path) -> Any:
+def _module(kernel: Kernel, path: Path) -> Any:
     """LLVM's module of the kernel, optimized."""
     if kernel.params == (SHARED,):
         return _optimized(llvm.parse_assembly(str(shared_module(kernel.source))), kernel.source)
-    return _optimized(_lowered(kernel, _function(kernel.source, place)), ENTRY)
+    return _optimized(_lowered(kernel, _function(kernel.source, path)), ENTRY)
 
 
-def _function(source: str, place: Path) -> Any:
-    linecache.cache[str(place)] = (len(source), None, source.splitlines(keepends=True), str(place))
-    names: dict[str, Any] = {"__name__": f"graphopt_kernel_{place.stem}", "__file__": str(place)}
-    exec(compile(source, str(place), "exec", dont_inherit=True), names)
+def _function(source: str, path: Path) -> Any:
+    linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
+    names: dict[str, Any] = {"__name__": f"graphopt_kernel_{path.stem}", "__file__": str(path)}
+    exec(compile(source, str(path), "exec", dont_inherit=True), names)
     return names["kernel"]
 
 

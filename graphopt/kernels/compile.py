@@ -117,14 +117,14 @@ class Compiling:
             self._changed.wait_for(lambda: self._error is not None or self._done == len(self._missing))
         if self._error is not None:
             raise self._error
-        made = {cache.digest(k): self._object(k) for k in kernels}
+        code = {cache.digest(k): self._object(k) for k in kernels}
         shared: dict[str, bytes] = {}
-        waiting = _shared(made.values())
+        waiting = _shared(code.values())
         while waiting:
-            found = {name: self._object(Kernel(name, (SHARED,))) for name in waiting}
-            shared |= found
-            waiting = _shared(found.values()) - shared.keys()
-        return [made[cache.digest(k)] for k in kernels] + [shared[name] for name in sorted(shared)]
+            shared_objects = {name: self._object(Kernel(name, (SHARED,))) for name in waiting}
+            shared |= shared_objects
+            waiting = _shared(shared_objects.values()) - shared.keys()
+        return [code[cache.digest(k)] for k in kernels] + [shared[name] for name in sorted(shared)]
 
     def _next(self) -> str | None:
         """One that waits for this process to compile it; workers may take it as well."""
@@ -135,10 +135,10 @@ class Compiling:
         """The object code of a kernel that was compiled."""
         name = cache.digest(kernel)
         if name in self._problems:
-            place = self._place / f"{name}.py"
+            path = self._place / f"{name}.py"
             on = f" for {kernel.target}" if kernel.target else ""
             raise CompilationError(
-                f"kernel {title(kernel)!r} does not compile{on}: {self._problems[name]}; its source is kept in {place}"
+                f"kernel {title(kernel)!r} does not compile{on}: {self._problems[name]}; its source is kept in {path}"
             )
         return self._found[name]
 

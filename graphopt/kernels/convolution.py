@@ -106,10 +106,10 @@ def _call(form: TileForm, rank: int, given: Mapping[str, Any]) -> None:
     number = constant(builder, types.int64, 1, 1)
     passed = {n: given[n] for n in SIZES if n in given}
     for k in range(AXES - 1):
-        own = k - (AXES - 1) + last
-        passed[f"kernel_{k}"] = given[f"kernel_{own}"] if own >= 0 else number
-        passed[f"lda_{k}"] = given[f"lda_{own}"] * given[f"dilation_{own}"] if own >= 0 else number
-        passed[f"ldb_{k}"] = given[f"ldb_{own}"] if own >= 0 else number
+        dim = k - (AXES - 1) + last
+        passed[f"kernel_{k}"] = given[f"kernel_{dim}"] if dim >= 0 else number
+        passed[f"lda_{k}"] = given[f"lda_{dim}"] * given[f"dilation_{dim}"] if dim >= 0 else number
+        passed[f"ldb_{k}"] = given[f"ldb_{dim}"] if dim >= 0 else number
     passed |= {n: given[f"{n}_{last}"] for n in ("kernel", "dilation", "side")}
     passed["begin"] = given["start"] - given["before"]
     pointers = [given[p].at(given[f"start_{p}"]).ir for p in POINTERS]
@@ -132,10 +132,10 @@ def convolution(dtype: str, size: int, lanes: int, blocks: int, most: int, step:
     kind = getattr(types, dtype)
     pointer = values.element(kind).as_pointer()
     signature = llvm.FunctionType(llvm.VoidType(), [pointer] * len(POINTERS) + [word] * len(SIZES))
-    made = llvm.Function(module, signature, form.name)
-    builder = llvm.IRBuilder(made.append_basic_block())
-    given: dict[str, Any] = {n: Pointer(builder, p, kind) for n, p in zip(POINTERS, made.args, strict=False)}
-    words = zip(SIZES, made.args[len(POINTERS) :], strict=True)
+    function = llvm.Function(module, signature, form.name)
+    builder = llvm.IRBuilder(function.append_basic_block())
+    given: dict[str, Any] = {n: Pointer(builder, p, kind) for n, p in zip(POINTERS, function.args, strict=False)}
+    words = zip(SIZES, function.args[len(POINTERS) :], strict=True)
     given |= {n: VectorValue(builder, x, types.int64, 1) for n, x in words}
     end = builder.append_basic_block()
     choice = builder.switch(given["w"].ir, end)
@@ -165,10 +165,10 @@ class _ConvolutionTile:
     def kept(self, lanes: int) -> Pointer:
         """Zeros on the stack, or in a register."""
         with self.builder.goto_entry_block():
-            place = self.builder.alloca(values.llvm_type(self.dtype, lanes))
-        made = Pointer(self.builder, place, self.dtype)
-        memory.write(made, constant(self.builder, self.dtype, lanes, 0.0))
-        return made.cast(self.dtype)
+            storage = self.builder.alloca(values.llvm_type(self.dtype, lanes))
+        pointer = Pointer(self.builder, storage, self.dtype)
+        memory.write(pointer, constant(self.builder, self.dtype, lanes, 0.0))
+        return pointer.cast(self.dtype)
 
     @contextmanager
     def loop(self, count: VectorValue | int) -> Iterator[VectorValue]:
@@ -251,8 +251,8 @@ class _ConvolutionTile:
             row = weights.past(turn * self.form.lanes)
             places = [row.at(self.lane(k, self.given["ldb_blocks"])) for k in range(self.vectors)]
             vectors = [memory.read(p, self.lanes) for p in places]
-            for place in places:
-                memory.prefetch(place.past(AHEAD * self.form.lanes), 1)
+            for pointer in places:
+                memory.prefetch(pointer.past(AHEAD * self.form.lanes), 1)
             for pixel in pixels:
                 number = broadcast(memory.read(pixel.past(turn), 1), self.lanes)
                 for vector in vectors:

@@ -41,15 +41,15 @@ def _wide_quotient(a: VectorValue, b: VectorValue) -> VectorValue:
     builder = a.builder
     bits = (a ^ (a >> 63)) | (b ^ (b >> 63)) if is_signed(a.dtype) else a | b
     large = reduce_or(not_equal(bits >> 53, 0))
-    found = []
+    branches = []
     with builder.if_else(large.ir, likely=False) as (by_lane, at_once):
         with by_lane:
-            found.append((_lane_quotient(a, b).ir, builder.block))
+            branches.append((_lane_quotient(a, b).ir, builder.block))
         with at_once:
             floats = cast(a, types.float64) / cast(b, types.float64)
-            found.append((select(equal(b, 0), a.number(0), cast(floats, a.dtype)).ir, builder.block))
+            branches.append((select(equal(b, 0), a.number(0), cast(floats, a.dtype)).ir, builder.block))
     result = builder.phi(a.ir.type)
-    for value, block in found:
+    for value, block in branches:
         result.add_incoming(value, block)
     return VectorValue(builder, result, a.dtype, a.lanes)
 

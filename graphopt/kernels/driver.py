@@ -110,8 +110,8 @@ def kernel(  # type: ignore[no-untyped-def]
     if role == SERVE:
         _serve(team, lo)
         return 0
-    for place in range(0, count * PLACE_WIDTH, PLACE_WIDTH):
-        args[places[place]] = load(arrays[places[place + 1]] + data) + places[place + 2]
+    for slot in range(0, count * PLACE_WIDTH, PLACE_WIDTH):
+        args[places[slot]] = load(arrays[places[slot + 1]] + data) + places[slot + 2]
     at = lo
     outcome = int(DONE)
     looks = 0
@@ -160,11 +160,11 @@ def kernel(  # type: ignore[no-untyped-def]
         elif operation == ADD:
             add(args[a], b)
         if stamps != 0:
-            own = stamps + 8 * STAMP_WIDTH * at
-            if load(own + 16) == 0:
-                store(own, begin)
-            add(own + 8, clock() - begin)
-            add(own + 16, 1)
+            record = stamps + 8 * STAMP_WIDTH * at
+            if load(record + 16) == 0:
+                store(record, begin)
+            add(record + 8, clock() - begin)
+            add(record + 16, 1)
         at = following
     if team != 0:
         store(team + ACTIVE, 0)

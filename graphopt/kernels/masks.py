@@ -66,19 +66,19 @@ def _load_strided_where(p: Any, i: Any, stride: Any, lanes: Any, mask: Any) -> A
         first = p.at(i)
         kind = values.llvm_type(dtype, count)
         name = f"llvm.masked.load.{values.suffix(kind)}.p0"
-        none, found = VectorValue(p.builder, _zeros(mask.ir.type), types.boolean, count), None
+        none, result = VectorValue(p.builder, _zeros(mask.ir.type), types.boolean, count), None
         for start in range(0, (count - 1) * abs(apart) + 1, count):
             places = [(start + k) if apart > 0 else -(start + count - 1 - k) for k in range(count)]
-            at = {place: k for k, place in enumerate(places)}
+            at = {index: k for k, index in enumerate(places)}
             spread = shuffle(
                 mask, none, [n // apart if n % apart == 0 and n // apart < count else count for n in places]
             )
             read = values.call(p.builder, name, kind, [first.past(places[0]).ir, _align(p), spread.ir, _zeros(kind)])
             part = VectorValue(p.builder, read, dtype, count)
             order = [count + at[k * apart] if k * apart in at else k for k in range(count)]
-            found = shuffle(part if found is None else found, part, order)
-        assert found is not None
-        return found
+            result = shuffle(part if result is None else result, part, order)
+        assert result is not None
+        return result
 
     return vector(dtype, count), trace
 
@@ -140,9 +140,9 @@ def _stack(n: Any, dtype: Any) -> Any:
     def trace(n: VectorValue, _: None) -> VectorValue:
         entry = llvm.IRBuilder(n.builder.function.entry_basic_block)
         entry.position_at_start(n.builder.function.entry_basic_block)
-        place = entry.alloca(llvm.ArrayType(values.element(kind), size))  # numba's own way writes zeros to all of it
-        place.align = 64
-        return VectorValue(n.builder, n.builder.bitcast(place, values.element(kind).as_pointer()), kind, 1)
+        array = entry.alloca(llvm.ArrayType(values.element(kind), size))  # numba's own way writes zeros to all of it
+        array.align = 64
+        return VectorValue(n.builder, n.builder.bitcast(array, values.element(kind).as_pointer()), kind, 1)
 
     return pointer_to(kind), trace
 

@@ -159,20 +159,20 @@ def scatter(p: Pointer, index: VectorValue, x: VectorValue) -> None:
     return None
 
 
-def read_strided(p: Pointer, stride: VectorValue, lanes: int, known: int | None) -> VectorValue:
+def read_strided(p: Pointer, stride: VectorValue, lanes: int, constant_stride: int | None) -> VectorValue:
     """Every ``stride``-th element from an address on; ``known`` is the stride where it is a number in the source.
 
     Small known strides read what lies between as well, never past the last element, and drop it.
     """
-    if lanes == 1 or known == 1:
+    if lanes == 1 or constant_stride == 1:
         return read(p, lanes)
-    if known == 0:
+    if constant_stride == 0:
         return broadcast(read(p, 1), lanes)
-    if known == -1:
+    if constant_stride == -1:
         whole = read(p.past(1 - lanes), lanes)
         return shuffle(whole, whole, range(lanes - 1, -1, -1))
-    if known is not None and 2 <= known <= 4:
-        return _read_between(p, known, lanes)
+    if constant_stride is not None and 2 <= constant_stride <= 4:
+        return _read_between(p, constant_stride, lanes)
     result = llvm.Constant(llvm.VectorType(element(p.dtype), lanes), llvm.Undefined)
     for k in range(lanes):
         one = read(p.at(stride * k), 1)

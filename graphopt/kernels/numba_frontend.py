@@ -42,9 +42,9 @@ class Translate(FunctionPass):
 
     def run_pass(self, state: Any) -> bool:
         """Always True: the state has changed."""
-        made = _Interpreter(state.func_id).interpret(state.bc)
-        made.blocks = transforms.canonicalize_cfg(made.blocks)
-        state.func_ir = made
+        translated = _Interpreter(state.func_id).interpret(state.bc)
+        translated.blocks = transforms.canonicalize_cfg(translated.blocks)
+        state.func_ir = translated
         return True
 
 
@@ -74,10 +74,10 @@ class _Lower(Lower):
             for v, wanted in zip((expr.lhs, expr.rhs), signature.args, strict=True)
         ]
         kind = self.context.typing_context.resolve_value_type(op)
-        known = context_of_types().resolve_function_type(
+        operator_signature = context_of_types().resolve_function_type(
             kind, signature.args, {}
         )  # types know it as `+=`, say, not `+`
-        function = self.context.get_function(kind, known)
+        function = self.context.get_function(kind, operator_signature)
         return self.context.cast(self.builder, function(self.builder, operands), signature.return_type, resty)
 
 
@@ -137,10 +137,10 @@ class _Typing(Context):
         if kws:
             return super().resolve_function_type(func, args, kws)
         if call not in self.resolved:
-            found = super().resolve_function_type(func, args, kws)
-            if found is None:
+            signature = super().resolve_function_type(func, args, kws)
+            if signature is None:
                 return None
-            self.resolved[call] = found
+            self.resolved[call] = signature
         return self.resolved[call]
 
 
@@ -163,12 +163,12 @@ def lowered(function: Any, args: tuple[Any, ...], noalias: bool = False) -> tupl
     flags.noalias = noalias
     flags.fastmath = FastMathOptions({"contract"})
     library = NumbaLibrary(target.codegen(), "kernel")
-    found = compiler.compile_extra(
+    result = compiler.compile_extra(
         context_of_types(), target, function, args, types.int32, flags, {}, library=library, pipeline_class=_Compiler
     )
     if not library._finalized:
         library.finalize()
-    return library, found.fndesc, target
+    return library, result.fndesc, target
 
 
 def exported(name: str, source: str, args: tuple[Any, ...]) -> Any:
@@ -179,10 +179,10 @@ def exported(name: str, source: str, args: tuple[Any, ...]) -> Any:
     library, described, context = lowered(names["kernel"], args)
     module = context.codegen()._create_empty_module(name)
     kinds = [context.get_value_type(kind) for kind in args]
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
-    builder = ir.IRBuilder(made.append_basic_block())
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    builder = ir.IRBuilder(function.append_basic_block())
     callee = context.declare_function(module, described)
-    context.call_conv.call_function(builder, callee, described.restype, described.argtypes, made.args)
+    context.call_conv.call_function(builder, callee, described.restype, described.argtypes, function.args)
     builder.ret_void()
     library._final_module.link_in(binding.parse_assembly(str(module)))
     return library._final_module

@@ -196,8 +196,8 @@ def specialized(text: str, constants: Mapping[str, int | str]) -> str:
     kernel = next(s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == "kernel")
     parameters = {p.arg for p in kernel.args.args}
     fixed = [n for n in constants if n in parameters]
-    own = {n: number for n, number in constants.items() if n not in parameters}
-    tree.body = [_Specialized(constants if s is kernel else own).visit(s) for s in tree.body]
+    applied = {n: number for n, number in constants.items() if n not in parameters}
+    tree.body = [_Specialized(constants if s is kernel else applied).visit(s) for s in tree.body]
     used = {e.id for s in kernel.body for e in ast.walk(s) if isinstance(e, ast.Name)}
     kernel.args.args = [p for p in kernel.args.args if p.arg in used and p.arg not in fixed]
     kernel.body[:0] = [s for n in fixed if n in used for s in ast.parse(f"{n} = {constants[n]!r}").body]

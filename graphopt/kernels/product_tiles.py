@@ -90,9 +90,9 @@ def _pointers(kind: Kind) -> Mapping[str, Any]:
     return {p: dtype for p, dtype in dtypes.items() if p not in without}
 
 
-def _words(kind: Kind, known: Sequence[int]) -> list[str]:
+def _words(kind: Kind, constants: Sequence[int]) -> list[str]:
     """The sizes and distances that a tile is given."""
-    without = [d for d, number in zip(_DISTANCES, known, strict=True) if number]
+    without = [d for d, number in zip(_DISTANCES, constants, strict=True) if number]
     return [w for w in _WORDS if w not in without and not (w == "pace" and kind.group == QUAD)]
 
 
@@ -108,7 +108,7 @@ def _tile(name: str, kind: Kind) -> Any:
     there are behind that ``row_terms`` and ``column_terms``, which are added to each element by its row and column.
     """
     pointers = _pointers(kind)
-    own = [p for p in pointers if p.endswith("_terms")]
+    terms = [p for p in pointers if p.endswith("_terms")]
     parameters = ["c", "ldc", "a", "row", "step", "b", "ldb", "m", "n", "k", "adds", "ahead", "pace", "tiles", "apart"]
 
     def define(given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
@@ -116,14 +116,14 @@ def _tile(name: str, kind: Kind) -> Any:
             raise TypingError(f"a tile of {given['a']} and {given['b']} into {given['c']}: expected pointers to {kind}")
         width, rows = literal(given["lanes"], "lanes"), literal(given["most"], "most")
         distances = [given[x] for x in _DISTANCES]
-        known = [literal(x, "distance") if isinstance(x, types.IntegerLiteral) else 0 for x in distances]
-        return partial(call, "graphopt_tile_{}_{}x{}_{}_{}_{}".format(name, rows, width, *known), known)
+        constants = [literal(x, "distance") if isinstance(x, types.IntegerLiteral) else 0 for x in distances]
+        return partial(call, "graphopt_tile_{}_{}x{}_{}_{}_{}".format(name, rows, width, *constants), constants)
 
-    def call(callee: str, known: Sequence[int], given: Mapping[str, Any]) -> None:
-        sizes = [values.cast(given[x], types.int64).ir for x in _words(kind, known)]
+    def call(callee: str, constants: Sequence[int], given: Mapping[str, Any]) -> None:
+        sizes = [values.cast(given[x], types.int64).ir for x in _words(kind, constants)]
         values.call(given["c"].builder, callee, llvm.VoidType(), [*(given[p].ir for p in pointers), *sizes])
 
-    return procedure("tile", (*parameters, "most", "lanes", *own), define)
+    return procedure("tile", (*parameters, "most", "lanes", *terms), define)
 
 
 PATTERN = rf"graphopt_tile_({'|'.join(KINDS)})_(\d+)x(\d+)_(\d+)_(\d+)_(\d+)"
@@ -131,43 +131,43 @@ PATTERN = rf"graphopt_tile_({'|'.join(KINDS)})_(\d+)x(\d+)_(\d+)_(\d+)_(\d+)"
 ``_Shape``. Each is compiled by itself, so that several processors have something to do."""
 
 
-def tiles(kind: str, rows: int, width: int, *known: int) -> llvm.Module:
+def tiles(kind: str, rows: int, width: int, *constants: int) -> llvm.Module:
     """The module with the function that computes tiles of any shape: it calls one for each of the shapes."""
-    name, own = f"graphopt_tile_{kind}_{rows}x{width}_{'_'.join(map(str, known))}", KINDS[kind]
+    name, spec = f"graphopt_tile_{kind}_{rows}x{width}_{'_'.join(map(str, constants))}", KINDS[kind]
     module = llvm.Module(name)
-    made, arguments = _function(module, name, own, known)
-    builder = llvm.IRBuilder(made.append_basic_block("start"))
+    llvm_function, arguments = _function(module, name, spec, constants)
+    builder = llvm.IRBuilder(llvm_function.append_basic_block("start"))
     counts = range(1, rows + 1)
-    shapes = [_Shape(own, i, v, width, True, *known) for v in (1, 2) for i in counts]
+    shapes = [_Shape(spec, i, v, width, True, *constants) for v in (1, 2) for i in counts]
     n = arguments["n"]
     chosen = builder.select(builder.icmp_signed("<=", n, _WORD(width)), _WORD(0), _WORD(rows))
-    if own.group == 1:  # masks take part of what multiplies; the other kinds read whole panels
-        shapes += [_Shape(own, i, 2, width, False, *known) for i in counts]
+    if spec.group == 1:  # masks take part of what multiplies; the other kinds read whole panels
+        shapes += [_Shape(spec, i, 2, width, False, *constants) for i in counts]
         chosen = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), chosen)
-    end = made.append_basic_block("end")
+    end = llvm_function.append_basic_block("end")
     switch = builder.switch(builder.add(chosen, arguments["m"]), end)
     for number, shape in enumerate(shapes, 1):
-        block = made.append_basic_block(shape.name)
+        block = llvm_function.append_basic_block(shape.name)
         switch.add_case(_WORD(number), block)
         builder.position_at_end(block)
-        body, inside = _function(module, shape.name, own, known)
+        body, inside = _function(module, shape.name, spec, constants)
         body.attributes.add("noinline")
         for arg in body.args[:3]:
             arg.add_attribute("noalias")
         _Body(body, shape, inside).write()
-        builder.call(body, made.args, tail=True)
+        builder.call(body, llvm_function.args, tail=True)
         builder.ret_void()
     builder.position_at_end(end)
     builder.ret_void()
     return module
 
 
-def _function(module: Any, name: str, kind: Kind, known: Sequence[int]) -> tuple[Any, Mapping[str, Any]]:
+def _function(module: Any, name: str, kind: Kind, constants: Sequence[int]) -> tuple[Any, Mapping[str, Any]]:
     """A new function of the module, of pointers and words; its arguments by name."""
-    pointers, words = _pointers(kind), _words(kind, known)
+    pointers, words = _pointers(kind), _words(kind, constants)
     types_ = [*(values.element(dtype).as_pointer() for dtype in pointers.values()), *[_WORD] * len(words)]
-    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), types_), name)
-    return made, dict(zip((*pointers, *words), made.args, strict=True))
+    llvm_function = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), types_), name)
+    return llvm_function, dict(zip((*pointers, *words), llvm_function.args, strict=True))
 
 
 @dataclass(slots=True)
@@ -187,8 +187,12 @@ class _Sums:
 class _Body:
     """Writes the function of tiles of one shape."""
 
-    def __init__(self, made: Any, shape: _Shape, arguments: Mapping[str, Any]) -> None:
-        self.builder, self.shape, self.kind = llvm.IRBuilder(made.append_basic_block("start")), shape, shape.kind
+    def __init__(self, llvm_function: Any, shape: _Shape, arguments: Mapping[str, Any]) -> None:
+        self.builder, self.shape, self.kind = (
+            llvm.IRBuilder(llvm_function.append_basic_block("start")),
+            shape,
+            shape.kind,
+        )
         given: dict[str, Any] = {
             p: Pointer(self.builder, arguments[p], dtype) for p, dtype in _pointers(self.kind).items()
         }
@@ -258,10 +262,10 @@ class _Body:
     def group(self, first: int) -> Pointer:
         """Where some rows start. Unless LLVM knows how far apart they lie, it is not to know it of these and others: it
         would compute the one from the other in each round."""
-        place: Pointer = self.a.at(self.row * first)
+        start: Pointer = self.a.at(self.row * first)
         if self.shape.row:
-            return place
-        return Pointer(self.builder, memory.opaque(VectorValue(self.builder, place.ir, types.int64, 1)).ir, place.dtype)
+            return start
+        return Pointer(self.builder, memory.opaque(VectorValue(self.builder, start.ir, types.int64, 1)).ir, start.dtype)
 
     def loop(self, rounds: VectorValue, sums: _Sums, steps: int, products: int) -> _Sums:
         """So many rounds of so many steps, in each of which the first products of a group are added to the sums."""
@@ -307,21 +311,21 @@ class _Body:
         """The sums with the first products of a group added to each: of bytes all at once, else one after another."""
         shape, is_byte = self.shape, self.kind.group == QUAD
         for p, right in enumerate(self.columns(columns)[:count]):
-            found = []
+            totals = []
             for i in range(shape.rows):
-                place = rows[i // _APART].at(self.row * (i % _APART))
-                place = place.at(self.step * p) if p else place
-                left = broadcast(words(place, 1) if is_byte else memory.read(place, 1), shape.lanes)
-                found += [self.added(side[i * shape.vectors + v], left, right[v]) for v in range(shape.vectors)]
-            side = found
+                element = rows[i // _APART].at(self.row * (i % _APART))
+                element = element.at(self.step * p) if p else element
+                left = broadcast(words(element, 1) if is_byte else memory.read(element, 1), shape.lanes)
+                totals += [self.added(side[i * shape.vectors + v], left, right[v]) for v in range(shape.vectors)]
+            side = totals
         return [*side]
 
-    def columns(self, place: Pointer) -> list[list[VectorValue]]:
+    def columns(self, panel: Pointer) -> list[list[VectorValue]]:
         """The vectors of columns, for each of the products that are done one after another."""
         shape, group = self.shape, self.kind.group
         if group == 1:
-            return [[self.line.read(place, v) for v in range(shape.vectors)]]
-        laid = [words(place.past(group * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
+            return [[self.line.read(panel, v) for v in range(shape.vectors)]]
+        laid = [words(panel.past(group * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
         return [laid] if group == QUAD else [[from_bits(w << 16) for w in laid], [from_bits(w & -65536) for w in laid]]
 
     def added(self, total: VectorValue, left: VectorValue, right: VectorValue) -> VectorValue:
@@ -373,8 +377,8 @@ class _Rows:
             builder.position_at_end(block)
             for number, x in enumerate(sums):
                 row, vector = divmod(number, self.vectors)
-                place = c.at(apart * row)
-                self.write(place, vector, x + self.read(place, vector) if block is adding else x)
+                target = c.at(apart * row)
+                self.write(target, vector, x + self.read(target, vector) if block is adding else x)
             builder.branch(end)
         builder.position_at_end(end)
 
@@ -394,8 +398,8 @@ def _lay_turned(to: Any, width: Any, a: Any, row: Any, m: Any, k: Any, lanes: An
         last = m - 1
         rows: list[VectorValue] = []
         for i in range(-(-columns // count) * count):
-            place = values.select(last < i, last, last.number(i)) if i else last.number(0)
-            rows.append(memory.read_masked(a.at(row * place), k, count) if i < columns else rows[0])
+            clamped_row = values.select(last < i, last, last.number(i)) if i else last.number(0)
+            rows.append(memory.read_masked(a.at(row * clamped_row), k, count) if i < columns else rows[0])
         parts = [turned(rows[at : at + count], count, count) for at in range(0, len(rows), count)]
         for p in range(count):
             for number, part in enumerate(parts):

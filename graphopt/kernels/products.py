@@ -51,11 +51,11 @@ def _words(group: int) -> list[str]:
 
 def product(kind: str, rows: int, lanes: int) -> Any:
     """The module of LLVM that has the product."""
-    own = KINDS[kind]
-    is_byte = own.group == QUAD
-    dtypes = [own.sums, own.left, own.right, *([own.sums] * 2 if is_byte else [])]
+    spec = KINDS[kind]
+    is_byte = spec.group == QUAD
+    dtypes = [spec.sums, spec.left, spec.right, *([spec.sums] * 2 if is_byte else [])]
     pointers = [types.CPointer(getattr(types, dtype)) for dtype in dtypes]  # type: ignore[no-untyped-call]
-    words = [types.int64] * len(_words(own.group))
+    words = [types.int64] * len(_words(spec.group))
     source = product_form.source(kind, rows, lanes)
     return exported(f"graphopt_product_{kind}_{rows}x{lanes}", source, (*pointers, *words))
 
@@ -94,10 +94,10 @@ def _product(
 
     def define(kinds: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
         dtypes = [str(getattr(kinds[p], "dtype", None)) for p in pointers]
-        found = kind(*dtypes[:3])
-        if not found or any(dtype != "int32" for dtype in dtypes[3:]):
+        kind_name = kind(*dtypes[:3])
+        if not kind_name or any(dtype != "int32" for dtype in dtypes[3:]):
             raise TypingError(f"{name} of {kinds['a']} and {kinds['b']} into {kinds['c']}: there is no such product")
-        return partial(call, found)
+        return partial(call, kind_name)
 
     def call(right: str, given: Mapping[str, Any]) -> None:
         one: VectorValue = given["k"].number(1)
@@ -118,8 +118,8 @@ def _product(
         callee = product_form.name(right)
         values.call(one.builder, callee, llvm.VoidType(), [*(p.ir for p in places.values()), *words])
 
-    own = [part for z in zeros for part in (z, f"start_{z}")]
-    return procedure(name, (*MATRICES, *strides, *own, *sizes), define)
+    zero_parameters = [part for z in zeros for part in (z, f"start_{z}")]
+    return procedure(name, (*MATRICES, *strides, *zero_parameters, *sizes), define)
 
 
 _FLOAT, _BYTE = (*SIZES, *BLOCKS), (*SIZES, "n_za", "n_zb")

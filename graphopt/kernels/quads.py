@@ -152,8 +152,8 @@ def _turn_quads(to: Any, apart: Any, b: Any, start: Any, row: Any, width: Any, c
         mask, last = memory.first_lanes(count, 8, QUAD * many), width - 1
         rows = []
         for i in range(many):
-            own = values.select(last < i, last, last.number(i))
-            x = memory.read_where(b.at(start + row * own), mask)
+            clamped_row = values.select(last < i, last, last.number(i))
+            x = memory.read_where(b.at(start + row * clamped_row), mask)
             ir = x.builder.bitcast(x.ir, values.llvm_type(types.int32, many))
             rows.append(VectorValue(x.builder, ir, types.int32, many))
         for p, x in enumerate(turned(rows, many, many)):
@@ -170,12 +170,12 @@ def _load_rows(p: Any, start: Any, apart: Any, rest: Any, count: Any, lanes: Any
     def trace(
         p: Pointer, start: VectorValue, apart: VectorValue, rest: VectorValue, count: VectorValue, _: VectorValue
     ) -> VectorValue:
-        found = values.constant(p.builder, types.int32, many, 0)
+        quad = values.constant(p.builder, types.int32, many, 0)
         for d in range(QUAD):
             there = values.select(rest > d, count, count.number(0))
             x = memory.read_masked(p.at(start + apart * d), there, many)
-            found = found | (values.cast(x, types.int32) << (8 * d))
-        return found
+            quad = quad | (values.cast(x, types.int32) << (8 * d))
+        return quad
 
     return vector(types.int32, many), trace
 

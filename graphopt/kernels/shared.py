@@ -20,6 +20,6 @@ FAMILIES: Mapping[str, Callable[..., Any]] = {
 def shared_module(name: str) -> Any:
     """The module with the function of that name. Raises CompilationError where there is none."""
     for pattern, family in FAMILIES.items():
-        if found := re.fullmatch(pattern, name):
-            return family(*(int(g) if g.isdigit() else g for g in found.groups()))
+        if match := re.fullmatch(pattern, name):
+            return family(*(int(g) if g.isdigit() else g for g in match.groups()))
     raise CompilationError(f"no kernels share the code {name!r}")

@@ -50,20 +50,20 @@ def turned(vectors: Sequence[VectorValue], rows: int, columns: int) -> list[Vect
     All elements in a row are numbered by the bits of (row, column). Merging the vectors of the first half with those of
     the second, lane by lane, moves the highest bit of the number to the lowest place.
     """
-    found = list(vectors)
+    current = list(vectors)
     for _ in range(columns.bit_length() - 1):
         half = columns // 2
         merged = []
-        for a, b in zip(found[:half], found[half:], strict=True):
+        for a, b in zip(current[:half], current[half:], strict=True):
             order = [k // 2 + (k % 2) * rows for k in range(2 * rows)]
             merged += [shuffle(a, b, order[:rows]), shuffle(a, b, order[rows:])]
-        found = merged
-    while found[0].lanes < columns:  # a row is in several vectors
-        wide = range(2 * found[0].lanes)
-        found = [shuffle(a, b, wide) for a, b in zip(found[::2], found[1::2], strict=True)]
-    parts = found[0].lanes // columns
+        current = merged
+    while current[0].lanes < columns:  # a row is in several vectors
+        wide = range(2 * current[0].lanes)
+        current = [shuffle(a, b, wide) for a, b in zip(current[::2], current[1::2], strict=True)]
+    parts = current[0].lanes // columns
     return [
-        shuffle(v, v, range(k * columns, (k + 1) * columns)) if parts > 1 else v for v in found for k in range(parts)
+        shuffle(v, v, range(k * columns, (k + 1) * columns)) if parts > 1 else v for v in current for k in range(parts)
     ]
 
 

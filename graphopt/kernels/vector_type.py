@@ -145,8 +145,8 @@ def resolver(define: Define) -> Callable[..., Any]:
     resolve.__name__, resolve.__doc__ = define.__name__.removeprefix("_"), define.__doc__
     # numba counts arguments by the signature.
     first = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    own = inspect.signature(define).parameters.values()
-    resolve.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
+    parameters = inspect.signature(define).parameters.values()
+    resolve.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
     return resolve
 
 
@@ -164,8 +164,8 @@ def procedure(
         return types.none, lambda *operands: trace(dict(zip(parameters, operands, strict=True)))
 
     resolve.__name__, resolve.__doc__ = f"_{name}", f"``{name}({', '.join(parameters)})``"
-    own = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in parameters]
-    resolve.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    declared_parameters = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in parameters]
+    resolve.__signature__ = inspect.Signature(declared_parameters)  # type: ignore[attr-defined]
     return function(resolve)
 
 

@@ -93,8 +93,8 @@ def _load_strided(p: Any, i: Any, stride: Any, lanes: Any) -> Any:
     A stride from -1 to 4 that is a number in the source is faster; then what lies between is read as well.
     """
     dtype, count = _pointee(p, "load_strided"), literal(lanes, "lanes")
-    known = literal(stride, "stride") if isinstance(stride, types.IntegerLiteral) else None
-    return vector(dtype, count), lambda p, i, stride, _: memory.read_strided(p.at(i), stride, count, known)
+    constant_stride = literal(stride, "stride") if isinstance(stride, types.IntegerLiteral) else None
+    return vector(dtype, count), lambda p, i, stride, _: memory.read_strided(p.at(i), stride, count, constant_stride)
 
 
 def _load_repeated(p: Any, i: Any, times: Any, lanes: Any) -> Any:

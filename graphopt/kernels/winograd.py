@@ -106,20 +106,20 @@ def applied(matrix: FractionMatrix, x: Sequence[VectorValue]) -> list[VectorValu
     joined = _joined(matrix, x)
     if joined is not None:
         return applied(*joined)
-    found: list[VectorValue | None] = [None] * len(matrix)
+    results: list[VectorValue | None] = [None] * len(matrix)
     for i, row in enumerate(matrix):
-        twin = next((j for j in range(i + 1, len(matrix)) if found[j] is None and _are_twins(row, matrix[j])), None)
-        if found[i] is not None:
+        twin = next((j for j in range(i + 1, len(matrix)) if results[j] is None and _are_twins(row, matrix[j])), None)
+        if results[i] is not None:
             continue
         if twin is None:
-            found[i] = _sum(row, x)
+            results[i] = _sum(row, x)
             continue
         same = [a if a == b else Fraction(0) for a, b in zip(row, matrix[twin], strict=True)]
         other = [a - b for a, b in zip(row, same, strict=True)]
         factor = next(c for c in reversed(other) if c)
         even, odd = _sum(same, x), _sum([c / factor for c in other], x)
-        found[i], found[twin] = _plus(even, factor, odd), _plus(even, -factor, odd)
-    return [v for v in found if v is not None]
+        results[i], results[twin] = _plus(even, factor, odd), _plus(even, -factor, odd)
+    return [v for v in results if v is not None]
 
 
 def _joined(matrix: FractionMatrix, x: Sequence[VectorValue]) -> tuple[FractionMatrix, list[VectorValue]] | None:

@@ -43,34 +43,34 @@ def serve() -> None:
     """A worker's life: a kernel on each line of its input, an answer on each line of its output."""
     answers, sys.stdout = sys.stdout, sys.stderr  # a kernel's source must not write among the answers
     for line in sys.stdin:
-        place, params, *told = json.loads(line)
+        path, params, *options = json.loads(line)
         try:
-            problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params), *told), Path(place))
+            problem = compile_here(Kernel(Path(path).read_text(encoding="utf-8"), tuple(params), *options), Path(path))
         except GraphoptError as error:  # what was made cannot be kept
             problem = str(error)
         print(json.dumps(problem), file=answers, flush=True)
 
 
-def compile_here(kernel: Kernel, place: Path) -> str | None:
+def compile_here(kernel: Kernel, path: Path) -> str | None:
     """Compile one kernel into the cache; what was wrong with it, as one line."""
     try:
-        code = _code(kernel, place)
+        code = _code(kernel, path)
     except Exception as error:  # whatever is wrong with the source, numba and LLVM have exceptions for it
-        place.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+        path.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
         return _one_line(error)
-    disk_cache.write(place.with_suffix(".o"), code)
+    disk_cache.write(path.with_suffix(".o"), code)
     return None
 
 
-def _code(kernel: Kernel, place: Path) -> bytes:
+def _code(kernel: Kernel, path: Path) -> bytes:
     """What the kernel's target runs."""
     if kernel.target:
         from graphopt.kernels.cuda.codegen import ptx_code
 
-        return ptx_code(kernel, place)
+        return ptx_code(kernel, path)
     from graphopt.kernels.codegen import object_code
 
-    return object_code(kernel, place)
+    return object_code(kernel, path)
 
 
 class Workers:
@@ -147,7 +147,7 @@ def _worker() -> subprocess.Popen[str]:
         process_group=0,
     )
     assert worker.stdin is not None
-    worker.stdin.write(json.dumps([str(place) for place in sys.path]) + "\n")
+    worker.stdin.write(json.dumps([str(folder) for folder in sys.path]) + "\n")
     return worker
 
 

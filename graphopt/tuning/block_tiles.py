@@ -39,10 +39,10 @@ def block_tiles(s: Schedule, card: Card) -> None:
     *outer, row, column = (loops[a.var] for a in chain.spatial)
     *around, step = (loops[a.var] for a in chain.reduced)
     threads = _threads(s, card)
-    own = [s.sample_categorical(OWN) for _ in threads]
-    depth = _depth(s, card, known_size([chain.reduced[-1].extent]), threads, own, [b.dtype for b in reads])
-    by, i = s.split(row, [None, threads[0] * own[0]])
-    bx, j = s.split(column, [None, threads[1] * own[1]])
+    per_thread = [s.sample_categorical(OWN) for _ in threads]
+    depth = _depth(s, card, known_size([chain.reduced[-1].extent]), threads, per_thread, [b.dtype for b in reads])
+    by, i = s.split(row, [None, threads[0] * per_thread[0]])
+    bx, j = s.split(column, [None, threads[1] * per_thread[1]])
     ko, ki = s.split(step, [None, depth])
     s.reorder(*outer, by, bx, *around, ko, ki, i, j)
     if done:
@@ -57,8 +57,8 @@ def block_tiles(s: Schedule, card: Card) -> None:
         s.compute_at(copy, ko)
         _fetch(s, copy, ko, threads, s.sample_categorical(VECTORS))
     for part in (start, *done):
-        _own_part(s, after(s.get_loops(part), bx)[-2:], (), threads, own)
-    _own_part(s, (i, j), (ki,), threads, own)
+        _own_part(s, after(s.get_loops(part), bx)[-2:], (), threads, per_thread)
+    _own_part(s, (i, j), (ki,), threads, per_thread)
     if outer:
         s.bind(s.fuse(*outer), "blockIdx.z")
     s.bind(by, "blockIdx.y")
@@ -72,18 +72,18 @@ def _threads(s: Schedule, card: Card) -> tuple[int, int]:
 
 
 def _depth(
-    s: Schedule, card: Card, steps: int | None, threads: Sequence[int], own: Sequence[int], dtypes: Sequence[str]
+    s: Schedule, card: Card, steps: int | None, threads: Sequence[int], per_thread: Sequence[int], dtypes: Sequence[str]
 ) -> int:
     """Steps that are fetched together: what they read fits into the memory that a block shares."""
     size = max(BITS[dtype] for dtype in dtypes) // 8
-    step = sum(t * n for t, n in zip(threads, own, strict=True)) * size
+    step = sum(t * n for t, n in zip(threads, per_thread, strict=True)) * size
     fits = [n for n in DEPTHS if n * step <= card.shared and (steps is None or n <= steps)]
     return s.sample_categorical(fits or [1])
 
 
-def _fetch(s: Schedule, copy: BlockRef, place: LoopRef, threads: Sequence[int], vector: int) -> None:
+def _fetch(s: Schedule, copy: BlockRef, at_loop: LoopRef, threads: Sequence[int], vector: int) -> None:
     """All threads of a block fetch a shared tile together, so many neighbours at once."""
-    inside = after(s.get_loops(copy), place)
+    inside = after(s.get_loops(copy), at_loop)
     if not inside:
         inside = [s.add_unit_loop(copy)]
     rounds, ty, tx, lane = s.split(s.fuse(*inside), [None, *threads, vector])
@@ -94,10 +94,10 @@ def _fetch(s: Schedule, copy: BlockRef, place: LoopRef, threads: Sequence[int], 
 
 
 def _own_part(
-    s: Schedule, loops: Sequence[LoopRef], inside: Sequence[LoopRef], threads: Sequence[int], own: Sequence[int]
+    s: Schedule, loops: Sequence[LoopRef], inside: Sequence[LoopRef], threads: Sequence[int], per_thread: Sequence[int]
 ) -> None:
     """A thread's own rows and columns of a tile, written out; ``inside`` are loops that stand around them."""
-    (ty, yi), (tx, xi) = (s.split(loop, [t, n]) for loop, t, n in zip(loops, threads, own, strict=True))
+    (ty, yi), (tx, xi) = (s.split(loop, [t, n]) for loop, t, n in zip(loops, threads, per_thread, strict=True))
     s.reorder(ty, tx, *inside, yi, xi)
     s.bind(ty, "threadIdx.y")
     s.bind(tx, "threadIdx.x")

@@ -21,10 +21,10 @@ CHUNKS: Final = tuple(1 << n for n in range(9))
 def elements(s: Schedule) -> None:
     """Blocks that make elements: each is written out where it is read, as far as that may be, or has loops of its own;
     those are fused or not, and shared out in chunks of vectors."""
-    found = chains(s.nest)
-    if not found or any(c.block.init is not None for c in found):
+    nest_chains = chains(s.nest)
+    if not nest_chains or any(c.block.init is not None for c in nest_chains):
         raise ScheduleError(f"elements: {s.nest.name} does more than make elements one by one")
-    for block in [c.block.name for c in found[:-1]]:
+    for block in [c.block.name for c in nest_chains[:-1]]:
         if INLINE in compute_locations(s.nest, block) and s.sample_categorical([0, 1]):
             s.compute_inline(block)
     for chain in chains(s.nest) or ():

@@ -12,10 +12,10 @@ from graphopt.lowering.schedule.schedule import Schedule
 
 def only_reduction(s: Schedule) -> Chain:
     """The reduction of a nest that has no other; else ScheduleError."""
-    found = [c for c in chains(s.nest) or () if c.block.init is not None]
-    if len(found) != 1 or not found[0].reduced or len(found[0].stores) != 1:
+    reductions = [c for c in chains(s.nest) or () if c.block.init is not None]
+    if len(reductions) != 1 or not reductions[0].reduced or len(reductions[0].stores) != 1:
         raise ScheduleError(f"tiles: {s.nest.name} is not one reduction, with what is done to its elements")
-    return found[0]
+    return reductions[0]
 
 
 def followers_of(s: Schedule, name: str) -> list[BlockRef]:
@@ -24,6 +24,6 @@ def followers_of(s: Schedule, name: str) -> list[BlockRef]:
     return [BlockRef(other) for other in names[names.index(name) + 1 :]]
 
 
-def after(loops: Sequence[LoopRef], place: LoopRef) -> Sequence[LoopRef]:
+def after(loops: Sequence[LoopRef], loop: LoopRef) -> Sequence[LoopRef]:
     """The loops within one of them."""
-    return loops[loops.index(place) + 1 :]
+    return loops[loops.index(loop) + 1 :]

@@ -32,10 +32,12 @@ WRITTEN: Final = 64
 def register_tiles(s: Schedule) -> None:
     """A contraction in tiles of three levels: pieces that are shared out, tiles in caches, and a tile of results that
     stays in vector registers while the reduction runs. What is done to its elements is done before the next tile."""
-    found = _Contraction.of(s)
-    widths = found.widths(s)
+    contraction = _Contraction.of(s)
+    widths = contraction.widths(s)
     split = [_Split.drawn(s, axis, loop, width) for axis, loop, width in widths]
-    reduced = _unrolled(s, found.reduced, WRITTEN * found.lanes // prod(prod(width) for _, _, width in widths))
+    reduced = _unrolled(
+        s, contraction.reduced, WRITTEN * contraction.lanes // prod(prod(width) for _, _, width in widths)
+    )
     outer, middle = [p.outer for p in split], [p.middle for p in split]
     turned = s.sample_categorical([0, 1])
     s.reorder(
@@ -45,25 +47,25 @@ def register_tiles(s: Schedule) -> None:
         *(loop for pair in reduced for loop in pair[1:]),
         *(loop for p in split for loop in p.inner),
     )
-    place = middle[0] if turned else middle[-1]
+    at_loop = middle[0] if turned else middle[-1]
     sizes = {axis.var: p.size for (axis, _, _), p in zip(widths, split, strict=True)}
-    packed = [*found.made(s, outer[-1]), *found.packed(s, sizes, widths[-1][-1], outer[-1])]
-    followers = found.followers
+    packed = [*contraction.made(s, outer[-1]), *contraction.packed(s, sizes, widths[-1][-1], outer[-1])]
+    followers = contraction.followers
     if followers:
-        s.set_scope(found.block, "local")
+        s.set_scope(contraction.block, "local")
     else:
-        followers = [s.cache_write(found.block, "local")]
+        followers = [s.cache_write(contraction.block, "local")]
     for block in followers:
-        s.reverse_compute_at(block, place)
-    started = s.decompose_reduction(found.block, reduced[0][0]) if reduced else None
+        s.reverse_compute_at(block, at_loop)
+    started = s.decompose_reduction(contraction.block, reduced[0][0]) if reduced else None
     for pair in reduced:
         for loop in pair[1:]:
             s.unroll(loop)
     _in_registers(s, [loop for p in split for loop in p.inner])
     if started is not None:  # a loop of one step is not among its loops
-        _in_registers(s, after(s.get_loops(started), place))
+        _in_registers(s, after(s.get_loops(started), at_loop))
     for block in followers:
-        _in_registers(s, _with_lanes(s, after(s.get_loops(block), place), found.lanes))
+        _in_registers(s, _with_lanes(s, after(s.get_loops(block), at_loop), contraction.lanes))
     for loop in packed:
         s.vectorize(loop)
     s.parallel(s.fuse(*outer))
@@ -135,28 +137,30 @@ class _Contraction:
         most = -(-extent // self.lanes)
         vectors = s.sample_categorical([n for n in (1, 2, 3, 4) if n <= most])
         left = max(REGISTERS[vector_bytes()] // int(vectors) - 1, 1)  # for the sums, beside what they are made of
-        found: dict[str, tuple[int, ...]] = {self.vector.var.name: (vectors, self.lanes)}
+        widths: dict[str, tuple[int, ...]] = {self.vector.var.name: (vectors, self.lanes)}
         for _, axis in reversed(self.spatial):
             if axis is self.vector:
                 continue
             size = known_size([axis.extent])
             width = s.sample_categorical([n for n in TILES if n <= left and (size is None or n <= size)] or [1])
-            found[axis.var.name] = (width,)
+            widths[axis.var.name] = (width,)
             left = max(left // int(width), 1)
         ordered = [(a, loop) for loop, a in self.spatial if a is not self.vector]
         ordered += [(a, loop) for loop, a in self.spatial if a is self.vector]
-        return [(a, loop, found[a.var.name]) for a, loop in ordered]
+        return [(a, loop, widths[a.var.name]) for a, loop in ordered]
 
-    def made(self, s: Schedule, place: LoopRef) -> list[LoopRef]:
+    def made(self, s: Schedule, at_loop: LoopRef) -> list[LoopRef]:
         """Has what is not written out in the reduction made for each piece; gives the loops over vectors of it."""
-        found: list[LoopRef] = []
+        lane_loops: list[LoopRef] = []
         for before in self.producers:
             s.set_scope(before, "local")
-            s.compute_at(before, place)
-            found += _with_lanes(s, after(s.get_loops(before), place), self.lanes)[-1:]
-        return found
+            s.compute_at(before, at_loop)
+            lane_loops += _with_lanes(s, after(s.get_loops(before), at_loop), self.lanes)[-1:]
+        return lane_loops
 
-    def packed(self, s: Schedule, sizes: Mapping[Var, int], width: Sequence[int], place: LoopRef) -> Sequence[LoopRef]:
+    def packed(
+        self, s: Schedule, sizes: Mapping[Var, int], width: Sequence[int], at_loop: LoopRef
+    ) -> Sequence[LoopRef]:
         """Draws an operand, or none, whose part that a piece reads is copied beside it, columns of a vector side by
         side; gives the loop over the copy's vectors. Of those that are drawn the copies stay in the second cache."""
         within = {**{a.var: known_size([a.extent]) for _, a in self.reduced}, **sizes}
@@ -167,30 +171,30 @@ class _Contraction:
         chosen, others = fits[drawn - 1], set(s.nest.allocs)
         copy = s.cache_read(self.block, chosen.buffer.name, "local")
         if chosen.indices[-1] == self.vector.var:
-            (made,) = (b.name for b in s.nest.allocs if b not in others)
-            s.transform_layout(copy, made, _in_panels(len(chosen.indices), width[-1]), pad=True)
-        s.compute_at(copy, place)
-        loops = after(s.get_loops(copy), place)
+            (name,) = (b.name for b in s.nest.allocs if b not in others)
+            s.transform_layout(copy, name, _in_panels(len(chosen.indices), width[-1]), pad=True)
+        s.compute_at(copy, at_loop)
+        loops = after(s.get_loops(copy), at_loop)
         return s.split(loops[-1], [None, *width])[-1:] if loops else ()
 
 
 def _unrolled(s: Schedule, reduced: Sequence[tuple[LoopRef, Axis]], most: int) -> list[tuple[LoopRef, ...]]:
     """The loops of a reduction, each with some steps that are written out, together at most so many."""
-    made = []
+    splits = []
     for loop, axis in reversed(reduced):
         extent = known_size([axis.extent])
         possible = [n for n in range(2, STEPS + 1) if n <= most and extent is not None and extent % n == 0]
         steps = s.sample_categorical([1, *possible])
         most //= int(steps)
-        made.append(s.split(loop, [None, steps]))
-    return made[::-1]
+        splits.append(s.split(loop, [None, steps]))
+    return splits[::-1]
 
 
 def _is_within(access: Access, sizes: Mapping[Var, int | None], most: int) -> bool:
     """Whether an element is found by axes alone, and at most so many elements are within them."""
-    found = [sizes.get(i, 1) if isinstance(i, Var) else None for i in access.indices]
-    known = [n for n in found if n is not None]
-    return bool(found) and len(known) == len(found) and prod(known) <= most
+    extents = [sizes.get(i, 1) if isinstance(i, Var) else None for i in access.indices]
+    constants = [n for n in extents if n is not None]
+    return bool(extents) and len(constants) == len(extents) and prod(constants) <= most
 
 
 def _in_panels(rank: int, width: int) -> str:

@@ -30,38 +30,38 @@ def row_reductions(s: Schedule) -> None:
     for chain in _rows_of(s)[:-1]:
         if chain.block.init is None and s.sample_categorical([0, 1]):
             s.compute_inline(chain.block.name)
-    found = _rows_of(s)
-    shared = shared_axes(found)
-    partial = {_in_vectors_first(s, c) for c in found if c.block.init is not None}
-    last = BlockRef(found[-1].block.name)
+    rows = _rows_of(s)
+    shared = shared_axes(rows)
+    partial = {_in_vectors_first(s, c) for c in rows if c.block.init is not None}
+    last = BlockRef(rows[-1].block.name)
     item, row = _tiled(s, s.fuse(*s.get_loops(last)[:shared]), ROWS)
     order = [b for block in blocks(s.nest.body) if (b := BlockRef(block.name)) != last]
     for block in reversed(order):
         s.compute_at(block, row)
         s.set_scope(block, "local")
-    made = {c.block.name for c in found if c.block.init is None}
-    lanes = lanes_of(found[-1].stores[0].buffer.dtype)
+    map_blocks = {c.block.name for c in rows if c.block.init is None}
+    lanes = lanes_of(rows[-1].stores[0].buffer.dtype)
     for block in [*order, last]:
         loops = s.get_loops(block)
         loops = loops[loops.index(row) + 1 :]
         if block in partial:
             _sum_up(s, block, loops, lanes)
-        elif block.name in made and loops:
+        elif block.name in map_blocks and loops:
             _in_vectors(s, s.split(loops[-1], [None, s.sample_categorical(UNROLLED), lanes])[1:])
     s.parallel(item)
 
 
 def _rows_of(s: Schedule) -> list[Chain]:
     """The blocks of a nest, where they share rows of a known length; ScheduleError where they do not."""
-    found = list(chains(s.nest) or ())
-    shared = shared_axes(found) if found else 0
-    reductions = [c for c in found if c.block.init is not None]
+    rows = list(chains(s.nest) or ())
+    shared = shared_axes(rows) if rows else 0
+    reductions = [c for c in rows if c.block.init is not None]
     if not shared or not reductions or any(not _is_of_rows(c, shared) for c in reductions):
         raise ScheduleError(f"row_reductions: {s.nest.name} is no reduction of rows")
-    sizes = [known_size([a.extent for a in c.axes[shared:]]) for c in found]
+    sizes = [known_size([a.extent for a in c.axes[shared:]]) for c in rows]
     if any(n is None or n > ELEMENTS for n in sizes):
         raise ScheduleError(f"row_reductions: a row of {s.nest.name} is too long to be kept, or of no known length")
-    return found
+    return rows
 
 
 def _is_of_rows(chain: Chain, shared: int) -> bool:
@@ -92,8 +92,8 @@ def _sum_up(s: Schedule, block: BlockRef, loops: tuple[LoopRef, ...], lanes: int
         parts = s.split(sums[-1], [None, lanes])
     if steps and parts:
         started = s.decompose_reduction(block, steps[0])
-        own = s.get_loops(started)
-        _in_vectors(s, own[len(s.get_loops(block)) - len(parts) - len(steps) :])
+        started_loops = s.get_loops(started)
+        _in_vectors(s, started_loops[len(s.get_loops(block)) - len(parts) - len(steps) :])
     _in_vectors(s, parts)
 
 

@@ -44,17 +44,17 @@ def assemble(texts: Sequence[str], capability: Capability, *, jobs: int | None =
 
     def assembled(text: str) -> MachineCode:
         name = disk_cache.key(cache.gpu_compiler(), architecture(capability), text)
-        place = cache.folder() / f"{name}.cubin"
-        kept = disk_cache.read(place)
+        path = cache.folder() / f"{name}.cubin"
+        kept = disk_cache.read(path)
         if kept is not None:
             head, _, code = kept.partition(b"\n")
             return MachineCode(code, *json.loads(head))
-        made = machine_code(text, capability)
-        head = json.dumps([made.registers, made.spilled, made.local, made.shared]).encode()
-        disk_cache.write(place, head + b"\n" + made.code)
-        return made
+        compiled = machine_code(text, capability)
+        head = json.dumps([compiled.registers, compiled.spilled, compiled.local, compiled.shared]).encode()
+        disk_cache.write(path, head + b"\n" + compiled.code)
+        return compiled
 
     different = list(dict.fromkeys(texts))
     with ThreadPoolExecutor(max(1, cpu.cores() if jobs is None else jobs)) as threads:
-        made = dict(zip(different, threads.map(assembled, different), strict=True))
-    return [made[text] for text in texts]
+        codes = dict(zip(different, threads.map(assembled, different), strict=True))
+    return [codes[text] for text in texts]

@@ -56,14 +56,14 @@ def least_rows(function: Gemm, m: int, n: int, k: int) -> tuple[int, int, int]:
 def arguments(function: Gemm, words: Words, spare: Spare) -> list[int]:
     """What a product is called with. Sums of no terms become sums of a single one, which is zero: libraries need not
     take operands without elements."""
-    found: list[int] = words.tolist()
-    m, n, k = found[_SIZES]
+    args: list[int] = words.tolist()
+    m, n, k = args[_SIZES]
     if not k:
-        place = spare.zeros(max(m, n) * STORAGE[function.dtype].itemsize)
-        _, _, ldc, batch, _, _, step_c = found[_SIZES.stop :]
-        found[:2] = place, place
-        found[_SIZES.start :] = m, n, 1, 0, 0, ldc, batch, 0, 0, step_c
-    return found
+        vector = spare.zeros(max(m, n) * STORAGE[function.dtype].itemsize)
+        _, _, ldc, batch, _, _, step_c = args[_SIZES.stop :]
+        args[:2] = vector, vector
+        args[_SIZES.start :] = m, n, 1, 0, 0, ldc, batch, 0, 0, step_c
+    return args
 
 
 class Blas:

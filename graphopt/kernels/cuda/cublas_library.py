@@ -63,9 +63,9 @@ class Cublas:
 
 def functions(library: Any) -> dict[str, Any]:
     """The functions of the loaded library by name."""
-    found = {}
+    handles = {}
     for name, parameters in PROTOTYPES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = parameters, c_int
-        found[name] = function
-    return found
+        handles[name] = function
+    return handles

@@ -125,19 +125,19 @@ class _LtPlan:
 
     def _layout(self, kind: int, shape: tuple[int, int], apart: int, batch: int, step: int) -> int:
         """A column-major matrix of so many rows and columns, ``batch`` of them."""
-        found: int = self._lt.matrix_layout_create(kind, *shape, apart)
-        self._given_back.append((self._lt.matrix_layout_destroy, found))
+        layout: int = self._lt.matrix_layout_create(kind, *shape, apart)
+        self._given_back.append((self._lt.matrix_layout_destroy, layout))
         attributes = self._lt.MatrixLayoutAttribute
         for attribute, value in (
             (attributes.BATCH_COUNT, np.array(batch, np.int32)),
             (attributes.STRIDED_BATCH_OFFSET, np.array(step, np.int64)),
         ):
-            self._lt.matrix_layout_set_attribute(found, attribute, value.ctypes.data, value.nbytes)
-        return found
+            self._lt.matrix_layout_set_attribute(layout, attribute, value.ctypes.data, value.nbytes)
+        return layout
 
 
-def _give_back(made: list[tuple[Any, int]]) -> None:
-    for destroy, handle in made:
+def _give_back(handles: list[tuple[Any, int]]) -> None:
+    for destroy, handle in handles:
         destroy(handle)
 
 

@@ -96,8 +96,8 @@ class Dnn:
             return self._plan(first, function), self._plan(then, function)
         except self._cudnn.cudnnGraphNotSupportedError as error:
             what = " x ".join(str(given[f"size_{a}"]) for a in range(function.rank))
-            said = " ".join(str(error).split())
-            raise ExecutionError(f"cuDNN has no plan for a {function.dtype} convolution of {what}: {said}") from None
+            message = " ".join(str(error).split())
+            raise ExecutionError(f"cuDNN has no plan for a {function.dtype} convolution of {what}: {message}") from None
 
     def _plan(self, described: Description, function: Convolution) -> _CudnnPlan:
         graph, modes, notes = described.graph, self._cudnn.heur_mode, self._cudnn.numerical_note
@@ -171,9 +171,9 @@ class Description:
         return self._placed("bias", [1, filters, *ones], [filters, 1, *ones])
 
     def _placed(self, name: str, shape: list[int], strides: list[int]) -> Any:
-        made = self.graph.tensor(name=name, dim=shape, stride=strides, data_type=self.dtype)
-        self.placed.append((made, name))
-        return made
+        tensor = self.graph.tensor(name=name, dim=shape, stride=strides, data_type=self.dtype)
+        self.placed.append((tensor, name))
+        return tensor
 
     @property
     def _rank(self) -> int:
@@ -181,8 +181,8 @@ class Description:
 
     def _axes(self, name: str, other: int) -> list[int]:
         """A number of each axis, and ``other`` of those of one element that images have for cuDNN alone."""
-        own = [self.given[f"{name}_{a}"] for a in range(self.function.rank)]
-        return [other] * (self._rank - len(own)) + own
+        sizes = [self.given[f"{name}_{a}"] for a in range(self.function.rank)]
+        return [other] * (self._rank - len(sizes)) + sizes
 
     def _after(self) -> list[int]:
         """The zeros behind an image."""

@@ -57,9 +57,9 @@ class CudaDevice:
     that can be used."""
 
     def __init__(self, number: int = 0) -> None:
-        found = count()
-        if not 0 <= number < found:
-            raise DeviceError(f"there is no GPU {number}: there are {found}, from 0 on")
+        devices = count()
+        if not 0 <= number < devices:
+            raise DeviceError(f"there is no GPU {number}: there are {devices}, from 0 on")
         self.number = number
         with errors("opening the GPU"):
             self._device = cupy.cuda.Device(number)
@@ -122,13 +122,13 @@ class CudaDevice:
         return list(map(self._load, objects))
 
     def _load(self, code: bytes) -> LoadedKernel:
-        found = self._loaded.get(code)
-        if found is None:
+        kernel = self._loaded.get(code)
+        if kernel is None:
             module = cupy.cuda.function.Module()
             with errors("loading a kernel"):
                 module.load(code)
-                found = self._loaded[code] = LoadedKernel(module.get_function(ENTRY), self._dropped)
-        return found
+                kernel = self._loaded[code] = LoadedKernel(module.get_function(ENTRY), self._dropped)
+        return kernel
 
     # -- memory
 
@@ -184,24 +184,24 @@ class CudaDevice:
                 return cupy.from_dlpack(value) if value.__dlpack_device__()[0] in _CUDA else None
             return cupy.asarray(value) if hasattr(value, "__cuda_array_interface__") else None
         except Exception as error:  # of whatever library the array is
-            said = " ".join(str(error).split())
-            raise InputError(f"cupy cannot take this {type(value).__name__} as it is on the GPU: {said}") from None
+            message = " ".join(str(error).split())
+            raise InputError(f"cupy cannot take this {type(value).__name__} as it is on the GPU: {message}") from None
 
     def upload(self, array: Array, address: int) -> None:
         """Copy an array to an address. CUDA has read memory that only the host can reach when it returns; what the GPU
         reaches by itself, pinned or managed, it may read later, and is waited for."""
         if not array.nbytes:
             return
-        place = array.ctypes.data
-        runtime.memcpyAsync(address, place, array.nbytes, runtime.memcpyHostToDevice, self._stream.ptr)
-        if self._reaches_all or runtime.pointerGetAttributes(place).type != runtime.memoryTypeUnregistered:
+        host_address = array.ctypes.data
+        runtime.memcpyAsync(address, host_address, array.nbytes, runtime.memcpyHostToDevice, self._stream.ptr)
+        if self._reaches_all or runtime.pointerGetAttributes(host_address).type != runtime.memoryTypeUnregistered:
             self._stream.synchronize()
 
     def download(self, address: int, array: Array) -> None:
         """Copy what is at an address into an array."""
         if array.nbytes:
-            place = array.ctypes.data
-            runtime.memcpyAsync(place, address, array.nbytes, runtime.memcpyDeviceToHost, self._stream.ptr)
+            host_address = array.ctypes.data
+            runtime.memcpyAsync(host_address, address, array.nbytes, runtime.memcpyDeviceToHost, self._stream.ptr)
         self._stream.synchronize()
 
     def copy(self, source: int, target: int, size: int) -> None:

@@ -121,15 +121,15 @@ def errors(doing: str) -> Iterator[None]:
 
 def is_of_cuda(error: BaseException) -> bool:
     """Whether CUDA or one of its libraries raised this."""
-    known = runtime.CUDARuntimeError, driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError
-    return isinstance(error, known) or type(error).__name__ in _OF_LIBRARIES
+    error_types = runtime.CUDARuntimeError, driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError
+    return isinstance(error, error_types) or type(error).__name__ in _OF_LIBRARIES
 
 
-def _meaning(doing: str, status: int, said: str) -> Exception:
+def _meaning(doing: str, status: int, text: str) -> Exception:
     for statuses, kind, meaning in _MEANINGS:
         if status in statuses:
-            return kind(f"{doing}: {meaning} ({said})")
-    return ExecutionError(f"{doing}: {said}")
+            return kind(f"{doing}: {meaning} ({text})")
+    return ExecutionError(f"{doing}: {text}")
 
 
 def _one_line(error: Exception) -> str:

@@ -55,9 +55,9 @@ def machine_code(ptx: str, capability: Capability) -> MachineCode:
         log = bytearray(linker.get_info_log_size(handle))
         linker.get_info_log(handle, log)
     except linker.nvJitLinkError:
-        said = bytearray(linker.get_error_log_size(handle))
-        linker.get_error_log(handle, said)
-        lines = [line.strip() for line in said.decode(errors="replace").strip("\0\n ").splitlines()]
+        error_log = bytearray(linker.get_error_log_size(handle))
+        linker.get_error_log(handle, error_log)
+        lines = [line.strip() for line in error_log.decode(errors="replace").strip("\0\n ").splitlines()]
         raise CompilationError(f"PTX does not become code for {architecture(capability)}: {'; '.join(lines)}") from None
     finally:
         linker.destroy(handle)
@@ -96,8 +96,8 @@ def _linker() -> ModuleType:
         raise MissingDependencyError(
             f"nvJitLink is not installed, and makes code for GPUs: {EXTRA} ({error})"
         ) from None
-    found: ModuleType = nvjitlink
-    return found
+    library: ModuleType = nvjitlink
+    return library
 
 
 def _reported(code: bytes, log: str) -> MachineCode:

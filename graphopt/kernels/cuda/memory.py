@@ -29,8 +29,8 @@ def _shared(count: Any, dtype: Any) -> Any:
         variable = llvm.GlobalVariable(module, array, module.get_unique_name("shared"), addrspace=SHARED_SPACE)
         variable.linkage, variable.align = "internal", ACCESS
         variable.initializer = llvm.Constant(array, llvm.Undefined)
-        place = count.builder.addrspacecast(variable, llvm.PointerType(array))
-        return VectorValue(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
+        pointer = count.builder.addrspacecast(variable, llvm.PointerType(array))
+        return VectorValue(count.builder, count.builder.bitcast(pointer, element(kind).as_pointer()), kind, 1)
 
     return types.CPointer(kind), trace  # type: ignore[no-untyped-call]
 
@@ -44,9 +44,9 @@ def _local(count: Any, dtype: Any) -> Any:
         start = count.builder.function.entry_basic_block
         entry = llvm.IRBuilder(start)
         entry.position_at_start(start)
-        place = entry.alloca(llvm.ArrayType(element(kind), size))
-        place.align = ACCESS
-        return VectorValue(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
+        array = entry.alloca(llvm.ArrayType(element(kind), size))
+        array.align = ACCESS
+        return VectorValue(count.builder, count.builder.bitcast(array, element(kind).as_pointer()), kind, 1)
 
     return types.CPointer(kind), trace  # type: ignore[no-untyped-call]
 

@@ -230,7 +230,7 @@ class _Block:
 
     def _answered(self, wants: dict[int, Request | None], answers: list[Any]) -> list[int]:
         """Those who go on: warps that do something together, or else all, at a barrier."""
-        found: list[int] = []
+        lanes: list[int] = []
         for first in range(0, len(answers), WARP):
             warp = range(first, min(first + WARP, len(answers)))
             requests = [r for n in warp if (r := wants[n]) is not None and r[0] != "barrier"]
@@ -240,9 +240,9 @@ class _Block:
                 raise ExecutionError(f"{requests[0][0]} is not called by all threads of a warp in block {self.place}")
             for n, answer in zip(warp, TOGETHER[requests[0][0]]([given for _, given in requests]), strict=True):
                 answers[n] = answer
-            found += warp
-        if found:
-            return found
+            lanes += warp
+        if lanes:
+            return lanes
         waiting = [n for n, want in wants.items() if want is not None]
         if waiting and len(waiting) < len(answers):
             raise ExecutionError(f"a barrier is reached by {len(waiting)} of {len(answers)} threads of {self.place}")

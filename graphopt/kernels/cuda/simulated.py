@@ -47,11 +47,11 @@ def _same(*args: Any) -> tuple[Any, ...]:
     kinds = {type(x) for x in args}
     if len(kinds) == 1 and isinstance(args[0], np.generic):
         return args
-    own = {k for k in kinds if issubclass(k, np.generic)} - {np.float64, np.int64, np.bool_}
-    if len(own) > 1:
+    numpy_types = {k for k in kinds if issubclass(k, np.generic)} - {np.float64, np.int64, np.bool_}
+    if len(numpy_types) > 1:
         raise TypeError(f"operands of different types: {', '.join(sorted(k.__name__ for k in kinds))}")
-    if own:
-        return tuple(map(DTYPES[own.pop().__name__], args))
+    if numpy_types:
+        return tuple(map(DTYPES[numpy_types.pop().__name__], args))
     floats = any(issubclass(k, float) for k in kinds)
     return tuple((np.float64 if floats else DTYPES["int64"])(x) for x in args)
 

@@ -59,8 +59,8 @@ class SimulatedArray:
     def get(self) -> Array:
         """A copy in numpy's memory."""
         start, size = self.address - self.block.address, prod(self.shape) * self.dtype.itemsize
-        found: Array = self.block.bytes[start : start + size].copy().view(self.dtype).reshape(self.shape)
-        return found
+        array: Array = self.block.bytes[start : start + size].copy().view(self.dtype).reshape(self.shape)
+        return array
 
 
 class SimulatedDevice:
@@ -78,8 +78,8 @@ class SimulatedDevice:
 
     def load(self, objects: Sequence[bytes]) -> Sequence[Kernel]:
         """The kernels that were packed."""
-        found = [json.loads(o) for o in objects]
-        return [Kernel(source, tuple(params)) for source, params in found]
+        kernels = [json.loads(o) for o in objects]
+        return [Kernel(source, tuple(params)) for source, params in kernels]
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -95,9 +95,9 @@ class SimulatedDevice:
     def allocate(self, size: int) -> DeviceBlock:
         """So many bytes of garbage."""
         self._unless_capturing("memory is allocated")
-        taken = sum(b.bytes.nbytes for b in self._blocks.values())
-        if taken + size > self.room:
-            raise DeviceMemoryError(f"{size} bytes are wanted, and {self.room - taken} of {self.room} are left")
+        used_bytes = sum(b.bytes.nbytes for b in self._blocks.values())
+        if used_bytes + size > self.room:
+            raise DeviceMemoryError(f"{size} bytes are wanted, and {self.room - used_bytes} of {self.room} are left")
         block = DeviceBlock(size)
         self._blocks[block.address] = block
         return block
@@ -109,9 +109,9 @@ class SimulatedDevice:
 
     def array(self, values: Array) -> SimulatedArray:
         """A copy of an array in the device's memory."""
-        found = self.empty(values.shape, values.dtype)
-        self.upload(values, found.address)
-        owner: SimulatedArray = found.owner
+        array = self.empty(values.shape, values.dtype)
+        self.upload(values, array.address)
+        owner: SimulatedArray = array.owner
         return owner
 
     def adopt(self, value: Any) -> Resident | None:
@@ -144,9 +144,9 @@ class SimulatedDevice:
         start = max((a for a in self._blocks if a <= address), default=None)
         block = None if start is None else self._blocks.get(start)
         if block is not None:
-            found = block.bytes[address - block.address :]
-            if address <= block.address + block.bytes.nbytes and len(found) >= (size or 0):
-                return found if size is None else found[:size]
+            view = block.bytes[address - block.address :]
+            if address <= block.address + block.bytes.nbytes and len(view) >= (size or 0):
+                return view if size is None else view[:size]
         if size == 0:
             return np.empty(0, np.uint8)
         raise DeviceError(f"the device has no {size or ''} bytes at {address:#x}")
@@ -178,8 +178,8 @@ class SimulatedDevice:
     def capture(self, run: Run) -> Run:
         """Keeps what ``run`` asks for, with its arguments."""
         self.captures += 1
-        found: list[Run] = []
-        self._captured = found
+        runs: list[Run] = []
+        self._captured = runs
         try:
             run()
         finally:
@@ -187,7 +187,7 @@ class SimulatedDevice:
 
         def replay() -> None:
             self.replays += 1
-            for each in found:
+            for each in runs:
                 each()
 
         return replay

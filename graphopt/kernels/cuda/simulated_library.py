@@ -41,10 +41,10 @@ def gemm(function: Gemm, args: Mapping[str, int], memory: MemoryView) -> None:
             for x, shape in (("a", shape_a), ("b", shape_b), ("c", (m, n)))
         )
         a, b = a.T if function.transpose_a else a, b.T if function.transpose_b else b
-        found = sums.type(function.alpha) * (wide(a) @ wide(b)) + bias
+        result = sums.type(function.alpha) * (wide(a) @ wide(b)) + bias
         if function.beta:
-            found += sums.type(function.beta) * wide(c)
-        c[...] = narrow(_EPILOGUES[function.epilogue](found))
+            result += sums.type(function.beta) * wide(c)
+        c[...] = narrow(_EPILOGUES[function.epilogue](result))
 
 
 def _matrix(elements: Array, shape: tuple[int, int], apart: int) -> Array:
@@ -57,7 +57,7 @@ def convolution(function: Convolution, args: Mapping[str, int], memory: MemoryVi
     dtype = STORAGE[function.dtype]
     axes, groups = range(function.rank), args["groups"]
     batch, depth, filters = args["batch"], args["channels"], args["filters"]
-    size, made, window, stride, dilation, before = ([args[f"{name}_{a}"] for a in axes] for name in AXIS)
+    size, outputs, window, stride, dilation, before = ([args[f"{name}_{a}"] for a in axes] for name in AXIS)
 
     def tensor(name: str, shape: tuple[int, ...], like: str = "") -> Array:
         outer = "filter" if name == "w" else "batch"
@@ -66,24 +66,24 @@ def convolution(function: Convolution, args: Mapping[str, int], memory: MemoryVi
 
     wide, narrow = (_from_bfloat, _to_bfloat) if function.dtype == "bfloat16" else (np.float32, dtype.type)
     x, w = wide(tensor("x", (batch, groups * depth, *size))), wide(tensor("w", (filters, depth, *window)))
-    y = tensor("y", (batch, filters, *made))
+    y = tensor("y", (batch, filters, *outputs))
     if not y.size:
         return
-    reach = [(m - 1) * s + (n - 1) * d + 1 for m, n, s, d in zip(made, window, stride, dilation, strict=True)]
+    reach = [(m - 1) * s + (n - 1) * d + 1 for m, n, s, d in zip(outputs, window, stride, dilation, strict=True)]
     pads = [(b, max(r - n - b, 0)) for b, r, n in zip(before, reach, size, strict=True)]
     x = np.pad(x, [(0, 0), (0, 0), *pads])
     x, w = x.reshape(batch, groups, depth, *x.shape[2:]), w.reshape(groups, filters // groups, *w.shape[1:])
-    found = np.zeros((batch, groups, filters // groups, *made), np.float32)
+    result = np.zeros((batch, groups, filters // groups, *outputs), np.float32)
     for at in np.ndindex(*window):
-        ends = zip(at, made, stride, dilation, strict=True)
+        ends = zip(at, outputs, stride, dilation, strict=True)
         here: Any = (..., *(slice(k * d, k * d + (m - 1) * s + 1, s) for k, m, s, d in ends))
-        found += np.einsum("ngc...,gkc->ngk...", x[here], w[(..., *at)])
-    found = found.reshape(y.shape)
+        result += np.einsum("ngc...,gkc->ngk...", x[here], w[(..., *at)])
+    result = result.reshape(y.shape)
     if function.has_bias:
-        found += wide(memory(args["bias"], dtype)[:filters]).reshape(-1, *(1 for _ in axes))
+        result += wide(memory(args["bias"], dtype)[:filters]).reshape(-1, *(1 for _ in axes))
     if function.has_residual:
-        found += wide(tensor("residual", y.shape, "y"))
-    y[...] = narrow(_EPILOGUES[function.epilogue](found))
+        result += wide(tensor("residual", y.shape, "y"))
+    y[...] = narrow(_EPILOGUES[function.epilogue](result))
 
 
 def _strided(elements: Array, shape: tuple[int, ...], strides: Sequence[int]) -> Array:
@@ -95,14 +95,14 @@ def _strided(elements: Array, shape: tuple[int, ...], strides: Sequence[int]) ->
         raise IndexError(
             f"a tensor of {shape} with elements {tuple(strides)} apart goes beyond {len(elements)} elements"
         )
-    found: Array = np.lib.stride_tricks.as_strided(elements, shape, [s * elements.itemsize for s in strides])
-    return found
+    view: Array = np.lib.stride_tricks.as_strided(elements, shape, [s * elements.itemsize for s in strides])
+    return view
 
 
 def _from_bfloat(x: Array) -> Array:
     """bfloat16, kept as uint16, as float32."""
-    found: Array = (x.astype(np.uint32) << 16).view(np.float32)
-    return found
+    wide: Array = (x.astype(np.uint32) << 16).view(np.float32)
+    return wide
 
 
 def _to_bfloat(x: Array) -> Array:
@@ -113,8 +113,8 @@ def _to_bfloat(x: Array) -> Array:
 
 
 def _gelu_tanh(x: Array) -> Array:
-    found: Array = x * (1 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
-    return found.astype(x.dtype)
+    result: Array = x * (1 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
+    return result.astype(x.dtype)
 
 
 _EPILOGUES: Final[Mapping[str, Callable[[Array], Array]]] = {

@@ -19,12 +19,12 @@ _G, _T = np.divmod(np.arange(WARP), 4)
 def _in_pairs(combine: Callable[[Any, Any], Any]) -> Together:
     """One value of all, combined with that of the thread whose number differs in one bit after another."""
 
-    def together(found: Sequence[Any]) -> list[Any]:
+    def together(values: Sequence[Any]) -> list[Any]:
         distance = WARP // 2
         while distance:
-            found = [combine(x, found[n ^ distance]) for n, x in enumerate(found)]
+            values = [combine(x, values[n ^ distance]) for n, x in enumerate(values)]
             distance //= 2
-        return list(found)
+        return list(values)
 
     return together
 
@@ -61,10 +61,10 @@ def _product(read: Callable[[NDArray[Any]], NDArray[Any]]) -> Together:
         for k in range(2):
             for h in range(each):
                 right[(_T + 4 * k) * each + h, _G] = b[:, k, h]
-        made = left @ right
+        product = left @ right
         places = [(_G + 8 * (k // 2), 2 * _T + k % 2) for k in range(4)]
         c = np.array([thread[0] for thread in given], np.float64)
-        d = np.stack([c[:, k] + made[place] for k, place in enumerate(places)], 1).astype(np.float32)
+        d = np.stack([c[:, k] + product[index] for k, index in enumerate(places)], 1).astype(np.float32)
         return [tuple(row) for row in d]
 
     return together
@@ -74,7 +74,7 @@ def _matrices(count: int, turned: bool) -> Together:
     """Matrices of which every eight threads give the rows, 16 bytes each."""
 
     def together(rows: Sequence[Any]) -> list[Any]:
-        found = []
+        fragments = []
         for g, t in zip(_G, _T, strict=True):
             got = []
             for k in range(count):
@@ -86,8 +86,8 @@ def _matrices(count: int, turned: bool) -> Together:
                     part = matrix[g][size * t : size * t + size]
                     word = part.view(np.uint32)[0] if size > 1 else part[0]
                 got.append(word)
-            found.append(tuple(got))
-        return found
+            fragments.append(tuple(got))
+        return fragments
 
     return together
 

@@ -18,16 +18,16 @@ from graphopt.lowering.loops.nest import Axis, Buffer, Nest, Stmt, Store, descri
 def with_rows_stacked(nest: Nest) -> Nest:
     """The nest with the rows of a stack as those of one matrix, in a product by one matrix and what is done to its
     elements; as it is where they do not lie as one in memory."""
-    found = chains(nest)
-    if found is None:
+    nest_chains = chains(nest)
+    if nest_chains is None:
         return nest
-    product = called_product(found, nest, large=False) or called_integer_product(found, nest)
+    product = called_product(nest_chains, nest, large=False) or called_integer_product(nest_chains, nest)
     if product is None:
         return nest
-    for place, pair in enumerate(pairwise(found[0].spatial)):
-        parts = {b: at for c in found for b, at in _parts(c, place)} if _is_stack(product, pair) else {}
-        if parts and all(_are_one(c, place, parts) for c in found):
-            return with_rows_stacked(_stacked(nest, found, place, parts))
+    for dim, pair in enumerate(pairwise(nest_chains[0].spatial)):
+        parts = {b: at for c in nest_chains for b, at in _parts(c, dim)} if _is_stack(product, pair) else {}
+        if parts and all(_are_one(c, dim, parts) for c in nest_chains):
+            return with_rows_stacked(_stacked(nest, nest_chains, dim, parts))
     return nest
 
 
@@ -38,14 +38,14 @@ def _is_stack(product: MatrixProduct | IntegerProduct, pair: tuple[Axis, Axis]) 
     return at <= read[0] and not at & read[1]
 
 
-def _pair(chain: Chain, place: int) -> tuple[Axis, Axis]:
-    return chain.spatial[place], chain.spatial[place + 1]
+def _pair(chain: Chain, dim: int) -> tuple[Axis, Axis]:
+    return chain.spatial[dim], chain.spatial[dim + 1]
 
 
-def _parts(chain: Chain, place: int) -> Iterator[tuple[Buffer, int]]:
+def _parts(chain: Chain, dim: int) -> Iterator[tuple[Buffer, int]]:
     """The buffers that are read or written along a pair of axes, and at which of their own axes it begins."""
     for access in chain.accesses:
-        at = _begin(access, *_pair(chain, place))
+        at = _begin(access, *_pair(chain, dim))
         if at is not None:
             yield access.buffer, at
 
@@ -57,9 +57,9 @@ def _begin(access: Access, outer: Axis, inner: Axis) -> int | None:
     return None
 
 
-def _are_one(chain: Chain, place: int, parts: Mapping[Buffer, int]) -> bool:
+def _are_one(chain: Chain, dim: int, parts: Mapping[Buffer, int]) -> bool:
     """Whether a pair of axes is as one of a buffer's for whatever is read or written along it, and nothing else."""
-    outer, inner = _pair(chain, place)
+    outer, inner = _pair(chain, dim)
     if collapsed(chain, [outer, inner]) != [[outer, inner]] or {outer.var, inner.var} & used_as_numbers(chain.block):
         return False
     for access in chain.accesses:
@@ -74,30 +74,30 @@ def _are_one(chain: Chain, place: int, parts: Mapping[Buffer, int]) -> bool:
     return True
 
 
-def _stacked(nest: Nest, found: Sequence[Chain], place: int, parts: Mapping[Buffer, int]) -> Nest:
+def _stacked(nest: Nest, chains: Sequence[Chain], dim: int, parts: Mapping[Buffer, int]) -> Nest:
     """The nest with the pair of axes, and those of the buffers, as one."""
-    made = {
+    buffers = {
         b: replace(b, shape=(*b.shape[:at], b.shape[at] * b.shape[at + 1], *b.shape[at + 2 :]))
         for b, at in parts.items()
     }
-    body = [_with_one_axis(c, place, parts, made) for c in found]
-    params = tuple(made.get(p, p) if isinstance(p, Buffer) else p for p in nest.params)
-    return replace(nest, params=params, body=seq(*body), allocs=tuple(made.get(b, b) for b in nest.allocs))
+    body = [_with_one_axis(c, dim, parts, buffers) for c in chains]
+    params = tuple(buffers.get(p, p) if isinstance(p, Buffer) else p for p in nest.params)
+    return replace(nest, params=params, body=seq(*body), allocs=tuple(buffers.get(b, b) for b in nest.allocs))
 
 
-def _with_one_axis(chain: Chain, place: int, parts: Mapping[Buffer, int], made: Mapping[Buffer, Buffer]) -> Stmt:
-    outer, inner = _pair(chain, place)
+def _with_one_axis(chain: Chain, dim: int, parts: Mapping[Buffer, int], buffers: Mapping[Buffer, Buffer]) -> Stmt:
+    outer, inner = _pair(chain, dim)
     one = Axis(Var(f"{outer.var.name}{inner.var.name}"), outer.extent * inner.extent, "spatial")
 
     def there(b: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         at = parts[b]
-        return made[b], (*indices[:at], one.var, *indices[at + 2 :])
+        return buffers[b], (*indices[:at], one.var, *indices[at + 2 :])
 
     def load(e: Expr) -> Expr | None:
-        return Load(*there(e.buffer, e.indices)) if isinstance(e, Load) and e.buffer in made else None
+        return Load(*there(e.buffer, e.indices)) if isinstance(e, Load) and e.buffer in buffers else None
 
     def store(s: Stmt) -> Stmt | None:
-        return Store(*there(s.buffer, s.indices), s.value) if isinstance(s, Store) and s.buffer in made else None
+        return Store(*there(s.buffer, s.indices), s.value) if isinstance(s, Store) and s.buffer in buffers else None
 
     def part(s: Stmt) -> Stmt:
         return mutate(map_expressions(s, load), store)

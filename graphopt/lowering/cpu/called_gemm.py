@@ -14,22 +14,22 @@ from graphopt.lowering.loops.expressions import Expr, Var
 from graphopt.lowering.loops.nest import Range, Stmt, seq
 
 
-def called(owner: Scheduling, found: Sequence[Chain], prices: LibraryPrices) -> Stmt | None:
+def called(owner: Scheduling, chains: Sequence[Chain], prices: LibraryPrices) -> Stmt | None:
     """A product by the function that takes the least by its price, in pieces that can be shared out, each followed by
     what is done to its elements; None where it is worth no call."""
-    first, rest = found[0], found[1:]
-    product = called_product(found, owner.nest)
+    first, rest = chains[0], chains[1:]
+    product = called_product(chains, owner.nest)
     if product is None or convolution_of(first, rest) is not None:
         return None
     names = sorted(ways(product, prices))
     name = names[owner.choose("function", range(len(names)), names.index(fastest(product, prices)))]
-    made = first.stores[0].buffer
-    target = made
+    result = first.stores[0].buffer
+    target = result
     if rest:  # the library writes where the result will stand, if that is of the same kind
         store = rest[0].stores[0]
-        if len(rest[0].stores) == 1 and store.buffer.dtype == made.dtype:
+        if len(rest[0].stores) == 1 and store.buffer.dtype == result.dtype:
             target = replace(store.buffer)
-            owner.gone.add(made)
+            owner.gone.add(result)
 
     sizes_of_blocks = [owner.choose(block, [0, *some], 0) for block, some in blocks(product, name).items()]
 

@@ -55,8 +55,8 @@ def _moving(nest: Nest) -> list[Buffer]:
     def visit(stmt: Stmt, loops: tuple[Var, ...], values: Mapping[Var, set[Var]]) -> None:
         def used(buffer: Buffer, indices: Iterable[Expr]) -> None:
             if buffer.name in uses:
-                found = {v for i in indices for v in variables(i)}
-                uses[buffer.name].append((loops, {w for v in found for w in values.get(v, {v})}))
+                index_variables = {v for i in indices for v in variables(i)}
+                uses[buffer.name].append((loops, {w for v in index_variables for w in values.get(v, {v})}))
 
         match stmt:
             case For():
@@ -78,13 +78,13 @@ def _moving(nest: Nest) -> list[Buffer]:
             visit(child, loops, values)
 
     visit(nest.body, (), {})
-    found = []
+    buffers = []
     for buffer in nest.allocs:
         paths = [loops for loops, _ in uses[buffer.name]]
         shared = {vs[0] for vs in takewhile(lambda vs: len(set(vs)) == 1, zip(*paths, strict=False))}
         if any(shared & moved for _, moved in uses[buffer.name]):
-            found.append(buffer)
-    return found
+            buffers.append(buffer)
+    return buffers
 
 
 def _compacted(nest: Nest, buffer: Buffer) -> Nest:
@@ -95,9 +95,9 @@ def _compacted(nest: Nest, buffer: Buffer) -> Nest:
         except ScheduleError:
             continue
         used = [a for a in accesses_in(site.stmt.body) if a.buffer == buffer]
-        found = box(used, around)
-        assert found is not None
-        region = within(found)
+        region_box = box(used, around)
+        assert region_box is not None
+        region = within(region_box)
         shape = tuple(_smaller(side, n) for side, n in zip(region.ranges, buffer.shape, strict=True))
         slots = _slots([s.var for s in (*site.above, site.stmt) if isinstance(s, For)], used)
         if slots is not None:
@@ -113,7 +113,7 @@ def _compacted(nest: Nest, buffer: Buffer) -> Nest:
 
 def _around_all(nest: Nest, buffer: Buffer) -> list[LoopSite]:
     """The loops that hold every use of a buffer, from the outermost in, of which each step can have its own."""
-    found: list[LoopSite] = []
+    loops: list[LoopSite] = []
     stmt: Stmt = nest.body
     above: tuple[Stmt, ...] = ()
     while True:
@@ -121,11 +121,11 @@ def _around_all(nest: Nest, buffer: Buffer) -> list[LoopSite]:
             if stmt.kind == "vectorized" or (
                 stmt.kind in ("parallel", "bound") and not _has_each_its_own(stmt, buffer)
             ):
-                return found
-            found.append(LoopSite(stmt, above))
+                return loops
+            loops.append(LoopSite(stmt, above))
         using = [s for s in inner(stmt) if any(a.buffer == buffer for a in accesses_in(s))]
         if len(using) != 1:
-            return found
+            return loops
         stmt, above = using[0], (*above, stmt)
 
 

@@ -45,34 +45,34 @@ class PrecomputedNest:
 
     def arrays(self, constants: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
         """What was computed, from the constants that the nest was given."""
-        known = dict(constants)
+        arrays = dict(constants)
         for chain in self.made:
             (store,) = chain.stores
-            known[store.buffer] = _computed(chain, known)
-        return {b: known[b] for b in self.nest.buffers if b in known and b not in constants}
+            arrays[store.buffer] = _computed(chain, arrays)
+        return {b: arrays[b] for b in self.nest.buffers if b in arrays and b not in constants}
 
 
 def prepared(nest: Nest, constants: Collection[Buffer]) -> PrecomputedNest | None:
     """The nest without what it computes from constants alone for itself, each in a buffer of which it becomes a
     parameter; None where there is no such thing."""
-    known = set(constants)
-    made: list[Chain] = []
+    known_buffers = set(constants)
+    precomputed: list[Chain] = []
     rest: list[Stmt] = []
     for stmt in nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,):
         chain = chain_of(stmt)
-        if chain is not None and _is_known(chain, known) and chain.stores[0].buffer in nest.allocs:
-            made.append(chain)
-            known.add(chain.stores[0].buffer)
+        if chain is not None and _is_known(chain, known_buffers) and chain.stores[0].buffer in nest.allocs:
+            precomputed.append(chain)
+            known_buffers.add(chain.stores[0].buffer)
         else:
             rest.append(stmt)
-    if not made:
+    if not precomputed:
         return None
     left = seq(*rest)
     used = set(buffers_in(left))
-    own = [c.stores[0].buffer for c in made]
-    params = (*(b for b in own if b in used), *(p for p in nest.params if p in used or p not in constants))
-    allocs = tuple(b for b in nest.allocs if b not in own)
-    return PrecomputedNest(replace(nest, params=params, body=left, allocs=allocs), tuple(made))
+    results = [c.stores[0].buffer for c in precomputed]
+    params = (*(b for b in results if b in used), *(p for p in nest.params if p in used or p not in constants))
+    allocs = tuple(b for b in nest.allocs if b not in results)
+    return PrecomputedNest(replace(nest, params=params, body=left, allocs=allocs), tuple(precomputed))
 
 
 def _is_known(chain: Chain, buffers: Collection[Buffer]) -> bool:
@@ -82,16 +82,16 @@ def _is_known(chain: Chain, buffers: Collection[Buffer]) -> bool:
     store = chain.stores[0]
     if store.indices != tuple(a.var for a in chain.axes) or not all(isinstance(a.extent, Const) for a in chain.axes):
         return False
-    known: set[Buffer | Var] = {*buffers, *(a.var for a in chain.axes)}
-    return all(_is_ahead(e, known) for e in walk(store.value))
+    allowed: set[Buffer | Var] = {*buffers, *(a.var for a in chain.axes)}
+    return all(_is_ahead(e, allowed) for e in walk(store.value))
 
 
-def _is_ahead(e: Expr, known: Collection[Buffer | Var]) -> bool:
+def _is_ahead(e: Expr, allowed: Collection[Buffer | Var]) -> bool:
     """Whether a part of an expression is known ahead of time if those in it are."""
     if isinstance(e, Var):
-        return e in known
+        return e in allowed
     if isinstance(e, Load):
-        return e.buffer in known and all(isinstance(n, Const) and n.value for n in e.buffer.shape)
+        return e.buffer in allowed and all(isinstance(n, Const) and n.value for n in e.buffer.shape)
     if isinstance(e, Apply) and e.fn == "cast":
         return e.dtype in FLOATS and e.args[0].dtype in FLOATS
     return not isinstance(e, Apply) or e.fn in FUNCTIONS

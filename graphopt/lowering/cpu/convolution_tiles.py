@@ -78,20 +78,26 @@ def convolution_of(first: Chain, others: Sequence[Chain]) -> ConvolutionLayout |
     if len(first.stores) != 1 or len(first.spatial) not in (4, 5, 6):
         return None
     store, lane = first.stores[0], first.spatial[-1]
-    own = Load(store.buffer, store.indices)
-    found = _factors(store.value, own, lane)
-    if found is None or len({e.dtype for e in (own, *found[:2])}) > 1 or own.dtype not in ("float32", "float64"):
+    accumulator = Load(store.buffer, store.indices)
+    operands = _factors(store.value, accumulator, lane)
+    if (
+        operands is None
+        or len({e.dtype for e in (accumulator, *operands[:2])}) > 1
+        or accumulator.dtype not in ("float32", "float64")
+    ):
         return None
-    image, weights, condition = found
+    image, weights, condition = operands
     space = first.spatial[2:-1]
     rank = len(space)
     depth, kernel, inner = first.reduced[0], first.reduced[1 : 1 + rank], first.reduced[1 + rank :]
-    if not _are(own.indices, first.spatial) or not _are(weights.indices, (first.spatial[1], *first.reduced, lane)):
+    if not _are(accumulator.indices, first.spatial) or not _are(
+        weights.indices, (first.spatial[1], *first.reduced, lane)
+    ):
         return None
     sides = known_size([lane.extent]), known_size([a.extent for a in inner])
     if len(inner) > 1 or len(kernel) != rank or any((n or 0).bit_count() != 1 for n in sides):
         return None
-    if any(b.strides is not None for b in (own.buffer, image.buffer, weights.buffer)):
+    if any(b.strides is not None for b in (accumulator.buffer, image.buffer, weights.buffer)):
         return None
     places = image.indices[2 : 2 + rank]
     if not _are((image.indices[0], *image.indices[2 + rank :]), (first.spatial[0], *inner)):
@@ -107,22 +113,22 @@ def convolution_of(first: Chain, others: Sequence[Chain]) -> ConvolutionLayout |
             return None
     elif any(p != Const(0) for p in pads):
         return None
-    elif made := _unpadded(image.buffer, others, rank):
-        (source, pads), padded = made, frozenset({image.buffer})
+    elif unpadded := _unpadded(image.buffer, others, rank):
+        (source, pads), padded = unpadded, frozenset({image.buffer})
     return ConvolutionLayout(
         source, weights, channel, tuple(s for s, _, _ in steps), tuple(d for _, d, _ in steps), pads, depth, kernel,
         sides[1] or 1, bool(padded or condition is not None), padded,
     )  # fmt: skip
 
 
-def _factors(value: Expr, own: Load, lane: Axis) -> tuple[Load, Load, Expr | None] | None:
+def _factors(value: Expr, accumulator: Load, lane: Axis) -> tuple[Load, Load, Expr | None] | None:
     """What is multiplied and added to the element: what is the same in all lanes, and what is not; and where the first
     is not zero, if that is asked."""
-    found = factors(own, value)
-    if found is None:
+    operands = factors(accumulator, value)
+    if operands is None:
         return None
-    b = next((x for x in found if isinstance(x, Load) and lane.var in variables(x)), None)
-    a = found[0] if found[1] is b else found[1]
+    b = next((x for x in operands if isinstance(x, Load) and lane.var in variables(x)), None)
+    a = operands[0] if operands[1] is b else operands[1]
     condition = None
     if isinstance(a, Apply) and a.fn == "select" and a.args[2] == Const(0.0, a.dtype):
         condition, a = a.args[:2]
@@ -145,17 +151,17 @@ def _channel(index: Expr, depth: Axis, block: Axis) -> Expr | None:
     return rest if variables(rest) <= {block.var} else None
 
 
-def _window(place: Expr, axis: Axis, kernel: Axis) -> tuple[int, int, Expr] | None:
+def _window(index: Expr, axis: Axis, kernel: Axis) -> tuple[int, int, Expr] | None:
     """The stride, the dilation, and how far before the image the first window begins, where a place in the image is
     made of nothing else."""
-    rest, found = polynomial(place), []
+    rest, coefficients = polynomial(index), []
     for a in (axis, kernel):
         parts = rest.split(a.var)
         if parts is None or parts[0].number is None or parts[0].number < (a.extent != Const(1)):
             return None
-        found.append(parts[0].number or 1)
+        coefficients.append(parts[0].number or 1)
         rest = parts[1]
-    return found[0], found[1], (-rest).expr()
+    return coefficients[0], coefficients[1], (-rest).expr()
 
 
 def _unpadded(image: Buffer, others: Sequence[Chain], rank: int) -> tuple[Buffer, tuple[Expr, ...]] | None:
@@ -188,8 +194,8 @@ def _asks_for_inside(condition: Expr, places: Sequence[Expr], sides: Sequence[Ex
     """Whether a condition asks for nothing but that places are not outside of an image."""
     within = [polynomial(p).terms for p in places]
     within += [(polynomial(n) - polynomial(p) - 1).terms for p, n in zip(places, sides, strict=True)]
-    asked = list(comparisons(condition))
-    return len(asked) == _conditions(condition) and all(positive(c).terms in within for c in asked)
+    bounds = list(comparisons(condition))
+    return len(bounds) == _conditions(condition) and all(positive(c).terms in within for c in bounds)
 
 
 def _conditions(condition: Expr) -> int:
@@ -219,8 +225,8 @@ def _share_channels(conv: ConvolutionLayout, block: Axis, count: int, together: 
     """Whether blocks that are computed together always read the same channels."""
     if block.var not in variables(conv.channel):
         return True
-    found = [substitute(conv.channel, {block.var: Const(k)}) for k in range(count)]
-    return all(found[k] == found[k - k % together] for k in range(count))
+    channels = [substitute(conv.channel, {block.var: Const(k)}) for k in range(count)]
+    return all(channels[k] == channels[k - k % together] for k in range(count))
 
 
 def _cost(first: Chain, blocks: int, count: int, pixels: int | None) -> float:
@@ -323,16 +329,16 @@ class _ConvolutionLoops:
         pixel = LoopSpec(self.owner.var("p"), width)
         block = LoopSpec(self.owner.var("q"), Const(blocks), "unrolled")
         lane = LoopSpec(self.owner.var("c"), self.lane.extent, "vectorized")
-        place = {**where, self.lane.var: lane.var, self.block.var: where[self.block.var] + block.var}
-        place |= self.apart(start + pixel.var)
+        values = {**where, self.lane.var: lane.var, self.block.var: where[self.block.var] + block.var}
+        values |= self.apart(start + pixel.var)
         element = Load(self.tile, (block.var, pixel.var, lane.var))
         parts: list[Stmt] = []
         for chain in self.rest:
-            mine = {c.var: place[f.var] for f, c in zip(self.first.spatial, chain.spatial, strict=True)}
+            mine = {c.var: values[f.var] for f, c in zip(self.first.spatial, chain.spatial, strict=True)}
             done = chain.with_values([mine[a.var] for a in chain.axes])
             parts.append(exchange(done, {self.made: (element.buffer, element.indices)}))
         if not parts:
-            parts = [Store(self.made, tuple(place[a.var] for a in self.first.spatial), element)]
+            parts = [Store(self.made, tuple(values[a.var] for a in self.first.spatial), element)]
         return seq(self.call(where, start, width, blocks), *(wrapped([pixel, block, lane], p) for p in parts))
 
     def width_at(self, start: Expr) -> Expr:

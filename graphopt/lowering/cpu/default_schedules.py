@@ -83,14 +83,14 @@ def chosen(
 
     ScheduleError where something is chosen that there is no choice of, or that is no candidate.
     """
-    found = chains(nest)
-    if found is None or any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
-        made, offered = nest if found else finished(nest), dict[str, tuple[int, ...]]()
+    nest_chains = chains(nest)
+    if nest_chains is None or any(axis.extent == Const(0) for chain in nest_chains for axis in chain.spatial):
+        scheduled_nest, offered = nest if nest_chains else finished(nest), dict[str, tuple[int, ...]]()
     else:
         scheduler = _Scheduler(nest, choices, prices)
-        made, offered = scheduler.scheduled(found), scheduler.offered
+        scheduled_nest, offered = scheduler.scheduled(nest_chains), scheduler.offered
     refuse_unknown(choices, offered)
-    return made, offered
+    return scheduled_nest, offered
 
 
 class _Scheduler(Scheduling):
@@ -100,11 +100,11 @@ class _Scheduler(Scheduling):
         super().__init__(nest, choices)
         self.prices = prices
 
-    def scheduled(self, found: Sequence[Chain]) -> Nest:
-        body = called(self, found, self.prices) or multiplied(self, found) or self.tiles(found)
+    def scheduled(self, chains: Sequence[Chain]) -> Nest:
+        body = called(self, chains, self.prices) or multiplied(self, chains) or self.tiles(chains)
         if body is None:
-            found = self.merged(found)
-            body = self.rows(found) or seq(*(self.alone(c) for c in found))
+            chains = self.merged(chains)
+            body = self.rows(chains) or seq(*(self.alone(c) for c in chains))
         allocs = tuple(b for b in self.nest.allocs if b not in self.gone)
         return replace(self.nest, body=body, allocs=(*allocs, *self.locals))
 
@@ -151,51 +151,51 @@ class _Scheduler(Scheduling):
         free = [a for a in first.axes if a.var not in bound]
         if first.block.init is not None or len(first.stores) != 1 or len(free) != 1 or len(chain.reduced) != 1:
             return None
-        (own,), (axis,), (store,) = free, chain.reduced, first.stores
-        if own.extent != axis.extent or any(a.var not in bound for a in chain.spatial):
+        (lane,), (axis,), (store,) = free, chain.reduced, first.stores
+        if lane.extent != axis.extent or any(a.var not in bound for a in chain.spatial):
             return None
-        if not (all(map(is_accumulation, chain.stores)) and lies_along(chain, axis) and lies_along(first, own)):
+        if not (all(map(is_accumulation, chain.stores)) and lies_along(chain, axis) and lies_along(first, lane)):
             return None
         loop = LoopSpec(self.var("r"), axis.extent, "vectorized")
-        here, there = {**bound, own.var: loop.var}, {**bound, axis.var: loop.var}
-        made = [substitute(i, here) for i in store.indices]
+        here, there = {**bound, lane.var: loop.var}, {**bound, axis.var: loop.var}
+        indices = [substitute(i, here) for i in store.indices]
         read = [[substitute(i, there) for i in a.indices] for a in chain.accesses if a.buffer == store.buffer]
-        if not read or any(at != made for at in read):
+        if not read or any(at != indices for at in read):
             return None
         return self.accumulated(chain, there, [loop], first.with_values([here[a.var] for a in first.axes]))
 
     # ------------------------------------------------------------------ rows
 
-    def merged(self, found: Sequence[Chain]) -> Sequence[Chain]:
+    def merged(self, chains: Sequence[Chain]) -> Sequence[Chain]:
         """The blocks with what one of them computes in place kept in the result itself, where that is of its kind."""
-        for k, chain in enumerate(found):
-            made = made_from(chain, self.nest)
-            if made is None or any(
-                a.buffer == chain.stores[0].buffer for c in found if c is not chain for a in c.accesses
+        for k, chain in enumerate(chains):
+            buffer = made_from(chain, self.nest)
+            if buffer is None or any(
+                a.buffer == chain.stores[0].buffer for c in chains if c is not chain for a in c.accesses
             ):
                 continue
-            if any(a.buffer == made for c in found[k + 1 :] for a in c.accesses):
+            if any(a.buffer == buffer for c in chains[k + 1 :] for a in c.accesses):
                 continue
-            self.gone.add(made)
-            found = [with_buffers(c, {made: chain.stores[0].buffer}, 0) for c in found]
-        return found
+            self.gone.add(buffer)
+            chains = [with_buffers(c, {buffer: chain.stores[0].buffer}, 0) for c in chains]
+        return chains
 
-    def rows(self, found: Sequence[Chain]) -> Stmt | None:
+    def rows(self, chains: Sequence[Chain]) -> Stmt | None:
         """Several blocks within the outer axes that they share, what passes between them kept beside them."""
-        shared = shared_axes(found)
-        if len(found) < 2 or not shared:
+        shared = shared_axes(chains)
+        if len(chains) < 2 or not shared:
             return None
-        own = [b for b in self.nest.allocs if b not in self.gone]
-        for buffer in own:
+        buffers = [b for b in self.nest.allocs if b not in self.gone]
+        for buffer in buffers:
             rest = buffer.shape[shared:]
             if not all(isinstance(e, Const) for e in rest) or bytes_of(rest, buffer.dtype) > ROW_BYTES:
                 return None
-        outer = [LoopSpec(self.var("i"), a.extent) for a in found[0].axes[:shared]]
-        small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in own}
+        outer = [LoopSpec(self.var("i"), a.extent) for a in chains[0].axes[:shared]]
+        small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in buffers}
         self.gone |= small.keys()
 
         def row(at: Mapping[Var, Expr]) -> Stmt:
-            inside = [with_buffers(chain, small, shared) for chain in found]
+            inside = [with_buffers(chain, small, shared) for chain in chains]
             bound = {a.var: at[loop.var] for c in inside for a, loop in zip(c.axes, outer, strict=False)}
             parts: list[Stmt] = []
             for k, chain in enumerate(inside):
@@ -207,29 +207,29 @@ class _Scheduler(Scheduling):
                     parts.append(self.reduction(chain, bound))
             return seq(*parts)
 
-        steps = total_size([total_size([a.extent for a in c.axes[shared:]]) for c in found])
+        steps = total_size([total_size([a.extent for a in c.axes[shared:]]) for c in chains])
         return self.shared_out(outer, steps, row)
 
     # ------------------------------------------------------------------ tiles
 
-    def tiles(self, found: Sequence[Chain]) -> Stmt | None:
+    def tiles(self, chains: Sequence[Chain]) -> Stmt | None:
         """A contraction and what is done to its elements, tile by tile, after what it needs."""
-        place = next((k for k, c in enumerate(found) if c.block.init is not None), None)
-        if place is None:
+        number = next((k for k, c in enumerate(chains) if c.block.init is not None), None)
+        if number is None:
             return None
-        before, first = found[:place], found[place]
-        rest = [following(c, first) for c in found[place + 1 :]]
-        written = zip(rest, found[place + 1 :], strict=True)
-        if not all(is_follower(c, first, self.nest, own) for c, own in written):
+        before, first = chains[:number], chains[number]
+        rest = [following(c, first) for c in chains[number + 1 :]]
+        written = zip(rest, chains[number + 1 :], strict=True)
+        if not all(is_follower(c, first, self.nest, original) for c, original in written):
             return None
-        made: Stmt | None
+        stmt: Stmt | None
         if found_ := convolution_of(first, [*before, *rest]):
             self.gone |= found_.unneeded
             before = [c for c in before if not found_.unneeded & {s.buffer for s in c.stores}]
-            made = convolved(self, found_, first, rest)
+            stmt = convolved(self, found_, first, rest)
         else:
-            made = self.contraction(first, rest)
-        return None if made is None else seq(*(self.alone(c) for c in before), made)
+            stmt = self.contraction(first, rest)
+        return None if stmt is None else seq(*(self.alone(c) for c in before), stmt)
 
     def contraction(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         """A contraction and what is done to its elements, several at a time; None where that does not pay."""
@@ -245,23 +245,23 @@ class _Scheduler(Scheduling):
         """How many results along each axis a tile holds, if there are to be tiles."""
         if plan is None:
             return None
-        found = {}
+        widths = {}
         for k, axis in enumerate(a for a in first.spatial if a.var in plan):
             extent, step = known_size([axis.extent]), plan[axis.var] if k == len(plan) - 1 else 1
             least = min(step, lanes_of(first.stores[0].buffer.dtype))
             candidates = [n * least for n in WIDTHS if extent is None or n * least <= extent]
-            found[axis.var] = self.choose(f"width {k}", candidates, plan[axis.var])
-        return found
+            widths[axis.var] = self.choose(f"width {k}", candidates, plan[axis.var])
+        return widths
 
-    def row_of_windows(self, found: Sliding, rest: Sequence[Chain]) -> Stmt:
+    def row_of_windows(self, windows: Sliding, rest: Sequence[Chain]) -> Stmt:
         """Windows that slide along rows."""
-        row = SlidingRowWriter(self, found, rest)
+        row = SlidingRowWriter(self, windows, rest)
         if rest:
-            self.gone.add(found.first.stores[0].buffer)
+            self.gone.add(windows.first.stores[0].buffer)
         outer = [LoopSpec(self.var("i"), a.extent) for a in row.outer]
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
             return row.at({a.var: at[loop.var] for a, loop in zip(row.outer, outer, strict=True)})
 
-        sizes = [found.along.extent, found.vector.extent, *(a.extent for a in found.first.reduced)]
+        sizes = [windows.along.extent, windows.vector.extent, *(a.extent for a in windows.first.reduced)]
         return self.shared_out(outer, total_size(sizes), body)

@@ -105,12 +105,12 @@ def _turned_over(
     """Element by element in tiles that are turned over, where that pays."""
     if (turned := turning(chain, groups)) is not None:
         return _turned(owner, chain, groups, turned, bound, shared, TRUE)
-    made, exists = with_lanes_apart(chain, bound.keys())
-    if made is chain:
+    split, exists = with_lanes_apart(chain, bound.keys())
+    if split is chain:
         return None
-    groups = with_vectors_last(made, collapsed(made, [a for a in made.axes if a.var not in bound]))
-    turned = turning(made, groups)
-    return None if turned is None else _turned(owner, made, groups, turned, bound, shared, exists)
+    groups = with_vectors_last(split, collapsed(split, [a for a in split.axes if a.var not in bound]))
+    turned = turning(split, groups)
+    return None if turned is None else _turned(owner, split, groups, turned, bound, shared, exists)
 
 
 def _turned(

@@ -43,23 +43,23 @@ def finished(nest: Nest) -> Nest:
         return nest
     if not chains:
         return replace(nest, body=first.body)
-    made = _made(first, chains)
-    if made is None:
+    result = _made(first, chains)
+    if result is None:
         return nest
 
     def store(s: Stmt) -> Stmt | None:
-        if not (isinstance(s, Store) and s.buffer == made):
+        if not (isinstance(s, Store) and s.buffer == result):
             return None
-        return seq(*(_at(c, made, s) for c in chains))
+        return seq(*(_at(c, result, s) for c in chains))
 
-    return replace(nest, body=mutate(first.body, store), allocs=tuple(b for b in nest.allocs if b != made))
+    return replace(nest, body=mutate(first.body, store), allocs=tuple(b for b in nest.allocs if b != result))
 
 
-def _at(chain: Chain, made: Buffer, store: Store) -> Block:
+def _at(chain: Chain, result: Buffer, store: Store) -> Block:
     """The block for the element that a store writes, with the value in its place."""
 
     def load(e: Expr) -> Expr | None:
-        return store.value if isinstance(e, Load) and e.buffer == made else None
+        return store.value if isinstance(e, Load) and e.buffer == result else None
 
     return described(replace(chain.block, body=map_expressions(chain.block.body, load), values=store.indices))
 
@@ -70,5 +70,5 @@ def _made(procedure: Stmt, chains: Sequence[Chain]) -> Buffer | None:
         return None
     stored = {s.buffer for s in statements(procedure) if isinstance(s, Store)}
     read = [e.buffer for e in loads(chains[0].block) if e.buffer in stored]
-    made = read[0] if read else None
-    return made if made is not None and all(takes_each(c, made, made.shape) for c in chains) else None
+    buffer = read[0] if read else None
+    return buffer if buffer is not None and all(takes_each(c, buffer, buffer.shape) for c in chains) else None

@@ -40,10 +40,10 @@ class IntegerProduct:
 
 def integer_product_of(chain: Chain) -> IntegerProduct | None:
     """The product of bytes that a reduction is; None where there is none that is worth a call."""
-    found = factors_of(chain, (SUMS,))
-    if found is None:
+    operands = factors_of(chain, (SUMS,))
+    if operands is None:
         return None
-    own, x, y, k = found
+    accumulator, x, y, k = operands
     parts = [_counted(e) for e in (x, y)]
     for first, second in (parts, parts[::-1]):
         if first is None or second is None:
@@ -54,7 +54,7 @@ def integer_product_of(chain: Chain) -> IntegerProduct | None:
             if left is None or left.is_transposed or {k.var} & variables(zero_a):
                 continue
             for n, right in second_operands(chain, a, b, k):
-                result = matrix(own, m, n)
+                result = matrix(accumulator, m, n)
                 if right is None or result is None or result.is_transposed or {k.var, m.var} & variables(zero_b):
                     continue
                 if n.var in variables(zero_a) or (known_size([m.extent, n.extent, k.extent]) or SMALLEST) < SMALLEST:
@@ -76,13 +76,13 @@ def _counted(factor: Expr) -> tuple[Load, Expr] | None:
 def integer_product_in(nest: Nest) -> IntegerProduct | None:
     """The first product of bytes of a nest, wherever it stands."""
     parts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
-    found = (c for c in map(chain_of, parts) if c is not None and c.reduced)
-    return next((p for p in map(integer_product_of, found) if p is not None), None)
+    reductions = (c for c in map(chain_of, parts) if c is not None and c.reduced)
+    return next((p for p in map(integer_product_of, reductions) if p is not None), None)
 
 
-def called_integer_product(found: Sequence[Chain], nest: Nest) -> IntegerProduct | None:
+def called_integer_product(chains: Sequence[Chain], nest: Nest) -> IntegerProduct | None:
     """The product of bytes that the chains of a nest are, with what is done to its elements."""
-    return integer_product_of(found[0]) if is_finished(found, nest) else None
+    return integer_product_of(chains[0]) if is_finished(chains, nest) else None
 
 
 # ------------------------------------------------------------------ pieces

@@ -13,17 +13,17 @@ from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Axis, Buffer, BufferRegion, Invoke, Range, Stmt, Store, seq
 
 
-def multiplied(owner: Scheduling, found: Sequence[Chain]) -> Stmt | None:
+def multiplied(owner: Scheduling, chains: Sequence[Chain]) -> Stmt | None:
     """A product of bytes with what is done to its elements; None where the chains are something else."""
-    product = called_integer_product(found, owner.nest)
+    product = called_integer_product(chains, owner.nest)
     if product is None:
         return None
-    (first, *rest), sizes = found, pieces(product)
-    made, axes = first.stores[0].buffer, (product.m, product.n)
+    (first, *rest), sizes = chains, pieces(product)
+    result, axes = first.stores[0].buffer, (product.m, product.n)
     near: Buffer | None = None
     if rest:  # sums are passed on by memory that stays near
-        near = owner.local(made.name, [Const(sizes[a]) for a in axes], SUMS)
-        owner.gone.add(made)
+        near = owner.local(result.name, [Const(sizes[a]) for a in axes], SUMS)
+        owner.gone.add(result)
     zeros = [
         owner.local("zeros", [Const(sizes[a] if a.var in variables(z) else 1)], SUMS)
         for a, z in zip(axes, product.zeros, strict=True)

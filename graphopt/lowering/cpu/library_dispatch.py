@@ -46,9 +46,9 @@ class MatrixOperand:
     def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> BufferRegion:
         """A part of the matrix; ``rest`` says where the other axes are."""
         ranges = [Range(substitute(i, rest)) for i in self.load.indices]
-        for place, part in ((self.rows, rows), (self.columns, columns)):
-            start = ranges[place].start
-            ranges[place] = Range(start + part.start, part.extent)
+        for dim, part in ((self.rows, rows), (self.columns, columns)):
+            start = ranges[dim].start
+            ranges[dim] = Range(start + part.start, part.extent)
         return BufferRegion(self.load.buffer, tuple(ranges))
 
 
@@ -102,12 +102,12 @@ class MatrixProduct:
 
 def product_of(chain: Chain) -> MatrixProduct | None:
     """The product of matrices that a reduction is, where a library can compute it; None where there is none."""
-    found = factors_of(chain, ("float32", "float64"))
-    if found is None:
+    operands = factors_of(chain, ("float32", "float64"))
+    if operands is None:
         return None
-    own, x, y, steps = found
-    x, y = (_widened(e) if own.dtype == sums_of(BFLOAT) else e for e in (x, y))
-    return _oriented(chain, own, x, y, steps) if isinstance(x, Load) and isinstance(y, Load) else None
+    accumulator, x, y, steps = operands
+    x, y = (_widened(e) if accumulator.dtype == sums_of(BFLOAT) else e for e in (x, y))
+    return _oriented(chain, accumulator, x, y, steps) if isinstance(x, Load) and isinstance(y, Load) else None
 
 
 def _widened(factor: Expr) -> Expr:
@@ -122,20 +122,20 @@ def factors_of(chain: Chain, dtypes: Collection[str]) -> tuple[Load, Expr, Expr,
     stores = chain.stores
     if len(stores) != 1 or stores[0].buffer.dtype not in dtypes:
         return None
-    own = Load(stores[0].buffer, stores[0].indices)
-    found, steps = factors(own, stores[0].value), [a for a in chain.reduced if a.extent != Const(1)]
-    return None if found is None or len(steps) != 1 else (own, *found, steps[0])
+    accumulator = Load(stores[0].buffer, stores[0].indices)
+    operands, steps = factors(accumulator, stores[0].value), [a for a in chain.reduced if a.extent != Const(1)]
+    return None if operands is None or len(steps) != 1 else (accumulator, *operands, steps[0])
 
 
-def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> MatrixProduct | None:
+def _oriented(chain: Chain, accumulator: Load, x: Load, y: Load, k: Axis) -> MatrixProduct | None:
     """The product with its operands in the order in which the result is row-major."""
     for a, b in ((x, y), (y, x)):
-        if a.dtype != own.dtype:
+        if a.dtype != accumulator.dtype:
             continue
-        is_bfloat = b.dtype != own.dtype
+        is_bfloat = b.dtype != accumulator.dtype
         for m in axes_of(chain, a, b):
             for n, second in second_operands(chain, a, b, k):
-                first, result = matrix(a, m, k), matrix(own, m, n)
+                first, result = matrix(a, m, k), matrix(accumulator, m, n)
                 if first is None or second is None or result is None or result.is_transposed:
                     continue
                 if is_bfloat and first.is_transposed:
@@ -145,10 +145,10 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> MatrixProdu
     return None
 
 
-def axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
+def axes_of(chain: Chain, operand: Load, other: Load) -> list[Axis]:
     """The axes that only one operand has, the longest first, of equals the innermost."""
-    found = [s for s in chain.spatial if _place(own, s.var) not in (None, -1) and _place(other, s.var) == -1]
-    return sorted(found, key=lambda axis: (_extent(axis), chain.spatial.index(axis)), reverse=True)
+    axes = [s for s in chain.spatial if _place(operand, s.var) not in (None, -1) and _place(other, s.var) == -1]
+    return sorted(axes, key=lambda axis: (_extent(axis), chain.spatial.index(axis)), reverse=True)
 
 
 def second_operands(chain: Chain, a: Load, b: Load, k: Axis) -> list[tuple[Axis, MatrixOperand | Panels | None]]:
@@ -176,8 +176,8 @@ def place_of(buffer: Buffer, row: Expr, column: Expr) -> tuple[Expr, ...]:
 
 
 def _extent(axis: Axis) -> int:
-    found = known_size([axis.extent])
-    return 1 << 40 if found is None else found
+    size = known_size([axis.extent])
+    return 1 << 40 if size is None else size
 
 
 def _place(load: Load, var: Var) -> int | None:
@@ -200,10 +200,10 @@ def matrix(load: Load, rows: Axis, columns: Axis) -> MatrixOperand | None:
     return MatrixOperand(load, r, c) if strides[max(r, c)] == Const(1) else None
 
 
-def called_product(found: Sequence[Chain], nest: Nest, large: bool = True) -> MatrixProduct | None:
+def called_product(chains: Sequence[Chain], nest: Nest, large: bool = True) -> MatrixProduct | None:
     """The product that the chains of a nest are, with what is done to its elements, where a call may compute it;
     ``large``: where it is worth one."""
-    product = product_of(found[0]) if is_finished(found, nest) else None
+    product = product_of(chains[0]) if is_finished(chains, nest) else None
     return None if product is None or (large and not is_worth_a_call(product)) else product
 
 
@@ -238,10 +238,10 @@ def ways(product: MatrixProduct, prices: LibraryPrices = CPU.prices.products) ->
     if not isinstance(product.b, MatrixOperand):
         name = PRODUCT if product.b.load.dtype == BFLOAT else "product"
         return {name: _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
-    own = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
+    moved = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
     others = 0 if m * n * k <= SMALL and not product.b.is_transposed else m * k + k * n
     return {
-        "product": _seconds(prices["product"], m, n, k, product.c.load.dtype, own),
+        "product": _seconds(prices["product"], m, n, k, product.c.load.dtype, moved),
         "gemm": _seconds(prices["gemm"], m, n, k, product.c.load.dtype, others),
     }
 

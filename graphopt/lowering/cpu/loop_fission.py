@@ -72,13 +72,13 @@ def _nests(nest: Nest, parts: Sequence[Stmt]) -> tuple[Nest, ...]:
     parameter."""
     used = [set(buffers_in(s)) for s in parts]
     shared = [b for b in nest.allocs if sum(b in u for u in used) > 1]
-    made = []
+    nests = []
     for part, buffers in zip(parts, used, strict=True):
         params = [b for b in (*nest.buffers, *shared) if b in buffers]
-        own = tuple(b for b in nest.allocs if b in buffers and b not in shared)
-        names = _variables(part, (*params, *own))
-        made.append(Nest(nest.name, (*params, *(v for v in nest.sizes if v in names)), part, own, nest.notes))
-    return tuple(made)
+        local = tuple(b for b in nest.allocs if b in buffers and b not in shared)
+        names = _variables(part, (*params, *local))
+        nests.append(Nest(nest.name, (*params, *(v for v in nest.sizes if v in names)), part, local, nest.notes))
+    return tuple(nests)
 
 
 def _is_product(chain: Chain) -> bool:
@@ -97,8 +97,8 @@ def _continues(chain: Chain, group: Sequence[Stmt]) -> bool:
     if _is_product(first):
         reduces = chain.block.init is not None
         return not reduces and len(group) == 1 and [a.extent for a in chain.axes] == [a.extent for a in first.spatial]
-    made = {s.buffer for part in group for s in statements(part) if isinstance(s, Store)}
-    return any(load.buffer in made for load in loads(chain.block.body))
+    written = {s.buffer for part in group for s in statements(part) if isinstance(s, Store)}
+    return any(load.buffer in written for load in loads(chain.block.body))
 
 
 def buffers_in(stmt: Stmt) -> Iterator[Buffer]:
@@ -114,8 +114,8 @@ def buffers_in(stmt: Stmt) -> Iterator[Buffer]:
 
 
 def _variables(stmt: Stmt, buffers: tuple[Buffer, ...]) -> set[Var]:
-    found = {v for s in statements(stmt) for e in expressions(s) for v in variables(e)}
+    used = {v for s in statements(stmt) for e in expressions(s) for v in variables(e)}
     for buffer in buffers:
         for extent in buffer.row_major + buffer.shape:
-            found |= variables(extent)
-    return found
+            used |= variables(extent)
+    return used

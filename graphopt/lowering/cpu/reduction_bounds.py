@@ -93,10 +93,10 @@ def clipped(chain: Chain) -> Clip | None:
     """The reduction of a chain by bounds; None where what it combines rests on other conditions than on index
     expressions, each over one reduced axis."""
     store = chain.stores[0]
-    found = accumulated(Load(store.buffer, store.indices), store.value)
-    if found is None or len(chain.stores) > 1:
+    operation = accumulated(Load(store.buffer, store.indices), store.value)
+    if operation is None or len(chain.stores) > 1:
         return None
-    fn, step = found
+    fn, step = operation
     guard = _guard(step, fn)
     if guard is None:
         return Clip(chain.block, ())
@@ -124,9 +124,9 @@ def _guard(step: Expr, fn: str) -> Apply | None:
 def _bound(condition: Expr, reduced: set[Var]) -> Bound | None:
     if not isinstance(condition, Apply) or condition.fn not in COMPARISONS or condition.args[0].dtype != INDEX:
         return None
-    own = reduced & variables(condition)
-    if len(own) != 1:
+    axes = reduced & variables(condition)
+    if len(axes) != 1:
         return None
-    (axis,) = own
+    (axis,) = axes
     parts = positive(condition).split(axis)
     return None if parts is None or not parts[0].number else Bound(axis, parts[0].number, parts[1])

@@ -45,10 +45,10 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         for a in first.spatial
         for n in [plan.get(a.var, 1)]
     ]
-    made = first.stores[0].buffer
-    sums = owner.local(made.name, [Const(n) for n in plan.values()], made.dtype)
+    result = first.stores[0].buffer
+    sums = owner.local(result.name, [Const(n) for n in plan.values()], result.dtype)
     if rest:
-        owner.gone.add(made)
+        owner.gone.add(result)
 
     def body(at: Mapping[Var, Expr]) -> Stmt:
         start = {a.var: start_of(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
@@ -60,10 +60,10 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
 
         def each(chain: Chain, part: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
             steps = {v: LoopSpec(owner.var("q"), Const(n), "unrolled") for v, n in plan.items()}
-            own = zip(first.spatial, chain.spatial, strict=True)
-            where = {c.var: start[f.var] + steps[f.var].var if f.var in plan else start[f.var] for f, c in own}
+            pairs = zip(first.spatial, chain.spatial, strict=True)
+            where = {c.var: start[f.var] + steps[f.var].var if f.var in plan else start[f.var] for f, c in pairs}
             element = (sums, tuple(step.var for step in steps.values()))
-            return wrapped(list(steps.values()), exchange(part(where), {made: element}))
+            return wrapped(list(steps.values()), exchange(part(where), {result: element}))
 
         zeros = {a.var: Const(0) for a in first.reduced}
         begin = each(first, lambda where: decomposed(first, {**where, **zeros})[0])
@@ -71,10 +71,10 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         ends = [each(c, partial(at_point, c)) for c in rest]
         if not rest:
             copies = {v: LoopSpec(owner.var("q"), Const(n), "unrolled") for v, n in plan.items()}
-            place = {v: e + copies[v].var if v in plan else e for v, e in start.items()}
-            where = tuple(substitute(i, place) for i in first.stores[0].indices)
+            elements = {v: e + copies[v].var if v in plan else e for v, e in start.items()}
+            where = tuple(substitute(i, elements) for i in first.stores[0].indices)
             kept = Load(sums, tuple(c.var for c in copies.values()))
-            ends = [wrapped(list(copies.values()), Store(made, where, kept))]
+            ends = [wrapped(list(copies.values()), Store(result, where, kept))]
         return seq(begin, wrapped(reduce_loops, steps), *ends)
 
     size = total_size([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
@@ -117,10 +117,10 @@ def _inside(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mappin
     strides = [s.number for a in first.accesses if (s := a.stride(axis.var)) is not None]
     if all(n is not None and n < 2 for n in strides):  # neighbours are as well read under a mask
         return None
-    found = interior(first, axis)
-    if found is None or found[0][1] - found[0][0] < plan[axis.var] or not isinstance(axis.extent, Const):
+    ranges = interior(first, axis)
+    if ranges is None or ranges[0][1] - ranges[0][0] < plan[axis.var] or not isinstance(axis.extent, Const):
         return None
-    (begin, end), block = found
+    (begin, end), block = ranges
     others = {v: n for v, n in plan.items() if v != axis.var}
     if any(n > 1 and not isinstance(a.extent, Const) for a in first.spatial for n in [others.get(a.var, 1)]):
         return None
@@ -133,8 +133,8 @@ def _inside(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mappin
         owner.gone.add(first.stores[0].buffer)
 
     def body(at: Mapping[Var, Expr]) -> Stmt:
-        own = iter(outer)
-        start = {a.var: start_of(at[next(own).var], a, others.get(a.var, 1)) for a in along}
+        outer_loops = iter(outer)
+        start = {a.var: start_of(at[next(outer_loops).var], a, others.get(a.var, 1)) for a in along}
         piece = LoopSpec(owner.var("o"), Const(-(-(end - begin) // width)))
         part = Axis(axis.var, Const(end - begin), axis.kind)
         parts = [wrapped([piece], middle.at({**start, axis.var: start_of(piece.var, part, width) + begin}))]

@@ -62,9 +62,9 @@ class Scheduling:
 
     def local(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
         """A new buffer beside the loops."""
-        made = Buffer(f"{name}_l{next(self.numbers)}", tuple(shape), dtype, "local")
-        self.locals.append(made)
-        return made
+        buffer = Buffer(f"{name}_l{next(self.numbers)}", tuple(shape), dtype, "local")
+        self.locals.append(buffer)
+        return buffer
 
     def accumulated(
         self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[LoopSpec], *each: Stmt
@@ -72,10 +72,10 @@ class Scheduling:
         """One element's reduction in variables of its own: start, steps, each after what makes what it reads, and the
         result written once."""
         targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
-        own = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
+        registers = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
         start, step = decomposed(chain, values)
-        written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
-        return seq(exchange(start, own), wrapped(reduce_loops, seq(*each, exchange(step, own))), *written)
+        written = [Store(b, where, Load(*registers[b])) for b, where in targets.items()]
+        return seq(exchange(start, registers), wrapped(reduce_loops, seq(*each, exchange(step, registers))), *written)
 
     def shared_out(self, axes: Sequence[LoopSpec], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
         """The body in the given outer loops: the first of them, as one loop, are the work items, the others serial.

@@ -71,12 +71,12 @@ def _most() -> int:
 class SlidingRowWriter:
     """Writes a row of results of windows, and what is done to each of them."""
 
-    def __init__(self, owner: Scheduling, found: Sliding, rest: Sequence[Chain]) -> None:
-        self.owner, self.found, self.rest = owner, found, rest
-        self.made = found.first.stores[0].buffer
+    def __init__(self, owner: Scheduling, windows: Sliding, rest: Sequence[Chain]) -> None:
+        self.owner, self.found, self.rest = owner, windows, rest
+        self.made = windows.first.stores[0].buffer
         self.lanes = lanes_of(self.made.dtype)
-        self.pieces = prod([known_size([found.vector.extent]) or 1]) // self.lanes
-        begin, end = found.middle
+        self.pieces = prod([known_size([windows.vector.extent]) or 1]) // self.lanes
+        begin, end = windows.middle
         most, length = max(_most() // self.pieces, 1), known_size([end - begin])
         self.width = most * 2 // 3 or 1
         if length:
@@ -101,8 +101,8 @@ class SlidingRowWriter:
             last = o * self.width
         tile = self.computed({**where, along.var: begin + last}, self.tile, whole=True)
         middle = For(o, (inside + (self.width - 1)) // self.width, tile)
-        place = i + select(i < begin, 0, inside)
-        edge = self.computed({**where, along.var: place}, self.single, whole=False)
+        position = i + select(i < begin, 0, inside)
+        edge = self.computed({**where, along.var: position}, self.single, whole=False)
         parts: list[Stmt] = [middle] if inside != Const(0) else []
         if (left := along.extent - inside) != Const(0):
             parts.append(For(i, left, edge))
@@ -142,7 +142,7 @@ class SlidingRowWriter:
         places[self.found.along.var] = places[self.found.along.var] + q
         places[self.found.vector.var] = p * self.lanes + c
         first = self.found.first
-        at = {own.var: places[a.var] for a, own in zip(first.spatial, chain.spatial, strict=True)} | dict(values)
+        at = {axis.var: places[a.var] for a, axis in zip(first.spatial, chain.spatial, strict=True)} | dict(values)
         element = (tile, (q, p, c))
         if part is not None:
             body: Stmt = exchange(decomposed(chain, at)[part], {self.made: element})

@@ -43,26 +43,26 @@ def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> TransposedLoads |
     places = {k for k, group in enumerate(groups[:-1]) if all(is_step(a, group[-1]) for a in far)}
     if not places:
         return None
-    place, guards = max(places), _guards(chain.block.body)
+    group_index, guards = max(places), _guards(chain.block.body)
     loads = {load: guards.get(load) for load in (Load(a.buffer, a.indices) for a in far)}
-    along = {a.var for a in groups[place]}
-    found = {load: guard for load, guard in loads.items() if guard is not None and not along & variables(guard)}
-    rows, columns = (known_size([a.extent for a in groups[k]]) for k in (place, -1))
-    if len(found) < len(loads) or any(n is not None and n < LEAST for n in (rows, columns)):
+    along = {a.var for a in groups[group_index]}
+    transposed = {load: guard for load, guard in loads.items() if guard is not None and not along & variables(guard)}
+    rows, columns = (known_size([a.extent for a in groups[k]]) for k in (group_index, -1))
+    if len(transposed) < len(loads) or any(n is not None and n < LEAST for n in (rows, columns)):
         return None
     most = min(lanes_of(a.buffer.dtype) for a in chain.accesses)
     tile = (most if n is None else min(1 << (n.bit_length() - 1), most) for n in (rows, columns))
-    return TransposedLoads(found, place, *tile)
+    return TransposedLoads(transposed, group_index, *tile)
 
 
 def _guards(stmt: Stmt) -> dict[Load, Expr | None]:
     """The condition under which each load of a block's statements is carried out; None where that is not one."""
-    found: dict[Load, Expr | None] = {}
+    guards: dict[Load, Expr | None] = {}
 
     def look(expr: Expr, guard: Expr | None) -> None:
         if isinstance(expr, Load):
-            before = found.get(expr, guard)
-            found[expr] = TRUE if TRUE in (before, guard) else guard if before == guard else None
+            before = guards.get(expr, guard)
+            guards[expr] = TRUE if TRUE in (before, guard) else guard if before == guard else None
         elif isinstance(expr, Apply) and expr.fn == "select":
             condition, then, otherwise = expr.args
             look(condition, guard)
@@ -75,32 +75,32 @@ def _guards(stmt: Stmt) -> dict[Load, Expr | None]:
     for s in stmt.stmts if isinstance(stmt, Seq) else (stmt,):
         if isinstance(s, Store):
             look(s.value, TRUE)
-    return found
+    return guards
 
 
 def with_lanes_apart(chain: Chain, fixed: Collection[Var]) -> tuple[Chain, Expr]:
     """The block with an axis of channels as one of blocks and one of the lanes in a block, and when there is such a
     channel; what it was, where no axis but the fixed ones and the last is divided."""
-    for place, axis in enumerate(chain.axes[:-1]):
+    for index, axis in enumerate(chain.axes[:-1]):
         width = _width(chain, axis)
         extent = axis.extent
         if width is None or axis.var in fixed or not isinstance(extent, Const):
             continue
         blocks = -(-int(extent.value) // width)
-        split = with_axis_split(chain, place, (Const(blocks), Const(width)))
-        block, lane = split.axes[place : place + 2]
+        split = with_axis_split(chain, index, (Const(blocks), Const(width)))
+        block, lane = split.axes[index : index + 2]
         return split, TRUE if extent.value % width == 0 else block.var * width + lane.var < extent
     return chain, TRUE
 
 
 def _width(chain: Chain, axis: Axis) -> int | None:
     """By what the axis is divided in the indices of loads, if all divisions are by one number."""
-    found = {
+    divisors = {
         e.args[1]
         for a in chain.accesses
         for index in a.indices
         for e in walk(index)
         if isinstance(e, Apply) and e.fn in ("floordiv", "mod") and e.args[0] == axis.var
     }
-    widths = [int(n.value) for n in found if isinstance(n, Const)]
-    return widths[0] if len(found) == len(widths) == 1 and widths[0] >= LEAST else None
+    widths = [int(n.value) for n in divisors if isinstance(n, Const)]
+    return widths[0] if len(divisors) == len(widths) == 1 and widths[0] >= LEAST else None

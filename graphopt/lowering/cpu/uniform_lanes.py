@@ -32,9 +32,9 @@ def in_granules(chain: Chain) -> Chain | None:
         pieces = int(last.extent.value) // width
         split = with_axis_split(chain, len(chain.spatial) - 1, (Const(pieces), Const(width))) if pieces > 1 else chain
         lane = split.axes[-1].var
-        made = _steadied(split, lane, width)
-        if not _is_torn(made, lane):
-            return made
+        uniform = _steadied(split, lane, width)
+        if not _is_torn(uniform, lane):
+            return uniform
         if width % 2:
             return None
         width //= 2

@@ -35,9 +35,9 @@ class Laid:
 def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     """The nest with the second operand of its product in panels, where it is one of the constants and that pays; then
     matrices that are all multiplied by it are one."""
-    found = chains(nest)
+    nest_chains = chains(nest)
     integers = integer_product_in(nest)
-    product = integers or (None if found is None else called_product(found, nest, large=False))
+    product = integers or (None if nest_chains is None else called_product(nest_chains, nest, large=False))
     if product is None or not isinstance(product.b, MatrixOperand):
         return None
     plain, is_transposed = product.b.load.buffer, product.b.is_transposed

@@ -105,8 +105,8 @@ def _with_barriers(stmt: Stmt, before: _Pending) -> tuple[Stmt, _Pending]:
     if stmt == BARRIER:
         return stmt, _NOTHING
     if is_phase(stmt):
-        own = _done_in(stmt)
-        return (seq(BARRIER, stmt), own) if before.meets(own) else (stmt, before | own)
+        accesses = _done_in(stmt)
+        return (seq(BARRIER, stmt), accesses) if before.meets(accesses) else (stmt, before | accesses)
     match stmt:
         case Seq():
             done = []
@@ -151,11 +151,11 @@ def _waits(stmt: Stmt) -> bool:
 
 def _done_in(phase: Stmt) -> _Pending:
     """What threads have in common that a phase reads and writes."""
-    found: tuple[set[_Use], set[_Use]] = set(), set()
+    accesses: tuple[set[_Use], set[_Use]] = set(), set()
     for access in accesses_in(phase):
         if access.buffer.scope != "local":
-            found[access.is_write].add(_Use(access.buffer, _slot(access)))
-    read, written = map(frozenset, found)
+            accesses[access.is_write].add(_Use(access.buffer, _slot(access)))
+    read, written = map(frozenset, accesses)
     return _Pending(read, written)
 
 

@@ -28,21 +28,21 @@ class PartialResult:
 
 def combined(teams: Teams, parts: Sequence[PartialResult]) -> list[Stmt]:
     """Statements after which every thread has its row's whole result in place of its part."""
-    made: list[Stmt] = []
+    stmts: list[Stmt] = []
     for part in parts:
         left = teams.lanes
         if teams.exchanges and left % WARP == 0 and part.fn in EXCHANGED and "float16" not in part.buffer.dtype:
-            made.append(_in_warps(teams, part))
+            stmts.append(_in_warps(teams, part))
             left //= WARP
         if left > 1:
-            made += _on_board(teams, part, left)
-    return made
+            stmts += _on_board(teams, part, left)
+    return stmts
 
 
 def _in_warps(teams: Teams, part: PartialResult) -> Stmt:
     def call(row: Expr) -> Stmt:
-        own = BufferRegion(part.buffer, (Range(row), Range(Const(0), Const(teams.width))))
-        return Invoke(f"warp_{part.fn}_{part.buffer.dtype}", (own, Const(teams.width)))
+        lanes = BufferRegion(part.buffer, (Range(row), Range(Const(0), Const(teams.width))))
+        return Invoke(f"warp_{part.fn}_{part.buffer.dtype}", (lanes, Const(teams.width)))
 
     return teams.by_rows(call)
 
@@ -52,15 +52,15 @@ def _on_board(teams: Teams, part: PartialResult, left: int) -> list[Stmt]:
     board = teams.owner.shared(part.buffer.name, teams.arranged(Const(teams.rows), Const(left)), part.buffer.dtype)
     step = teams.lanes // left
 
-    def at(row: Expr, place: Expr) -> Load:
-        return Load(board, tuple(teams.arranged(row, place)))
+    def at(row: Expr, lane: Expr) -> Load:
+        return Load(board, tuple(teams.arranged(row, lane)))
 
     def put(row: Expr, lane: Expr) -> Stmt:
         target = at(row, lane // step)
         store = Store(board, target.indices, Load(part.buffer, teams.arranged(row, lane)))
         return store if step == 1 else If(equal(lane % step, 0), store)
 
-    made = [teams.phase(put)]
+    stmts = [teams.phase(put)]
     while left > IN_TURN:
         count = left // IN_TURN
 
@@ -70,7 +70,7 @@ def _on_board(teams: Teams, part: PartialResult, left: int) -> list[Stmt]:
                 total = apply(part.fn, total, at(row, lane + k * count))
             return If(lane < count, Store(board, at(row, lane).indices, total))
 
-        made.append(teams.phase(gather))
+        stmts.append(teams.phase(gather))
         left = count
 
     def take(row: Expr, lane: Expr) -> Stmt:
@@ -79,4 +79,4 @@ def _on_board(teams: Teams, part: PartialResult, left: int) -> list[Stmt]:
             total = apply(part.fn, total, at(row, Const(k)))
         return Store(part.buffer, teams.arranged(row, lane), total)
 
-    return [*made, teams.phase(take)]
+    return [*stmts, teams.phase(take)]

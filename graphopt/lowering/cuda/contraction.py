@@ -51,11 +51,11 @@ class AxisGroup:
 
     def at(self, unit: Expr, lane: Expr) -> dict[Var, Expr]:
         """Where along each axis the neighbour ``lane`` of a unit is."""
-        found = taken_apart(unit, self._counted)
+        values = taken_apart(unit, self._counted)
         if self.width > 1:
             last = self.axes[-1].var
-            found[last] = found[last] * self.width + lane
-        return found
+            values[last] = values[last] * self.width + lane
+        return values
 
     def in_units(self, most: int) -> AxisGroup:
         """The group in the widest units of a power of two, up to so many, that divide its last axis."""
@@ -87,10 +87,10 @@ class Contraction:
 def contraction_of(chain: Chain, rest: Sequence[Chain]) -> Contraction | None:
     """The product of matrices that a reduction is, its columns those of which neighbours lie side by side in what
     ``rest`` makes of it; None where it is none."""
-    found = _factors(chain)
-    if found is None:
+    operands = _factors(chain)
+    if operands is None:
         return None
-    x, y = found
+    x, y = operands
     if _lies_side_by_side(chain, rest, x):
         x, y = y, x
     in_x, in_y = variables(x), variables(y)
@@ -108,17 +108,17 @@ def _factors(chain: Chain) -> tuple[Expr, Expr] | None:
     if chain.block.init is None or len(chain.stores) != 1 or not chain.reduced:
         return None
     (store,) = chain.stores
-    found = factors(Load(store.buffer, store.indices), store.value)
-    own = [e for x in found or () for e in walk(x) if isinstance(e, Load) and e.buffer == store.buffer]
-    return None if own else found
+    operands = factors(Load(store.buffer, store.indices), store.value)
+    recurrences = [e for x in operands or () for e in walk(x) if isinstance(e, Load) and e.buffer == store.buffer]
+    return None if recurrences else operands
 
 
 def _lies_side_by_side(chain: Chain, rest: Sequence[Chain], factor: Expr) -> bool:
     """Whether neighbours along an axis that a factor depends on lie side by side in the result."""
     last = rest[-1] if rest else chain
     written = [a for a in last.accesses if a.is_write]
-    for axis, own in zip(chain.spatial, last.spatial, strict=True):
-        strides = [a.stride(own.var) for a in written]
+    for axis, last_axis in zip(chain.spatial, last.spatial, strict=True):
+        strides = [a.stride(last_axis.var) for a in written]
         if axis.extent != Const(1) and all(s is not None and s.number == 1 for s in strides):
             return axis.var in variables(factor)
     return False
@@ -132,9 +132,9 @@ def lies_along(factor: Expr, axis: Axis) -> bool:
 def alignment(factor: Expr, axis: Axis, most: int = 1) -> int:
     """How many neighbours along an axis, a power of two up to ``most``, lie side by side, from a place on that is a
     multiple of so many, in everything that a factor reads along it; 0 where not even single ones do."""
-    found = [part for part in walk(factor) if isinstance(part, Load) and axis.var in variables(part)]
-    width = most if found else 0
-    for load in found:
+    reads = [part for part in walk(factor) if isinstance(part, Load) and axis.var in variables(part)]
+    width = most if reads else 0
+    for load in reads:
         parts = address_of(load).split(axis.var)
         if parts is None or parts[0].number != 1:
             return 0

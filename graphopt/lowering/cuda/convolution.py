@@ -102,9 +102,9 @@ class DeviceConvolution:
             "has_residual": self.residual is not None,
             "epilogue": self.epilogue,
         }
-        told = tuple((name, value) for name, value in attributes.items() if value)
+        settings = tuple((name, value) for name, value in attributes.items() if value)
         places = tuple((b, Const(0)) for b in buffers if b is not None)
-        return LibraryCall("convolution", places, (*outer, *(n for axis in axes for n in axis), *strides), told)
+        return LibraryCall("convolution", places, (*outer, *(n for axis in axes for n in axis), *strides), settings)
 
 
 def convolution_of(stmt: Stmt) -> DeviceConvolution | None:
@@ -114,16 +114,16 @@ def convolution_of(stmt: Stmt) -> DeviceConvolution | None:
     if sums is None or finish is None or finish.epilogue not in ("", "relu") or sums.dtype == "float64":
         return None
     for image, weight in (sums.factors, sums.factors[::-1]):
-        found = _slid(sums, image, weight) if isinstance(weight, Load) else None
-        if found is not None:
-            return _finished(found, sums, finish)
+        convolution = _slid(sums, image, weight) if isinstance(weight, Load) else None
+        if convolution is not None:
+            return _finished(convolution, sums, finish)
     return None
 
 
-def _finished(found: DeviceConvolution, sums: Sums, finish: SumEpilogue) -> DeviceConvolution | None:
+def _finished(convolution: DeviceConvolution, sums: Sums, finish: SumEpilogue) -> DeviceConvolution | None:
     """The convolution with what is added to it: an element for each channel, or a tensor that lies as the result."""
     result = sums.stored
-    channel = result.indices[found.y.dims[1]]
+    channel = result.indices[convolution.y.dims[1]]
     bias = [load.buffer for load in finish.added if load.indices == (channel,)]
     residual = [
         load.buffer
@@ -132,7 +132,7 @@ def _finished(found: DeviceConvolution, sums: Sums, finish: SumEpilogue) -> Devi
     ]
     if len(bias) > 1 or len(residual) > 1 or len(bias) + len(residual) < len(finish.added):
         return None
-    return replace(found, bias=_first(bias), residual=_first(residual), epilogue=finish.epilogue)
+    return replace(convolution, bias=_first(bias), residual=_first(residual), epilogue=finish.epilogue)
 
 
 def _first(buffers: Sequence[Buffer]) -> Buffer | None:
@@ -169,11 +169,11 @@ class _ImageDims:
 
 
 def _parts(ways: Sequence[_Along | None]) -> _ImageDims | None:
-    known = [(k, a) for k, a in enumerate(ways) if a is not None]
-    batches = [(k, a) for k, a in known if a.step is None]
-    channels = [(k, a) for k, a in known if a.loop is None and a.step is not None]
-    axes = tuple((k, a) for k, a in known if a.loop is not None and a.step is not None)
-    if len(known) < len(ways) or len(batches) != 1 or len(channels) != 1 or len(axes) not in RANKS:
+    dims = [(k, a) for k, a in enumerate(ways) if a is not None]
+    batches = [(k, a) for k, a in dims if a.step is None]
+    channels = [(k, a) for k, a in dims if a.loop is None and a.step is not None]
+    axes = tuple((k, a) for k, a in dims if a.loop is not None and a.step is not None)
+    if len(dims) < len(ways) or len(batches) != 1 or len(channels) != 1 or len(axes) not in RANKS:
         return None
     return _ImageDims(batches[0], channels[0], axes)
 
@@ -202,7 +202,7 @@ def _slid(sums: Sums, image: Expr, weight: Load) -> DeviceConvolution | None:
     axes = _axes(parts, x.buffer, spatial, steps)
     if axes is None or not _covers(conditions, x, dict(parts.axes)):
         return None
-    found = DeviceConvolution(
+    convolution = DeviceConvolution(
         ImageTensor(x.buffer, parts.dims),
         ImageTensor(weight.buffer, tuple(map(w_at.index, order_w))),
         ImageTensor(sums.stored.buffer, tuple(map(y_at.index, order_y))),
@@ -212,14 +212,18 @@ def _slid(sums: Sums, image: Expr, weight: Load) -> DeviceConvolution | None:
         spatial[filters[0]],
         groups,
     )
-    return found if {t.order for t in (found.x, found.w, found.y)} in ({"first"}, {"last"}) else None
+    return (
+        convolution
+        if {t.order for t in (convolution.x, convolution.w, convolution.y)} in ({"first"}, {"last"})
+        else None
+    )
 
 
 def _axes(
     parts: _ImageDims, image: Buffer, spatial: Mapping[Var, Expr], steps: Mapping[Var, Expr]
 ) -> tuple[ImageAxis, ...] | None:
     """The axes of the images; None where windows begin within them, or elsewhere for each result."""
-    found = []
+    axes = []
     for k, a in parts.axes:
         assert a.loop is not None
         assert a.step is not None
@@ -227,8 +231,8 @@ def _axes(
         is_cut = isinstance(before, Const) and before.value < 0
         if is_cut or variables(before) & (spatial.keys() | steps.keys()):
             return None
-        found.append(ImageAxis(image.shape[k], spatial[a.loop], steps[a.step], a.stride, a.dilation, before))
-    return tuple(found)
+        axes.append(ImageAxis(image.shape[k], spatial[a.loop], steps[a.step], a.stride, a.dilation, before))
+    return tuple(axes)
 
 
 def _masked(image: Expr) -> tuple[tuple[Expr, ...], Load] | None:
@@ -251,35 +255,35 @@ def _loops(indices: Sequence[Expr]) -> list[Var | None] | None:
 
 def _along(index: Expr, outer: Mapping[Var, Expr], steps: Mapping[Var, Expr]) -> _Along | None:
     """How an index goes along its dimension; None where it is no sum of one loop of each kind and what stays."""
-    found, rest = [], polynomial(index)
+    terms, rest = [], polynomial(index)
     for loops in (outer, steps):
-        own = [v for v in loops if v in variables(index)]
-        parts = rest.split(own[0]) if len(own) == 1 else None
+        loop_variables = [v for v in loops if v in variables(index)]
+        parts = rest.split(loop_variables[0]) if len(loop_variables) == 1 else None
         times = None if parts is None else parts[0].number
-        if own and (times is None or times < 1):
+        if loop_variables and (times is None or times < 1):
             return None
-        found.append((own[0] if own else None, times or 1))
+        terms.append((loop_variables[0] if loop_variables else None, times or 1))
         rest = rest if parts is None else parts[1]
-    return _Along(found[0][0], found[1][0], found[0][1], found[1][1], rest)
+    return _Along(terms[0][0], terms[1][0], terms[0][1], terms[1][1], rest)
 
 
-def _groups(channel: _Along, own: Var, filters: Expr, depth: Expr) -> int | None:
+def _groups(channel: _Along, index: Var, filters: Expr, depth: Expr) -> int | None:
     """How many groups the channels fall into, by where those of a filter begin; None where it is not known."""
     if not channel.start.terms:
         return 1
     if len(channel.start.terms) > 1 or not isinstance(filters, Const):
         return None
     ((atoms, apart),) = channel.start.terms.items()
-    share = Const(1) if atoms == (own,) else _share(atoms, own)
+    share = Const(1) if atoms == (index,) else _share(atoms, index)
     if share is None or Const(apart) != depth or int(filters.value) % int(share.value):
         return None
     return int(filters.value) // int(share.value)
 
 
-def _share(atoms: tuple[Expr, ...], own: Var) -> Const | None:
+def _share(atoms: tuple[Expr, ...], index: Var) -> Const | None:
     """How many filters a group has, where the atoms are the number of the group."""
     (atom, *others) = atoms
-    if others or not (isinstance(atom, Apply) and atom.fn == "floordiv" and atom.args[0] == own):
+    if others or not (isinstance(atom, Apply) and atom.fn == "floordiv" and atom.args[0] == index):
         return None
     return atom.args[1] if isinstance(atom.args[1], Const) else None
 

@@ -34,93 +34,93 @@ OWN: Final = "product"
 def choice(way: DispatchMode, prices: Mapping[str, ProductPrices]) -> DispatchChoice:
     """How it is decided who computes a product."""
     if way != "auto":
-        return lambda name, found, is_whole: way == "library"
+        return lambda name, recognized, is_whole: way == "library"
 
-    def is_faster(name: str, found: Recognized, is_whole: bool) -> bool:
-        return name in prices and seconds(found, prices[name], is_whole) < seconds(found, prices[OWN], True)
+    def is_faster(name: str, recognized: Recognized, is_whole: bool) -> bool:
+        return name in prices and seconds(recognized, prices[name], is_whole) < seconds(recognized, prices[OWN], True)
 
     return is_faster
 
 
-def seconds(found: Recognized, prices: ProductPrices, is_whole: bool) -> float:
+def seconds(recognized: Recognized, prices: ProductPrices, is_whole: bool) -> float:
     """What a product takes. Sizes that are not known are taken to be moderate."""
 
     def count(sizes: Sequence[Expr]) -> int:
         return prod(int(e.value) if isinstance(e, Const) else OPEN for e in sizes)
 
-    moved = sum(map(count, found.moved)) + (0 if is_whole else 2 * count(found.moved[-1]))
-    return prices.seconds(count(found.multiplied), moved, BITS[found.dtype])
+    moved = sum(map(count, recognized.moved)) + (0 if is_whole else 2 * count(recognized.moved[-1]))
+    return prices.seconds(count(recognized.multiplied), moved, BITS[recognized.dtype])
 
 
 def compared(nest: Nest, card: Card, prices: Mapping[str, ProductPrices]) -> dict[str, float]:
     """Modelled seconds that the product or convolution takes with which a nest begins, by the function that computes
     it; nothing where it is none that a library can compute."""
-    told: dict[str, float] = {}
+    times: dict[str, float] = {}
 
     def chosen(name: str, recognized: Recognized, is_whole: bool) -> bool:
         if name in prices:
-            told[name] = seconds(recognized, prices[name], is_whole)
-            told[OWN] = seconds(recognized, prices[OWN], True)
+            times[name] = seconds(recognized, prices[name], is_whole)
+            times[OWN] = seconds(recognized, prices[OWN], True)
         return False
 
-    found = chains(nest)
-    if found:
-        multiplied(DeviceScheduling(nest, card), found, chosen)
-    return told
+    nest_chains = chains(nest)
+    if nest_chains:
+        multiplied(DeviceScheduling(nest, card), nest_chains, chosen)
+    return times
 
 
-def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: DispatchChoice) -> tuple[Stmt, int] | None:
+def multiplied(owner: DeviceScheduling, chains: Sequence[Chain], chosen: DispatchChoice) -> tuple[Stmt, int] | None:
     """The product or convolution that the first blocks are, for a library, with as much of what follows as it does
     itself."""
-    moved = moved_by(owner, found)
+    moved = moved_by(owner, chains)
     if moved is not None:
-        rest = multiplied(owner, [with_element(found[1], moved), *found[2:]], chosen)
+        rest = multiplied(owner, [with_element(chains[1], moved), *chains[2:]], chosen)
         if rest is None:
             return None
         owner.gone.add(moved.stores[0].buffer)
         return rest[0], rest[1] + 1
-    first = found[0]
+    first = chains[0]
     if first.block.init is None or len(first.stores) != 1:
         return None
     if any(a.extent == Const(0) for a in first.axes):
         return None
-    follows = len(found) > 1 and len(found[1].stores) == 1 and is_follower(found[1], first, owner.nest)
-    is_last = all(a.buffer != first.stores[0].buffer for c in found[2:] for a in c.accesses)
-    for taken in (2, 1) if follows and is_last else (1,):
-        own = Buffer(f"{owner.var('sum').name}_l", (), first.stores[0].buffer.dtype, "local")
-        stmt = _multiplying(owner, found[:taken], own)
+    follows = len(chains) > 1 and len(chains[1].stores) == 1 and is_follower(chains[1], first, owner.nest)
+    is_last = all(a.buffer != first.stores[0].buffer for c in chains[2:] for a in c.accesses)
+    for consumed in (2, 1) if follows and is_last else (1,):
+        register = Buffer(f"{owner.var('sum').name}_l", (), first.stores[0].buffer.dtype, "local")
+        stmt = _multiplying(owner, chains[:consumed], register)
         if stmt is None:
             return None
         for name, read in READERS.items():
             recognized = read(stmt)
             if recognized is None or not recognized.is_for(owner.card):
                 continue
-            by_rule = chosen(name, recognized, taken == 2 or not follows)
+            by_rule = chosen(name, recognized, consumed == 2 or not follows)
             if not owner.choose("library", (0, 1), by_rule):
                 return None
-            owner.locals.append(own)
-            if taken == 2:
+            owner.locals.append(register)
+            if consumed == 2:
                 owner.gone.add(first.stores[0].buffer)
-            return replace(stmt, notes=(note(name), *stmt.notes)), taken
+            return replace(stmt, notes=(note(name), *stmt.notes)), consumed
     return None
 
 
-def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) -> For | None:
+def _multiplying(owner: DeviceScheduling, chains: Sequence[Chain], sums: Buffer) -> For | None:
     """The loops of a sum of products, result by result, and of what is done to each; None where there is none."""
-    first, store, init = found[0], found[0].stores[0], found[0].block.init
+    first, store, init = chains[0], chains[0].stores[0], chains[0].block.init
     loops = [LoopSpec(owner.var("i"), a.extent) for a in first.spatial]
     steps = [LoopSpec(owner.var("r"), a.extent) for a in first.reduced]
     where: dict[Var, Expr] = {a.var: x.var for a, x in zip(first.spatial, loops, strict=True)}
     where |= {a.var: x.var for a, x in zip(first.reduced, steps, strict=True)}
-    sum_, own = Load(sums, ()), Load(store.buffer, tuple(substitute(i, where) for i in store.indices))
-    product = factors(own, substitute(store.value, where))
+    sum_, accumulator = Load(sums, ()), Load(store.buffer, tuple(substitute(i, where) for i in store.indices))
+    product = factors(accumulator, substitute(store.value, where))
     if product is None or not loops or not isinstance(init, Store):
         return None
-    end = Store(own.buffer, own.indices, sum_)
-    if len(found) > 1:
-        last = found[1].stores[0]
-        at: dict[Var, Expr] = {a.var: x.var for a, x in zip(found[1].axes, loops, strict=True)}
-        after = rewrite(substitute(last.value, at), lambda e: sum_ if e == own else None)
+    end = Store(accumulator.buffer, accumulator.indices, sum_)
+    if len(chains) > 1:
+        last = chains[1].stores[0]
+        at: dict[Var, Expr] = {a.var: x.var for a, x in zip(chains[1].axes, loops, strict=True)}
+        after = rewrite(substitute(last.value, at), lambda e: sum_ if e == accumulator else None)
         end = Store(last.buffer, tuple(substitute(i, at) for i in last.indices), after)
     step = Store(sums, (), Apply("add", (sum_, Apply("mul", product, sum_.dtype)), sum_.dtype))
     around = wrapped(loops[1:], seq(Store(sums, (), init.value), wrapped(steps, step), end))

@@ -87,17 +87,17 @@ def _part(nest: Nest, stmt: Stmt) -> Nest:
 
 
 def _buffers(stmt: Stmt) -> set[Buffer]:
-    found = {load.buffer for load in loads(stmt)}
+    buffers = {load.buffer for load in loads(stmt)}
     for s in statements(stmt):
         if isinstance(s, Store):
-            found.add(s.buffer)
+            buffers.add(s.buffer)
         elif isinstance(s, Invoke):
-            found |= {a.buffer for a in s.args if isinstance(a, BufferRegion)}
-    return found
+            buffers |= {a.buffer for a in s.args if isinstance(a, BufferRegion)}
+    return buffers
 
 
 def _emitted(nest: Nest) -> Launchable:
-    return settled(lambda known: DeviceWriter(nest, known), DeviceWriter.launchable)
+    return settled(lambda facts: DeviceWriter(nest, facts), DeviceWriter.launchable)
 
 
 class DeviceWriter(KernelWriter):
@@ -106,9 +106,9 @@ class DeviceWriter(KernelWriter):
     def __init__(
         self,
         nest: Nest,
-        known: KernelFacts,
+        facts: KernelFacts,
     ) -> None:
-        super().__init__(nest, known)
+        super().__init__(nest, facts)
         self.spell.own = self.own
         self.threads: dict[Var, str] = {}
         """The axis of each loop over threads that is being written."""
@@ -151,9 +151,11 @@ class DeviceWriter(KernelWriter):
         header = [f'"""{nest.name}"""', *self.header(), ""]
         source = "\n".join([*header, f"def kernel({', '.join(params)}):", *self.lines]) + "\n"
         kinds = tuple(b.dtype for b in buffers) + ("size",) * len(sizes) + ("int32",) * len(status)
-        taken = sum(_count(b) * _bytes(b.dtype) for b in common)
-        if taken > SHARED:
-            raise EmitError(f"{nest.name}: a block's threads share {taken} bytes, and {SHARED} is the most: use less")
+        shared_bytes = sum(_count(b) * _bytes(b.dtype) for b in common)
+        if shared_bytes > SHARED:
+            raise EmitError(
+                f"{nest.name}: a block's threads share {shared_bytes} bytes, and {SHARED} is the most: use less"
+            )
         x, y, z = (self.grid.get(f"blockIdx.{axis}", Const(1)) for axis in AXES)
         return Launchable(
             Kernel(source, kinds),
@@ -294,19 +296,19 @@ class DeviceWriter(KernelWriter):
         lane = Var("lane")
         self.threads[lane] = "x"
         starts = tuple(place.of(side.start) for side in region.ranges)
-        own = self.spell.value(Load(region.buffer, (*starts[:-1], lane))).text
+        register = self.spell.value(Load(region.buffer, (*starts[:-1], lane))).text
         self.threads.pop(lane)
-        self.line(f"{own} = {self.spell.use(function)}({own})")
+        self.line(f"{register} = {self.spell.use(function)}({register})")
 
     # ------------------------------------------------------------------ straight stretches
 
     def stretch(self, stores: Sequence[tuple[Store, EmitContext]]) -> None:
         """Stores one after another; neighbours are read and written at once."""
-        made = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value)) for s, p in stores]
-        if self.is_ahead and self.copied(dict(made)):
+        assigned = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value)) for s, p in stores]
+        if self.is_ahead and self.copied(dict(assigned)):
             return
-        written = {target.buffer for target, _ in made}
-        read = [e for _, value in made for e in dict.fromkeys(eager(value, written, set())) if isinstance(e, Load)]
+        written = {target.buffer for target, _ in assigned}
+        read = [e for _, value in assigned for e in dict.fromkeys(eager(value, written, set())) if isinstance(e, Load)]
         for group in self.neighbours(dict.fromkeys(e for e in read if e.buffer.scope != "local")):
             names = [self.fresh("w") for _ in group]
             at = self.index(self.spell.address(group[0]))
@@ -314,10 +316,10 @@ class DeviceWriter(KernelWriter):
             self.line(f"{', '.join(names)} = {function}({self.name(group[0].buffer)}, {at})")
             for load, name in zip(group, names, strict=True):
                 self.spell.known[load, None] = self.spell.loaded(Text(name), load.dtype)
-        if sum(target.buffer.scope == "global" for target, _ in made) > 1:
+        if sum(target.buffer.scope == "global" for target, _ in assigned) > 1:
             self.read_ahead(read)
-        loaded = {e.buffer for _, value in made for e in loads_in(value)}
-        targets = [t for t, _ in made if t.buffer.scope != "local" and t.buffer not in loaded]
+        loaded = {e.buffer for _, value in assigned for e in loads_in(value)}
+        targets = [t for t, _ in assigned if t.buffer.scope != "local" and t.buffer not in loaded]
         groups = self.neighbours(dict.fromkeys(targets)) if len(set(targets)) == len(targets) else []
         self.groups = {target: tuple(group) for group in groups for target in group}
         super().stretch(stores)
@@ -349,18 +351,20 @@ class DeviceWriter(KernelWriter):
             values = ", ".join(self.ready.pop(other) for other in group)
             self.line(f"{self.spell.use(f'store{len(group)}')}({self.name(target.buffer)}, {at}, ({values}))")
 
-    def copied(self, made: Mapping[Load, Expr]) -> bool:
+    def copied(self, assigned: Mapping[Load, Expr]) -> bool:
         """Whether what is stored is copied from memory to shared memory while the thread goes on, several elements at
         once: lines for that, where it can be."""
-        sources = [e for e in made.values() if isinstance(e, Load) and e.buffer.scope == "global"]
-        if len(sources) < len(made) or any(t.buffer.scope != "shared" or t.dtype != e.dtype for t, e in made.items()):
+        sources = [e for e in assigned.values() if isinstance(e, Load) and e.buffer.scope == "global"]
+        if len(sources) < len(assigned) or any(
+            t.buffer.scope != "shared" or t.dtype != e.dtype for t, e in assigned.items()
+        ):
             return False
-        groups, read = self.neighbours(made), self.neighbours(dict.fromkeys(sources))
-        if [[made[t] for t in group] for group in groups] != read or sum(map(len, groups)) < len(made):
+        groups, read = self.neighbours(assigned), self.neighbours(dict.fromkeys(sources))
+        if [[assigned[t] for t in group] for group in groups] != read or sum(map(len, groups)) < len(assigned):
             return False
         if any(len(group) * _bytes(group[0].dtype) not in COPIES for group in groups):
             return False
-        for target, source in ((group[0], made[group[0]]) for group in groups):
+        for target, source in ((group[0], assigned[group[0]]) for group in groups):
             assert isinstance(source, Load)
             places = ", ".join(f"{self.name(e.buffer)}, {self.index(self.spell.address(e))}" for e in (target, source))
             self.line(f"{self.spell.use('copy_async')}({places}, {len(groups[0])}, {len(groups[0])})")
@@ -373,9 +377,9 @@ class DeviceWriter(KernelWriter):
             address = self.spell.address(load)
             rest = frozenset((p, t) for p, t in address.terms.items() if p)
             places.setdefault((load.buffer, rest), {})[address.terms.get((), 0)] = load
-        found = []
+        groups = []
         for (buffer, rest), at in places.items():
-            taken: set[int] = set()
+            covered: set[int] = set()
             for count in WIDE:
                 if count * _bytes(buffer.dtype) > ACCESS or any(
                     multiple(product, times) % count for product, times in rest
@@ -383,10 +387,10 @@ class DeviceWriter(KernelWriter):
                     continue
                 for start in sorted(at):
                     those = range(start, start + count)
-                    if start % count == 0 and all(k in at and k not in taken for k in those):
-                        taken.update(those)
-                        found.append([at[k] for k in those])
-        return found
+                    if start % count == 0 and all(k in at and k not in covered for k in those):
+                        covered.update(those)
+                        groups.append([at[k] for k in those])
+        return groups
 
     # ------------------------------------------------------------------ local buffers
 
@@ -411,14 +415,14 @@ class DeviceWriter(KernelWriter):
 
 def _dims(stmt: Stmt) -> LaunchDims:
     """How many threads a block has along each axis."""
-    found = dict.fromkeys(AXES, 1)
+    dims = dict.fromkeys(AXES, 1)
     for loop in statements(stmt):
         if isinstance(loop, For) and is_over_threads(loop):
             axis = str(loop.thread)[-1]
             if not isinstance(loop.extent, Const):
                 raise EmitError(f"{loop.var.name}: {loop.thread} runs over a number of threads that is not known")
-            found[axis] = max(found[axis], int(loop.extent.value))
-    return found["x"], found["y"], found["z"]
+            dims[axis] = max(dims[axis], int(loop.extent.value))
+    return dims["x"], dims["y"], dims["z"]
 
 
 def _is_for_one(stmt: Stmt, block: LaunchDims) -> bool:

@@ -62,23 +62,24 @@ def _read(expr: Expr) -> Iterator[Use]:
             yield Use(e.buffer, e.indices, False)
 
 
-def is_independent(loop: For, within: Stmt, own: Collection[Buffer]) -> bool:
+def is_independent(loop: For, within: Stmt, private: Collection[Buffer]) -> bool:
     """Whether the iterations of a loop may run at once, of all the statement that it is part of: each uses of what is
     written only what it writes itself. ``own`` are buffers that each iteration may have for itself."""
     if any(isinstance(s, Invoke) for s in statements(within)) or loads_in(loop.extent):
         return False
     running = {s.var: s.extent for s in statements(within) if isinstance(s, For)}
     facts = ranges_over({v: e for v, e in running.items() if not loads_in(e)})
-    found = list(uses(within))
-    for buffer in dict.fromkeys(u.buffer for u in found if u.is_write):
-        if buffer in own:
+    accesses = list(uses(within))
+    for buffer in dict.fromkeys(u.buffer for u in accesses if u.is_write):
+        if buffer in private:
             continue
-        mine = [u for u in found if u.buffer == buffer]
-        told = owner(loop.var, mine[0].indices, running, facts)
-        if told is None:
+        mine = [u for u in accesses if u.buffer == buffer]
+        owner_index = owner(loop.var, mine[0].indices, running, facts)
+        if owner_index is None:
             return False
         if any(
-            facts.simplified(substitute(told, {at(k): e for k, e in enumerate(u.indices)})) != loop.var for u in mine
+            facts.simplified(substitute(owner_index, {at(k): e for k, e in enumerate(u.indices)})) != loop.var
+            for u in mine
         ):
             return False
     return True
@@ -87,14 +88,14 @@ def is_independent(loop: For, within: Stmt, own: Collection[Buffer]) -> bool:
 def own_buffers(body: Stmt, scratch: Sequence[Buffer]) -> set[Buffer]:
     """Those of the buffers, which only the body of a loop uses, in which each iteration writes whatever it reads
     before: all of it at places that are known."""
-    found = set()
+    buffers = set()
     for buffer in scratch:
         mine = [u for u in uses(body) if u.buffer == buffer]
         places = {u.indices for u in mine}
         is_plain = all(isinstance(i, Const) for indices in places for i in indices)
         if is_plain and all(_begins_with(body, buffer, indices) is True for indices in places):
-            found.add(buffer)
-    return found
+            buffers.add(buffer)
+    return buffers
 
 
 def _begins_with(stmt: Stmt, buffer: Buffer, indices: tuple[Expr, ...]) -> bool | None:

@@ -63,9 +63,9 @@ def library_call(stmt: Stmt) -> LibraryCall:
     """The call that does what a statement says. EmitError where the library has no function for it."""
     assert isinstance(stmt, For)
     name = str(dict(stmt.notes)[LIBRARY])
-    found = READERS[name](stmt) if name in READERS else None
-    if found is None:
+    recognized = READERS[name](stmt) if name in READERS else None
+    if recognized is None:
         raise EmitError(
             f"{stmt.var.name}: the library is to compute {name} here, and it is none that it can: drop the note"
         )
-    return found.call(is_approximate(stmt))
+    return recognized.call(is_approximate(stmt))

@@ -81,8 +81,8 @@ class Multiplication:
             "epilogue": self.epilogue,
             "tf32": self.dtype == "float32" and is_approximate,
         }
-        told = tuple((name, value) for name, value in attributes.items() if value)
-        return LibraryCall("gemm", tuple((o.buffer, o.offset) for o in places), sizes, told)
+        settings = tuple((name, value) for name, value in attributes.items() if value)
+        return LibraryCall("gemm", tuple((o.buffer, o.offset) for o in places), sizes, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +99,19 @@ def multiplication_of(stmt: Stmt) -> Multiplication | None:
     finish = None if sums is None else finish_of(sums, is_approximate(stmt))
     if sums is None or finish is None or len(finish.added) > 1:
         return None
-    made = Load(sums.stored.buffer, sums.stored.indices)
+    result = Load(sums.stored.buffer, sums.stored.indices)
     for x, y in (sums.factors, sums.factors[::-1]):
         if not (isinstance(x, Load) and isinstance(y, Load)):
             return None
-        found = _oriented(sums, made, x, y, next(iter(finish.added), None))
-        if found is not None:
-            return replace(found, epilogue=finish.epilogue)
+        multiplication = _oriented(sums, result, x, y, next(iter(finish.added), None))
+        if multiplication is not None:
+            return replace(multiplication, epilogue=finish.epilogue)
     return None
 
 
-def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Multiplication | None:
+def _oriented(sums: Sums, result: Load, x: Load, y: Load, bias: Load | None) -> Multiplication | None:
     """The product with ``x`` as its first operand, where the result is row-major that way."""
-    loads = [made, x, y, *([] if bias is None else [bias])]
+    loads = [result, x, y, *([] if bias is None else [bias])]
     bounds = {s.var: int(s.extent.value) for s in (*sums.loops, *sums.steps) if isinstance(s.extent, Const)}
     addresses = [address_of(load, bounds) for load in loads]
     spatial, steps = (_groups(loops, addresses) for loops in (sums.loops, sums.steps))
@@ -135,7 +135,7 @@ def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Mu
     if a is None or b is None:
         return None
     offsets = [_rest(address, (*sums.loops, *sums.steps)) for address in addresses]
-    c = StridedMatrix(made.buffer, Const(0), (n.extent if m is still else m.strides[0].expr()), Const(0))
+    c = StridedMatrix(result.buffer, Const(0), (n.extent if m is still else m.strides[0].expr()), Const(0))
     made_of = [
         replace(side, offset=offset.expr(), step=batch.strides[at].expr())
         for at, (side, offset) in enumerate(zip((c, a, b), offsets, strict=False))
@@ -174,7 +174,7 @@ def _is_distance(apart: Polynomial, extent: Expr) -> bool:
 
 def _groups(loops: Sequence[For], addresses: Sequence[Polynomial]) -> list[_Group] | None:
     """The loops, those that are one to every address together; None where an address is no sum over them."""
-    found: list[_Group] = []
+    groups: list[_Group] = []
     for loop in loops:
         if loop.extent == Const(1):
             continue
@@ -183,10 +183,10 @@ def _groups(loops: Sequence[For], addresses: Sequence[Polynomial]) -> list[_Grou
         if len(strides) < len(parts):
             return None
         here, extent = _Group(loop.extent, strides), polynomial(loop.extent)
-        if found and all(o.terms == (i * extent).terms for o, i in zip(found[-1].strides, strides, strict=True)):
-            here = _Group(found.pop().extent * loop.extent, strides)
-        found.append(here)
-    return found
+        if groups and all(o.terms == (i * extent).terms for o, i in zip(groups[-1].strides, strides, strict=True)):
+            here = _Group(groups.pop().extent * loop.extent, strides)
+        groups.append(here)
+    return groups
 
 
 def _rest(address: Polynomial, loops: Sequence[For]) -> Polynomial:

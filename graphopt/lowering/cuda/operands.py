@@ -80,12 +80,12 @@ def stored(value: Expr) -> Expr:
     return value
 
 
-def units(tile: Expr, place: Expr, size: int, group: AxisGroup) -> Expr:
+def units(tile: Expr, number: Expr, size: int, group: AxisGroup) -> Expr:
     """The unit of a place in a tile, which is a multiple of the group's width."""
-    return tile * (size // group.width) + place // group.width
+    return tile * (size // group.width) + number // group.width
 
 
 def below(unit: Expr, group: AxisGroup, size: int) -> tuple[Expr, ...]:
     """The condition that there is such a unit, where tiles of a size may reach beyond the end."""
-    known = group.known
-    return () if known is not None and known % size == 0 else (unit < group.units,)
+    extent = group.known
+    return () if extent is not None and extent % size == 0 else (unit < group.units,)

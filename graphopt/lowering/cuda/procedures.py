@@ -82,14 +82,14 @@ def shared_out(owner: DeviceScheduling, stmt: Stmt, scratch: Sequence[Buffer]) -
     """The statement of a procedure as a kernel; ``scratch`` are the buffers that no other statement uses."""
     if isinstance(stmt, If) and stmt.otherwise is None and not loads_in(stmt.condition):
         return replace(stmt, then=shared_out(owner, stmt.then, scratch))
-    found = _found(stmt, [b for b in scratch if b.scope == "local"])
-    count = known_size([f.extent for f in found.free]) if found.free else 1
-    few = (count if count is not None else at_least([f.extent for f in found.free])) < owner.card.threads
-    if few and (inside := _Inside(owner, found).body()) is not None:
-        return owner.over_blocks(total_size([f.extent for f in found.free]), lambda b: found.at(b, inside))
-    if not found.free:
+    nested = _found(stmt, [b for b in scratch if b.scope == "local"])
+    count = known_size([f.extent for f in nested.free]) if nested.free else 1
+    few = (count if count is not None else at_least([f.extent for f in nested.free])) < owner.card.threads
+    if few and (inside := _Inside(owner, nested).body()) is not None:
+        return owner.over_blocks(total_size([f.extent for f in nested.free]), lambda b: nested.at(b, inside))
+    if not nested.free:
         return stmt
-    return owner.over_threads(total_size([f.extent for f in found.free]), lambda item: found.at(item, found.rest))
+    return owner.over_threads(total_size([f.extent for f in nested.free]), lambda item: nested.at(item, nested.rest))
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,11 @@ class _Found:
 
 def _found(stmt: Stmt, scratch: Sequence[Buffer]) -> _Found:
     loops, body = peeled(stmt)
-    own, bound = own_buffers(body, scratch), {f.var for f in loops}
+    private, bound = own_buffers(body, scratch), {f.var for f in loops}
     free: list[For] = []
     for k, f in enumerate(loops):
         is_told = f.kind == "parallel" and len(free) == k  # not that it may change places with others
-        if not variables(f.extent) & bound and (is_told or is_independent(f, stmt, own)):
+        if not variables(f.extent) & bound and (is_told or is_independent(f, stmt, private)):
             free.append(f)
     return _Found(tuple(free), wrapped([f for f in loops if f not in free], body), tuple(scratch))
 
@@ -121,8 +121,8 @@ def _found(stmt: Stmt, scratch: Sequence[Buffer]) -> _Found:
 class _Inside:
     """Shares out the loops within a statement to the threads of a block."""
 
-    def __init__(self, owner: DeviceScheduling, found: _Found) -> None:
-        self.owner, self.found = owner, found
+    def __init__(self, owner: DeviceScheduling, nested: _Found) -> None:
+        self.owner, self.found = owner, nested
         self.is_shared_out = False
 
     def body(self) -> Stmt | None:
@@ -133,12 +133,12 @@ class _Inside:
             return None
         if sum(bytes_of(b.shape, b.dtype) for b in scratch) > self.owner.card.shared:
             return None
-        made = self.shared_out(rest)
+        stmt = self.shared_out(rest)
         if not self.is_shared_out:
             return None
         boards: Mapping[Buffer, Buffer] = {b: self.owner.shared(b.name, b.shape, b.dtype, b.strides) for b in scratch}
         self.owner.gone |= boards.keys()
-        return rename_buffers(made, boards)
+        return rename_buffers(stmt, boards)
 
     def shared_out(self, stmt: Stmt) -> Stmt:
         """The statement, its outermost loops that are independent shared out."""
@@ -146,22 +146,22 @@ class _Inside:
             case Seq():
                 return seq(*(self.shared_out(s) for s in stmt.stmts))
             case For():
-                found = _found(stmt, ())
-                if found.free:
+                nested = _found(stmt, ())
+                if nested.free:
                     self.is_shared_out = True
-                    return self.by_threads(found)
+                    return self.by_threads(nested)
                 if not loads_in(stmt.extent):
                     return replace(stmt, body=self.shared_out(stmt.body))
         return stmt
 
-    def by_threads(self, found: _Found) -> Stmt:
+    def by_threads(self, nested: _Found) -> Stmt:
         """Loops whose iterations are the threads' in turn."""
         threads, step = self.owner.card.threads, self.owner.var("k")
-        total = total_size([f.extent for f in found.free])
+        total = total_size([f.extent for f in nested.free])
 
         def own(thread: Expr) -> Stmt:
             rounds = (total - thread + (threads - 1)) // threads
-            return For(step, rounds, found.at(step * threads + thread, found.rest))
+            return For(step, rounds, nested.at(step * threads + thread, nested.rest))
 
         return self.owner.by_threads(threads, own)
 

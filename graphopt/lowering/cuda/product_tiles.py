@@ -26,15 +26,15 @@ is."""
 class ProductTiles:
     """The kernel of one contraction: ``finish`` is done to each of its results."""
 
-    def __init__(self, owner: DeviceScheduling, found: Contraction, tile: Tile, finish: TileEpilogue) -> None:
-        self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
-        self.x = operand(found.x, found.rows, found.steps, tile.rows, tile.depth, owner.card)
-        self.y = operand(found.y, found.columns, found.steps, tile.columns, tile.depth, owner.card)
-        made = found.made
+    def __init__(self, owner: DeviceScheduling, contraction: Contraction, tile: Tile, finish: TileEpilogue) -> None:
+        self.owner, self.found, self.tile, self.finish = owner, contraction, tile, finish
+        self.x = operand(contraction.x, contraction.rows, contraction.steps, tile.rows, tile.depth, owner.card)
+        self.y = operand(contraction.y, contraction.columns, contraction.steps, tile.columns, tile.depth, owner.card)
+        result = contraction.made
         threads, down, across = Const(tile.threads), Const(tile.down), Const(tile.across)
-        self.sums = owner.local(made.name, [threads, down, across], made.dtype)
-        self.shared = [self.shared_tile(f"{made.name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
-        self.fetched = [self.registers(f"{made.name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
+        self.sums = owner.local(result.name, [threads, down, across], result.dtype)
+        self.shared = [self.shared_tile(f"{result.name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
+        self.fetched = [self.registers(f"{result.name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
 
     def shared_tile(self, name: str, operand: ProductOperand) -> Buffer:
         """The steps of an operand that a block works on."""
@@ -140,8 +140,8 @@ class ProductTiles:
             dtype = self.sums.dtype
             x = cast(Load(self.shared[0], (step.var, row)), dtype)
             y = cast(Load(self.shared[1], (step.var, column)), dtype)
-            own = (t, down.var, across.var)
-            return wrapped([step, down, across], Store(self.sums, own, Load(self.sums, own) + x * y))
+            indices = (t, down.var, across.var)
+            return wrapped([step, down, across], Store(self.sums, indices, Load(self.sums, indices) + x * y))
 
         return self.by_threads(body)
 
@@ -165,15 +165,15 @@ class ProductTiles:
         return self.by_threads(body)
 
 
-def _spread(number: Expr, own: Expr, size: int, each: int) -> Expr:
+def _spread(number: Expr, index: Expr, size: int, each: int) -> Expr:
     """Where a thread's own row or column is."""
     chunk = min(CHUNK, each)
-    return own // chunk * (size // each * chunk) + number * chunk + own % chunk
+    return index // chunk * (size // each * chunk) + number * chunk + index % chunk
 
 
 def over_tiles(
     owner: DeviceScheduling,
-    found: Contraction,
+    contraction: Contraction,
     rows: int,
     columns: int,
     splits: int,
@@ -181,21 +181,24 @@ def over_tiles(
 ) -> Stmt:
     """The body for each tile of so many rows and columns, by a block each: for its place along the rows and the
     columns, the number among those that share out its steps, and its place along the other axes."""
-    down, across = (found.rows.extent + (rows - 1)) // rows, (found.columns.extent + (columns - 1)) // columns
+    down, across = (
+        (contraction.rows.extent + (rows - 1)) // rows,
+        (contraction.columns.extent + (columns - 1)) // columns,
+    )
     parts = Const(splits)
 
     def block(number: Expr) -> Stmt:
         column, rest = number % across, number // across
         row, rest = rest % down, rest // down
         split, batch = rest % parts, rest // parts
-        return body(row, column, split, found.batch.at(batch, Const(0)))
+        return body(row, column, split, contraction.batch.at(batch, Const(0)))
 
-    return owner.over_blocks(across * down * parts * found.batch.extent, block)
+    return owner.over_blocks(across * down * parts * contraction.batch.extent, block)
 
 
-def slabs(found: Contraction, depth: int, splits: int, split: Expr) -> tuple[Expr, Expr]:
+def slabs(contraction: Contraction, depth: int, splits: int, split: Expr) -> tuple[Expr, Expr]:
     """The first slab of so many steps that a block takes, and how many these are."""
-    total = (found.steps.extent + (depth - 1)) // depth
+    total = (contraction.steps.extent + (depth - 1)) // depth
     if splits == 1:
         return Const(0), total
     share = (total + (splits - 1)) // splits
@@ -204,16 +207,16 @@ def slabs(found: Contraction, depth: int, splits: int, split: Expr) -> tuple[Exp
 
 def finished_by(first: Chain, rest: Sequence[Chain]) -> TileEpilogue:
     """What is done to each result: by the blocks that follow, or it is stored."""
-    made = first.stores[0].buffer
+    result = first.stores[0].buffer
 
     def finish(where: PointInTile, split: Expr, value: Load) -> Stmt:
         parts: list[Stmt] = []
         for chain in rest:
             mine = {c.var: where[f.var] for f, c in zip(first.spatial, chain.spatial, strict=True)}
             done = chain.with_values([mine[a.var] for a in chain.axes])
-            parts.append(exchange(done, {made: (value.buffer, value.indices)}))
+            parts.append(exchange(done, {result: (value.buffer, value.indices)}))
         if not parts:
-            parts = [Store(made, tuple(substitute(i, where) for i in first.stores[0].indices), value)]
+            parts = [Store(result, tuple(substitute(i, where) for i in first.stores[0].indices), value)]
         return seq(*parts)
 
     return finish

@@ -22,17 +22,17 @@ MOVING: Final = ("select", "cast")
 """Functions that leave an element as it is, or leave it out."""
 
 
-def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
+def product(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int] | None:
     """A product of matrices with what is done to each of its results, tile by tile."""
-    first, made = found[0], moved_by(owner, found)
-    if made is not None:
-        rest_of = product(owner, [with_element(found[1], made), *found[2:]])
+    first, move = chains[0], moved_by(owner, chains)
+    if move is not None:
+        rest_of = product(owner, [with_element(chains[1], move), *chains[2:]])
         if rest_of is not None:
-            owner.gone.add(made.stores[0].buffer)
+            owner.gone.add(move.stores[0].buffer)
             return rest_of[0], rest_of[1] + 1
     if first.block.init is None or any(a.extent == Const(0) for a in first.axes):
         return None
-    after, taken = followers(owner, found)
+    after, consumed = followers(owner, chains)
     first, rest = with_axes_redrawn(first, after)
     contraction = contraction_of(first, rest)
     if contraction is None:
@@ -49,19 +49,19 @@ def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int]
 
     finish = finished_by(first, rest)
     if tile.splits == 1:
-        return kernel(finish), taken
-    return split_product(owner, contraction, tile.splits, kernel, finish), taken
+        return kernel(finish), consumed
+    return split_product(owner, contraction, tile.splits, kernel, finish), consumed
 
 
-def moved_by(owner: DeviceScheduling, found: Sequence[Chain]) -> Chain | None:
+def moved_by(owner: DeviceScheduling, chains: Sequence[Chain]) -> Chain | None:
     """The first block, where it only moves elements, and puts some between them, for a reduction behind it alone."""
-    first = found[0]
-    if first.block.init is not None or len(first.stores) != 1 or len(found) < 2 or found[1].block.init is None:
+    first = chains[0]
+    if first.block.init is not None or len(first.stores) != 1 or len(chains) < 2 or chains[1].block.init is None:
         return None
     (store,) = first.stores
     is_moving = all(not isinstance(e, Apply) or e.fn in MOVING or e.dtype in (INDEX, "bool") for e in walk(store.value))
     is_plain = store.indices == tuple(a.var for a in first.axes) and store.buffer in owner.nest.allocs
-    others = [a.buffer for c in found[2:] for a in c.accesses]
+    others = [a.buffer for c in chains[2:] for a in c.accesses]
     return first if is_moving and is_plain and store.buffer not in others else None
 
 
@@ -78,37 +78,37 @@ def with_element(chain: Chain, maker: Chain) -> Chain:
     return Chain(chain.loops, described(block))
 
 
-def followers(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[list[Chain], int]:
+def followers(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[list[Chain], int]:
     """The blocks behind the first that do something to each of its elements, on its axes, and how many blocks these
     are with it; none where others need these elements as well."""
-    first, rest = found[0], list[Chain]()
-    made = first.stores[0].buffer
-    for own in found[1:]:
-        chain = following(own, first)
-        if not is_follower(chain, first, owner.nest, own):
+    first, rest = chains[0], list[Chain]()
+    result = first.stores[0].buffer
+    for follower in chains[1:]:
+        chain = following(follower, first)
+        if not is_follower(chain, first, owner.nest, follower):
             break
         rest.append(chain)
-    others = (a.buffer for c in found[1 + len(rest) :] for a in c.accesses)
-    return ([], 1) if made in others else (rest, 1 + len(rest))
+    others = (a.buffer for c in chains[1 + len(rest) :] for a in c.accesses)
+    return ([], 1) if result in others else (rest, 1 + len(rest))
 
 
 def split_product(
     owner: DeviceScheduling,
-    found: Contraction,
+    contraction: Contraction,
     splits: int,
     kernel: Callable[[TileEpilogue], Stmt],
     finish: TileEpilogue,
 ) -> Stmt:
     """A product of few results and many steps: blocks share out the steps of a tile, and another kernel sums up what
     they found, always in the same order."""
-    spatial = found.chain.spatial
+    spatial = contraction.chain.spatial
     shape = (Const(splits), *(a.extent for a in spatial))
-    parts = owner.memory(found.made.name, shape, found.made.dtype)
+    parts = owner.memory(contraction.made.name, shape, contraction.made.dtype)
 
     def keep(where: PointInTile, split: Expr, value: Load) -> Stmt:
         return Store(parts, (split, *(where[a.var] for a in spatial)), value)
 
-    total = Load(owner.local(found.made.name, (), found.made.dtype), ())
+    total = Load(owner.local(contraction.made.name, (), contraction.made.dtype), ())
 
     def result(element: Expr) -> Stmt:
         where, part = AxisGroup(spatial).at(element, Const(0)), LoopSpec(owner.var("s"), shape[0])

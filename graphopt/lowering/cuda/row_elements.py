@@ -20,10 +20,10 @@ EACH: Final = 8
 """Elements of a piece that one thread takes."""
 
 
-def by_rows(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
+def by_rows(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int] | None:
     """The kernel of the first block, where it computes element by element along rows of a length that is not known;
     None where it does not."""
-    chain = found[0]
+    chain = chains[0]
     groups = collapsed(chain, chain.axes)
     if chain.block.init is not None or len(groups) < 2 or known_size([a.extent for a in groups[-1]]) is not None:
         return None
@@ -34,9 +34,9 @@ def by_rows(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int]
     def block(number: Expr) -> Stmt:
         first = number % pieces * (WARP * EACH)
 
-        def element(row: Expr, place: Expr) -> Stmt:
+        def element(row: Expr, column: Expr) -> Stmt:
             values: dict[Var, Expr] = {}
-            for group, at in zip(groups, [*point_of(row, extents[:-1]), place], strict=True):
+            for group, at in zip(groups, [*point_of(row, extents[:-1]), column], strict=True):
                 values.update(taken_apart(at, group))
             return chain.with_values([values[a.var] for a in chain.axes])
 

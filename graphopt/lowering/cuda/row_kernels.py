@@ -34,47 +34,47 @@ from graphopt.lowering.loops.nest import (
 )
 
 
-def row_wise(owner: DeviceScheduling, found: Sequence[Chain], is_split: bool = True) -> tuple[Stmt, int] | None:
+def row_wise(owner: DeviceScheduling, chains: Sequence[Chain], is_split: bool = True) -> tuple[Stmt, int] | None:
     """The kernels of the first blocks that work on the same rows, and how many those are; None where the first block is
     none of rows. Only where ``is_split`` says so rows may be shared out to several blocks of threads."""
-    for count in range(len(found), 0, -1):
-        rows = rows_of(found[:count])
+    for count in range(len(chains), 0, -1):
+        rows = rows_of(chains[:count])
         if rows is None:
             continue
         plan = planned(owner, rows, is_split)
         if plan.blocks == 1:
             plan = with_choices(rows, plan)
-            return RowKernel(owner, rows, plan, _needed(owner, found[:count], found[count:])).kernel(), count
+            return RowKernel(owner, rows, plan, _needed(owner, chains[:count], chains[count:])).kernel(), count
         if count == 1:
-            return _in_two(owner, rows, plan, found)
+            return _in_two(owner, rows, plan, chains)
     return None
 
 
-def _needed(owner: DeviceScheduling, own: Sequence[Chain], rest: Sequence[Chain]) -> set[Buffer]:
+def _needed(owner: DeviceScheduling, kernel_chains: Sequence[Chain], rest: Sequence[Chain]) -> set[Buffer]:
     """The buffers that blocks write and that have to be in memory when their kernel has ended."""
     read = {a.buffer for chain in rest for a in chain.accesses}
-    return {s.buffer for c in own for s in c.stores if s.buffer in read or s.buffer not in owner.nest.allocs}
+    return {s.buffer for c in kernel_chains for s in c.stores if s.buffer in read or s.buffer not in owner.nest.allocs}
 
 
-def _in_two(owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, found: Sequence[Chain]) -> tuple[Stmt, int]:
+def _in_two(owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, chains: Sequence[Chain]) -> tuple[Stmt, int]:
     """A reduction in two kernels: the second reduces what the blocks of the first have left."""
     (member,) = rows.members
     count, block = total_size(rows.extents), Axis(owner.var("s"), Const(plan.blocks), "reduce")
     number: Expr = Const(0)
     for axis in member.rows:
         number = number * axis.extent + axis.var
-    place, shape = plan.teams.arranged(number, block.var), plan.teams.arranged(count, Const(plan.blocks))
-    made = {s.buffer: owner.memory(s.buffer.name, shape, s.buffer.dtype) for s in member.chain.stores}
-    first = RowKernel(owner, rows, plan, set(made), made).kernel()
+    indices, shape = plan.teams.arranged(number, block.var), plan.teams.arranged(count, Const(plan.blocks))
+    partials = {s.buffer: owner.memory(s.buffer.name, shape, s.buffer.dtype) for s in member.chain.stores}
+    first = RowKernel(owner, rows, plan, set(partials), partials).kernel()
     steps = []
     for store in member.chain.stores:
         buffer, fn = _fold(store)
-        own, part = Load(buffer, store.indices), Load(made[buffer], place)
-        steps.append(Store(buffer, store.indices, apply(fn, own, part)))
+        total, part = Load(buffer, store.indices), Load(partials[buffer], indices)
+        steps.append(Store(buffer, store.indices, apply(fn, total, part)))
     axes = (*member.chain.spatial, block)
     second = replace(member.chain.block, axes=axes, values=tuple(a.var for a in axes), body=seq(*steps))
     chain = Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), described(second))
-    rest = row_wise(owner, [chain, *found[1:]], is_split=False)
+    rest = row_wise(owner, [chain, *chains[1:]], is_split=False)
     assert rest is not None
     return seq(first, rest[0]), rest[1]
 
@@ -105,22 +105,22 @@ class RowKernel:
 
         def body(block: Expr) -> Stmt:
             self.block = block
-            made: list[Stmt] = []
+            stmts: list[Stmt] = []
             for member in self.rows.members:
                 if not self.passing.is_inlined(member):
-                    made += self.of(member)
-            return seq(*made)
+                    stmts += self.of(member)
+            return seq(*stmts)
 
         return self.owner.over_blocks(groups * self.plan.blocks, body)
 
     def of(self, member: RowBlock) -> list[Stmt]:
         """What one block does."""
-        made = [self.read_ahead(load, m) for load, m in self.passing.to_read(member)]
+        stmts = [self.read_ahead(load, m) for load, m in self.passing.to_read(member)]
         if member.reduces:
-            return made + self.reduction(member)
+            return stmts + self.reduction(member)
         if member.elements:
-            return [*made, self.teams.phase(lambda row, lane: self.each(row, lane, self.element(member, row, lane)))]
-        return [*made, self.teams.phase(lambda row, lane: self.of_row(member, row, lane))]
+            return [*stmts, self.teams.phase(lambda row, lane: self.each(row, lane, self.element(member, row, lane)))]
+        return [*stmts, self.teams.phase(lambda row, lane: self.of_row(member, row, lane))]
 
     # ------------------------------------------------------------------ places
 
@@ -135,11 +135,11 @@ class RowKernel:
 
     def values(self, member: RowBlock, row: Expr, element: Expr | None) -> dict[Var, Expr]:
         """What a block's axes are at an element of a row."""
-        found: dict[Var, Expr] = {a.var: Const(0) for a in member.chain.axes}
-        found.update(taken_apart(self.row(row), member.rows))
+        values: dict[Var, Expr] = {a.var: Const(0) for a in member.chain.axes}
+        values.update(taken_apart(self.row(row), member.rows))
         if element is not None:
-            found.update(taken_apart(element, member.elements))
-        return found
+            values.update(taken_apart(element, member.elements))
+        return values
 
     def each(self, row: Expr, lane: Expr, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
         """The body for each element that a thread takes, by its number in the row and in what the thread holds."""
@@ -162,13 +162,13 @@ class RowKernel:
             four = For(turn, Const(ACCESSES), several(step * ACCESSES + turn), "unrolled")
             last = For(rest, rounds % ACCESSES, several(rounds // ACCESSES * ACCESSES + rest))
             return self.guarded(row, seq(For(step, rounds // ACCESSES, four), last))
-        known = known_size([units])
-        assert known is not None
-        whole = known // lanes
-        made: list[Stmt] = [For(step, Const(whole), several(step), "unrolled")] if whole else []
+        extent = known_size([units])
+        assert extent is not None
+        whole = extent // lanes
+        stmts: list[Stmt] = [For(step, Const(whole), several(step), "unrolled")] if whole else []
         if whole < steps:
-            made.append(If(first + whole * lanes < units, several(Const(whole))))
-        return self.guarded(row, seq(*made))
+            stmts.append(If(first + whole * lanes < units, several(Const(whole))))
+        return self.guarded(row, seq(*stmts))
 
     # ------------------------------------------------------------------ kinds of blocks
 
@@ -178,9 +178,9 @@ class RowKernel:
         def one(row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
             def at(element: Expr, slot: Expr) -> Stmt:
                 values = self.values(member, row, element)
-                place = tuple(substitute(i, values) for i in load.indices)
+                indices = tuple(substitute(i, values) for i in load.indices)
                 held = self.passing.held[self.passing.key(member, load)]
-                return Store(held, (*self.teams.arranged(row, lane), slot), Load(load.buffer, place))
+                return Store(held, (*self.teams.arranged(row, lane), slot), Load(load.buffer, indices))
 
             return at
 
@@ -207,14 +207,14 @@ class RowKernel:
     def written(self, member: RowBlock, row: Expr, lane: Expr) -> list[Stmt]:
         """A row's results as they have to be in memory, written by one of its threads."""
         values = self.values(member, row, None)
-        made: list[Stmt] = []
+        stores: list[Stmt] = []
         for store in member.chain.stores:
             if store.buffer in self.passing.needed:
-                own = Load(self.passing.results[store.buffer], self.teams.arranged(row, lane))
-                made.append(Store(store.buffer, tuple(substitute(i, values) for i in store.indices), own))
-        if not made or self.teams.lanes == 1:
-            return made
-        return [If(equal(lane, 0), seq(*made))]
+                result = Load(self.passing.results[store.buffer], self.teams.arranged(row, lane))
+                stores.append(Store(store.buffer, tuple(substitute(i, values) for i in store.indices), result))
+        if not stores or self.teams.lanes == 1:
+            return stores
+        return [If(equal(lane, 0), seq(*stores))]
 
     def reduction(self, member: RowBlock) -> list[Stmt]:
         """One result of each row, which every thread of the row has then."""
@@ -226,7 +226,7 @@ class RowKernel:
         folds = [] if is_alone else [_fold(s) for s in member.chain.stores]
 
         def into(stmt: Stmt, where: dict[Buffer, Buffer], row: Expr, lane: Expr) -> Stmt:
-            return exchange(stmt, {b: (own, teams.arranged(row, lane)) for b, own in where.items()})
+            return exchange(stmt, {b: (local, teams.arranged(row, lane)) for b, local in where.items()})
 
         def start(row: Expr, lane: Expr) -> Stmt:
             if is_alone:
@@ -238,23 +238,23 @@ class RowKernel:
             def at(element: Expr, slot: Expr) -> Stmt:
                 values = self.values(member, row, element)
                 body = into(self.passing.body(member, block.body, row, lane, slot, set(results)), parts, row, lane)
-                made = replace(block, init=None, body=body, values=tuple(values[a.var] for a in block.axes))
-                return described(made)
+                step_block = replace(block, init=None, body=body, values=tuple(values[a.var] for a in block.axes))
+                return described(step_block)
 
             return at
 
         def finish(row: Expr, lane: Expr) -> Stmt:
-            made = [self.started(member, into, results, row, lane)] if not is_alone else []
+            stmts = [self.started(member, into, results, row, lane)] if not is_alone else []
             for buffer, fn in folds:
-                own = [Load(b, teams.arranged(row, lane)) for b in (results[buffer], parts[buffer])]
-                made.append(Store(own[0].buffer, own[0].indices, apply(fn, *own)))
-            return self.guarded(row, seq(*made, *self.written(member, row, lane)))
+                operands = [Load(b, teams.arranged(row, lane)) for b in (results[buffer], parts[buffer])]
+                stmts.append(Store(operands[0].buffer, operands[0].indices, apply(fn, *operands)))
+            return self.guarded(row, seq(*stmts, *self.written(member, row, lane)))
 
         def left(row: Expr, lane: Expr) -> Stmt:
             assert self.parts is not None
-            place = teams.arranged(self.row(row), self.block % self.plan.blocks)
-            made = [Store(self.parts[b], place, Load(parts[b], teams.arranged(row, lane))) for b in parts]
-            last: Stmt = seq(*made)
+            indices = teams.arranged(self.row(row), self.block % self.plan.blocks)
+            stores = [Store(self.parts[b], indices, Load(parts[b], teams.arranged(row, lane))) for b in parts]
+            last: Stmt = seq(*stores)
             return self.guarded(row, last if teams.lanes == 1 else If(equal(lane, 0), last))
 
         loops = [teams.phase(start), teams.phase(lambda row, lane: self.each(row, lane, step(row, lane)))]
@@ -281,6 +281,6 @@ class RowKernel:
 
 def _fold(store: Store) -> tuple[Buffer, str]:
     """What a step of a reduction combines into, and by which function."""
-    found = accumulated(Load(store.buffer, store.indices), store.value)
-    assert found is not None
-    return store.buffer, found[0]
+    operation = accumulated(Load(store.buffer, store.indices), store.value)
+    assert operation is not None
+    return store.buffer, operation[0]

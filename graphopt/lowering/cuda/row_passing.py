@@ -105,11 +105,11 @@ class Passing:
     # ------------------------------------------------------------------ bodies
 
     def body(
-        self, member: RowBlock, stmt: Stmt, row: Expr, lane: Expr, slot: Expr | None, own: set[Buffer] | None = None
+        self, member: RowBlock, stmt: Stmt, row: Expr, lane: Expr, slot: Expr | None, private: set[Buffer] | None = None
     ) -> Stmt:
         """A block's statements, which find what others made where it is, and leave theirs there. The buffers ``own``
         are left alone."""
-        at, alone = self.plan.teams.arranged(row, lane), own or set()
+        at, alone = self.plan.teams.arranged(row, lane), private or set()
 
         def load(e: Expr) -> Expr | None:
             if not isinstance(e, Load) or e.buffer in alone:
@@ -129,8 +129,8 @@ class Passing:
             if s.buffer not in self.held or slot is None:
                 return None
             kept = Load(self.held[s.buffer], (*at, slot))
-            made = Store(kept.buffer, kept.indices, s.value)
-            return seq(made, Store(s.buffer, s.indices, kept)) if s.buffer in self.needed else made
+            keep = Store(kept.buffer, kept.indices, s.value)
+            return seq(keep, Store(s.buffer, s.indices, kept)) if s.buffer in self.needed else keep
 
         return mutate(map_expressions(stmt, load), store)
 
@@ -140,9 +140,9 @@ class Passing:
         there: dict[Var, Expr] = {a.var: Const(0) for a in maker.chain.axes}
         pairs = zip((*maker.rows, *maker.elements), (*member.rows, *member.elements), strict=True)
         there.update({a.var: b.var for a, b in pairs})
-        made = self.body(maker, store, row, lane, slot)
-        assert isinstance(made, Store)
-        return substitute(made.value, there)
+        stmt = self.body(maker, store, row, lane, slot)
+        assert isinstance(stmt, Store)
+        return substitute(stmt.value, there)
 
 
 def _certain(member: RowBlock) -> Iterator[Load]:

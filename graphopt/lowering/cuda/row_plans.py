@@ -133,10 +133,10 @@ def _access(owner: DeviceScheduling, rows: RowBlocks) -> int:
     """How many neighbouring elements of a row can be read or written at once."""
     side = known_size(rows.length[-1:])
     far = [(m, a) for m, a in _far(rows) if a.buffer not in owner.nest.allocs]
-    found = [a for m, a in far if is_step(a, m.elements[-1])]
-    if side is None or not found:
+    accesses = [a for m, a in far if is_step(a, m.elements[-1])]
+    if side is None or not accesses:
         return 1
-    return owner.card.width([a.buffer.dtype for a in found], side)
+    return owner.card.width([a.buffer.dtype for a in accesses], side)
 
 
 def _far(rows: RowBlocks) -> Iterator[tuple[RowBlock, Access]]:

@@ -46,27 +46,27 @@ class RowBlocks:
     members: tuple[RowBlock, ...]
 
 
-def rows_of(found: Sequence[Chain]) -> RowBlocks | None:
+def rows_of(chains: Sequence[Chain]) -> RowBlocks | None:
     """The blocks as one set of rows; None where they are none."""
-    found = [_with_groups(c, _passed(found)) for c in found]
-    if not any(c.block.init is not None for c in found) or not all(map(is_plain, found)):
+    chains = [_with_groups(c, _passed(chains)) for c in chains]
+    if not any(c.block.init is not None for c in chains) or not all(map(is_plain, chains)):
         return None
-    places = [_wide(found[0].spatial)] if len(found) == 1 else _in_common(found)
+    places = [_wide(chains[0].spatial)] if len(chains) == 1 else _in_common(chains)
     members = []
-    for chain, own in zip(found, places, strict=True):
-        members.append(RowBlock(chain, own, tuple(a for a in _wide(chain.axes) if a not in own)))
+    for chain, row_axes in zip(chains, places, strict=True):
+        members.append(RowBlock(chain, row_axes, tuple(a for a in _wide(chain.axes) if a not in row_axes)))
     lengths = {tuple(a.extent for a in m.elements) for m in members if m.elements or m.reduces}
     if len(lengths) != 1 or any(m.reduces and not set(m.elements) <= set(m.chain.reduced) for m in members):
         return None
     rows = RowBlocks(tuple(a.extent for a in members[0].rows), lengths.pop(), tuple(members))
-    passed = _passed(found)
+    passed = _passed(chains)
     return rows if all(_keeps_to_rows(m, passed) for m in members) else None
 
 
-def _passed(found: Sequence[Chain]) -> set[Buffer]:
+def _passed(chains: Sequence[Chain]) -> set[Buffer]:
     """What some of the blocks write and others read."""
-    written = {s.buffer: c for c in found for s in c.stores}
-    return {a.buffer for c in found for a in c.accesses if written.get(a.buffer, c) is not c}
+    written = {s.buffer: c for c in chains for s in c.stores}
+    return {a.buffer for c in chains for a in c.accesses if written.get(a.buffer, c) is not c}
 
 
 def _with_groups(chain: Chain, passed: Container[Buffer]) -> Chain:
@@ -98,10 +98,10 @@ Side: TypeAlias = tuple[int, Var] | tuple[Buffer, int]
 """An axis of a block, by the block's number, or an axis of a buffer."""
 
 
-def _in_common(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
+def _in_common(chains: Sequence[Chain]) -> list[tuple[Axis, ...]]:
     """Of each block the spatial axes that all have in common, in the order of the first block: the same elements of all
     that passes between blocks lie along them."""
-    passed = _passed(found)
+    passed = _passed(chains)
     same: dict[Side, Side] = {}
     broken: list[Side] = []
 
@@ -110,11 +110,11 @@ def _in_common(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
             side = same[side]
         return side
 
-    for number, chain in enumerate(found):
-        own = {a.var for a in chain.spatial}
+    for number, chain in enumerate(chains):
+        spatial = {a.var for a in chain.spatial}
         for access in chain.accesses:
             for k, index in enumerate(access.indices if access.buffer in passed else ()):
-                if index in own:
+                if index in spatial:
                     one, other = root((number, index)), root((access.buffer, k))
                     if one != other:
                         same[one] = other
@@ -122,12 +122,12 @@ def _in_common(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
                     broken.append((access.buffer, k))
     lost = {root(side) for side in broken}
     groups = []
-    for axis in _wide(found[0].spatial):
+    for axis in _wide(chains[0].spatial):
         home = root((0, axis.var))
-        each = [[a for a in c.axes if root((k, a.var)) == home] for k, c in enumerate(found)]
+        each = [[a for a in c.axes if root((k, a.var)) == home] for k, c in enumerate(chains)]
         if home not in lost and all(len(axes) == 1 and axes[0].extent == axis.extent for axes in each):
             groups.append([axes[0] for axes in each])
-    return [tuple(group[k] for group in groups) for k in range(len(found))]
+    return [tuple(group[k] for group in groups) for k in range(len(chains))]
 
 
 def _keeps_to_rows(member: RowBlock, passed: Container[Buffer]) -> bool:

@@ -53,9 +53,9 @@ def chosen(
 
     ScheduleError where something is chosen that there is no choice of, or that is no candidate.
     """
-    made, offered = (nest, {}) if is_bound(nest.body) else _scheduled(nest, choices, card, rules)
+    scheduled_nest, offered = (nest, {}) if is_bound(nest.body) else _scheduled(nest, choices, card, rules)
     refuse_unknown(choices, offered)
-    return made, offered
+    return scheduled_nest, offered
 
 
 def _scheduled(
@@ -63,29 +63,29 @@ def _scheduled(
 ) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
     nest = kept_inside(nest) if chains(nest) is not None else opened(finished(nest))
     parts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
-    found = [chain_of(part) for part in parts]
+    part_chains = [chain_of(part) for part in parts]
     used = [{u.buffer for u in uses(part)} for part in parts]
-    lasting = {b for buffers, chain in zip(used, found, strict=True) if chain is None for b in buffers}
+    lasting = {b for buffers, chain in zip(used, part_chains, strict=True) if chain is None for b in buffers}
     owner = DeviceScheduling(replace(nest, allocs=tuple(b for b in nest.allocs if b not in lasting)), card, choices)
     kernels, at = list[Stmt](), 0
     while at < len(parts):
-        first = [c for c in takewhile(lambda c: c is not None, found[at:]) if c is not None]
+        first = [c for c in takewhile(lambda c: c is not None, part_chains[at:]) if c is not None]
         if first:
-            stmt, taken = _first(owner, first, rules)
+            stmt, consumed = _first(owner, first, rules)
         else:
             others = {b for k, buffers in enumerate(used) if k != at for b in buffers}
-            own = [b for b in nest.allocs if b not in others]
-            stmt, taken = shared_out(owner, parts[at], own), 1
+            private = [b for b in nest.allocs if b not in others]
+            stmt, consumed = shared_out(owner, parts[at], private), 1
         kernels.append(stmt)
-        at += taken
+        at += consumed
     allocs = tuple(b for b in nest.allocs if b not in owner.gone)
     return replace(nest, body=seq(*kernels), allocs=(*allocs, *owner.locals)), owner.offered
 
 
-def _first(owner: DeviceScheduling, found: Sequence[Chain], rules: Sequence[DeviceScheduleRule]) -> tuple[Stmt, int]:
+def _first(owner: DeviceScheduling, chains: Sequence[Chain], rules: Sequence[DeviceScheduleRule]) -> tuple[Stmt, int]:
     """The kernels of the first blocks, and how many those are."""
-    made = (rule(owner, found) for rule in rules)
-    return next((m for m in made if m is not None), None) or (_alone(owner, found[0]), 1)
+    schedules = (rule(owner, chains) for rule in rules)
+    return next((m for m in schedules if m is not None), None) or (_alone(owner, chains[0]), 1)
 
 
 def _alone(owner: DeviceScheduling, chain: Chain) -> Stmt:

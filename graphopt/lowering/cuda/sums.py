@@ -52,17 +52,17 @@ def sums_of(stmt: Stmt) -> Sums | None:
     steps, step = peeled(around)
     if not (isinstance(start, Store) and isinstance(step, Store) and isinstance(end, Store)):
         return None
-    own = Load(step.buffer, step.indices)
-    found = factors(own, step.value)
+    accumulator = Load(step.buffer, step.indices)
+    operands = factors(accumulator, step.value)
     is_own = step.buffer.scope == "local" and not step.indices and start.buffer == step.buffer
-    if found is None or not is_own or start.value != Const(0.0, own.dtype):
+    if operands is None or not is_own or start.value != Const(0.0, accumulator.dtype):
         return None
-    x, y = map(_factor, found)
+    x, y = map(_factor, operands)
     if x.dtype != y.dtype or x.dtype not in DTYPES:
         return None
-    if own.dtype != ("float64" if x.dtype == "float64" else "float32"):
+    if accumulator.dtype != ("float64" if x.dtype == "float64" else "float32"):
         return None
-    return Sums(loops, steps, own, (x, y), end)
+    return Sums(loops, steps, accumulator, (x, y), end)
 
 
 def is_approximate(stmt: Stmt) -> bool:
@@ -88,10 +88,14 @@ def finish_of(sums: Sums, is_approximate: bool) -> SumEpilogue | None:
     They round the result once, where the nest may round it to that type several times. ``is_approximate``: gelu may be
     the one by tanh.
     """
-    own, dtype = sums.sum, sums.dtype
+    accumulator, dtype = sums.sum, sums.dtype
 
     def rounded(expr: Expr) -> Expr:
-        while isinstance(expr, Apply) and expr.fn == "cast" and {expr.dtype, expr.args[0].dtype} <= {dtype, own.dtype}:
+        while (
+            isinstance(expr, Apply)
+            and expr.fn == "cast"
+            and {expr.dtype, expr.args[0].dtype} <= {dtype, accumulator.dtype}
+        ):
             expr = expr.args[0]
         return expr
 
@@ -108,9 +112,9 @@ def finish_of(sums: Sums, is_approximate: bool) -> SumEpilogue | None:
     if inside is not None:
         value, epilogue = inside
     parts = addends(value)
-    if parts.count(own) != 1:
+    if parts.count(accumulator) != 1:
         return None
-    added = tuple(p for p in parts if isinstance(p, Load) and p != own and p.dtype == dtype)
+    added = tuple(p for p in parts if isinstance(p, Load) and p != accumulator and p.dtype == dtype)
     return SumEpilogue(added, epilogue) if len(added) == len(parts) - 1 else None
 
 

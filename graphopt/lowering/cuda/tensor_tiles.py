@@ -65,16 +65,21 @@ class WarpTile:
         return self.down * self.across
 
 
-def warp_tile_for(found: Contraction, owner: DeviceScheduling) -> WarpTile | None:
+def warp_tile_for(contraction: Contraction, owner: DeviceScheduling) -> WarpTile | None:
     """The tile for a product on tensor cores, but for what is chosen of it; None where it is none, or threads of a warp
     cannot work together."""
     card = owner.card
-    dtype, allowed = stored(found.x).dtype, (*HALVES, *(("float32",) if card.is_approximate else ()))
-    if not card.has_exchange or stored(found.y).dtype != dtype or dtype not in allowed or found.made.dtype != "float32":
+    dtype, allowed = stored(contraction.x).dtype, (*HALVES, *(("float32",) if card.is_approximate else ()))
+    if (
+        not card.has_exchange
+        or stored(contraction.y).dtype != dtype
+        or dtype not in allowed
+        or contraction.made.dtype != "float32"
+    ):
         return None
-    rows, columns = (OPEN if n is None else n for n in (found.rows.known, found.columns.known))
-    batch = 1 if found.batch.known is None else max(found.batch.known, 1)
-    steps = found.steps.known
+    rows, columns = (OPEN if n is None else n for n in (contraction.rows.known, contraction.columns.known))
+    batch = 1 if contraction.batch.known is None else max(contraction.batch.known, 1)
+    steps = contraction.steps.known
     depth = 2 * deep(dtype) if steps is None or steps > deep(dtype) else deep(dtype)
 
     def blocks(tile: WarpTile) -> int:
@@ -88,7 +93,7 @@ def warp_tile_for(found: Contraction, owner: DeviceScheduling) -> WarpTile | Non
         return max(full, key=lambda t: t.rows * t.columns) if full else min(tiles, key=lambda t: t.rows * t.columns)
 
     best = chosen_shape(owner, tiles, busiest, ("rows", "columns"))
-    return replace(best, splits=splits_of(found, owner, blocks(best), depth))
+    return replace(best, splits=splits_of(contraction, owner, blocks(best), depth))
 
 
 def _tiles(depth: int) -> Iterator[WarpTile]:
@@ -106,11 +111,11 @@ def _bytes(tile: WarpTile, dtype: str) -> int:
 class TensorTiles:
     """The kernel of one contraction: ``finish`` is done to each of its results."""
 
-    def __init__(self, owner: DeviceScheduling, found: Contraction, tile: WarpTile, finish: TileEpilogue) -> None:
-        self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
-        name = found.made.name
-        self.x = operand(found.x, found.rows, found.steps, tile.rows, tile.depth, owner.card)
-        self.y = operand(found.y, found.columns, found.steps, tile.columns, tile.depth, owner.card)
+    def __init__(self, owner: DeviceScheduling, contraction: Contraction, tile: WarpTile, finish: TileEpilogue) -> None:
+        self.owner, self.found, self.tile, self.finish = owner, contraction, tile, finish
+        name = contraction.made.name
+        self.x = operand(contraction.x, contraction.rows, contraction.steps, tile.rows, tile.depth, owner.card)
+        self.y = operand(contraction.y, contraction.columns, contraction.steps, tile.columns, tile.depth, owner.card)
         self.dtype = self.x.value.dtype
         self.deep, self.held = deep(self.dtype), 4 * warps.together(self.dtype)
         self.high, self.wide = tile.high // HIGH, tile.wide // WIDE
@@ -181,10 +186,10 @@ class TensorTiles:
         rounds = LoopSpec(self.owner.var("q"), Const(-(-operand.count // threads)), "unrolled")
         unit = t + rounds.var * threads
         step, outer = operand.place(unit, lane)
-        place = (slot, outer, step) if operand.is_deep else (slot, step, outer)
+        indices = (slot, outer, step) if operand.is_deep else (slot, step, outer)
 
         def over_lanes(value: Expr) -> Stmt:
-            return For(lane, Const(operand.width), Store(target, place, value), "unrolled")
+            return For(lane, Const(operand.width), Store(target, indices, value), "unrolled")
 
         done = over_lanes(operand.at(unit, lane, tile, slab, batch))
         inside = operand.inside(unit, tile, slab)
@@ -236,7 +241,7 @@ class TensorTiles:
         self,
         letter: str,
         target: Buffer,
-        own: tuple[Expr, ...],
+        indices: tuple[Expr, ...],
         operand: ProductOperand,
         start: tuple[Expr, Expr, Expr],
     ) -> Stmt:
@@ -247,7 +252,7 @@ class TensorTiles:
         ranges = (Range(slot), *(sides if operand.is_deep else sides[::-1]))
         source = BufferRegion(self.shared[letter == "b"], ranges)
         name = f"{warps.FRAGMENT.format(letter, 't' if is_turned else 'n')}_{self.dtype}"
-        return Invoke(name, (_held(target, own, Range(Const(0), Const(self.held))), source))
+        return Invoke(name, (_held(target, indices, Range(Const(0), Const(self.held))), source))
 
     def end(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """What is done to each result of the tile: a thread has pairs of neighbours."""
@@ -258,12 +263,12 @@ class TensorTiles:
             i, j, low = (LoopSpec(var("i"), Const(n), "unrolled") for n in (self.high, self.wide, 2))
             unit = LoopSpec(var("j"), Const(2 // columns.width), "unrolled")
             u = LoopSpec(var("u"), Const(columns.width), "unrolled")
-            own = unit.var * columns.width
+            first_column = unit.var * columns.width
             r = w // tile.across * tile.high + i.var * HIGH + lane // 4 + low.var * 8
-            c = w % tile.across * tile.wide + j.var * WIDE + lane % 4 * 2 + own
+            c = w % tile.across * tile.wide + j.var * WIDE + lane % 4 * 2 + first_column
             at_row, at_column = row * tile.rows + r, units(column, c, tile.columns, columns)
             where = {**batch, **rows.at(at_row, Const(0)), **columns.at(at_column, u.var)}
-            value = Load(self.sums, (w, lane, i.var, j.var, low.var * 2 + own + u.var))
+            value = Load(self.sums, (w, lane, i.var, j.var, low.var * 2 + first_column + u.var))
             done = wrapped([u], self.finish(where, split, value))
             inside = (*below(at_row, rows, tile.rows), *below(at_column, columns, tile.columns))
             return wrapped([i, low, j, unit], If(conjunction(*inside), done) if inside else done)
@@ -271,7 +276,7 @@ class TensorTiles:
         return self.by_lanes(body)
 
 
-def _held(buffer: Buffer, own: tuple[Expr, ...], last: Range) -> BufferRegion:
+def _held(buffer: Buffer, indices: tuple[Expr, ...], last: Range) -> BufferRegion:
     """A fragment among those that a warp holds."""
-    warp, *others = own
+    warp, *others = indices
     return BufferRegion(buffer, (Range(warp), Range(Const(0), Const(WARP)), *(Range(o) for o in others), last))

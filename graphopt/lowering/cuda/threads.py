@@ -31,15 +31,15 @@ class DeviceScheduling(Scheduling):
     def shared(self, name: str, shape: Sequence[Expr], dtype: str, strides: Sequence[Expr] | None = None) -> Buffer:
         """A new buffer that the threads of a block share."""
         spaced = None if strides is None else tuple(strides)
-        made = Buffer(f"{name}_s{next(self.numbers)}", tuple(shape), dtype, "shared", spaced)
-        self.locals.append(made)
-        return made
+        buffer = Buffer(f"{name}_s{next(self.numbers)}", tuple(shape), dtype, "shared", spaced)
+        self.locals.append(buffer)
+        return buffer
 
     def memory(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
         """A new buffer that all kernels of the nest reach."""
-        made = Buffer(f"{name}_g{next(self.numbers)}", tuple(shape), dtype)
-        self.locals.append(made)
-        return made
+        buffer = Buffer(f"{name}_g{next(self.numbers)}", tuple(shape), dtype)
+        self.locals.append(buffer)
+        return buffer
 
     def over_blocks(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
         """The body for each number below ``count``, each in a block of its own."""
@@ -53,8 +53,8 @@ class DeviceScheduling(Scheduling):
 
     def over_threads(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
         """The body for each number below ``count``, by a thread each, in as many blocks as that takes."""
-        known = known_size([count])
-        most = self.card.threads if known is None else min(self.card.threads, -(-max(known, 1) // WARP) * WARP)
+        extent = known_size([count])
+        most = self.card.threads if extent is None else min(self.card.threads, -(-max(extent, 1) // WARP) * WARP)
         threads = self.choose("threads", powers(WARP, most), most)
         blocks = (count + (threads - 1)) // threads
 
@@ -65,9 +65,9 @@ class DeviceScheduling(Scheduling):
 
     def within(self, item: Expr, count: Expr, multiple: int, body: Callable[[Expr], Stmt]) -> Stmt:
         """The body for an item, where there is such a one: ``count`` may be no multiple of what threads take."""
-        known = known_size([count])
+        extent = known_size([count])
         done = body(item)
-        return done if known is not None and known % multiple == 0 else If(item < count, done)
+        return done if extent is not None and extent % multiple == 0 else If(item < count, done)
 
 
 def powers(least: int, most: int) -> list[int]:

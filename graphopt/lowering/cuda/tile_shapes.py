@@ -56,21 +56,21 @@ class Tile:
         return self.rows // self.down * (self.columns // self.across)
 
 
-def tile_for(found: Contraction, owner: DeviceScheduling) -> Tile:
+def tile_for(contraction: Contraction, owner: DeviceScheduling) -> Tile:
     """The tile with which a product takes the least time, as far as a count of blocks and accesses tells, but for what
     is chosen of it."""
     card = owner.card
-    rows, columns = (OPEN if n is None else n for n in (found.rows.known, found.columns.known))
-    batch = 1 if found.batch.known is None else max(found.batch.known, 1)
+    rows, columns = (OPEN if n is None else n for n in (contraction.rows.known, contraction.columns.known))
+    batch = 1 if contraction.batch.known is None else max(contraction.batch.known, 1)
 
     def quickest(tiles: Sequence[Tile]) -> Tile:
         return min(tiles, key=lambda t: (_cost(t, rows, columns, batch), -t.rows * t.columns))
 
     best = chosen_shape(owner, _tiles(rows, columns, card), quickest, ("down", "across", "rows", "columns"))
-    size = max(BITS[found.made.dtype] // 8, 4)
+    size = max(BITS[contraction.made.dtype] // 8, 4)
     share = best.threads / max(best.rows, best.columns)
     depth = _power(int(min(max(CHUNK * share, SHALLOW), AHEAD * share)))
-    steps = found.steps.known
+    steps = contraction.steps.known
     if steps is not None:
         depth = min(depth, _power(steps))
     most = card.shared // ((best.rows + best.columns + 2 * PAD) * size)
@@ -79,7 +79,7 @@ def tile_for(found: Contraction, owner: DeviceScheduling) -> Tile:
     deepest = min(most, DEEPEST, DEEPEST if steps is None else steps)
     depth = owner.choose("depth", powers(1, deepest), depth)
     blocks = -(-rows // best.rows) * -(-columns // best.columns) * batch
-    return Tile(best.rows, best.columns, depth, best.down, best.across, splits_of(found, owner, blocks, depth))
+    return Tile(best.rows, best.columns, depth, best.down, best.across, splits_of(contraction, owner, blocks, depth))
 
 
 def chosen_shape(
@@ -93,11 +93,11 @@ def chosen_shape(
     return best(left)
 
 
-def splits_of(found: Contraction, owner: DeviceScheduling, blocks: int, depth: int) -> int:
+def splits_of(contraction: Contraction, owner: DeviceScheduling, blocks: int, depth: int) -> int:
     """How many blocks share out the steps of each tile, where there are few tiles, and steps enough: none is left
     without any."""
-    steps = found.steps.known
-    if steps is None or None in (found.rows.known, found.columns.known, found.batch.known):
+    steps = contraction.steps.known
+    if steps is None or None in (contraction.rows.known, contraction.columns.known, contraction.batch.known):
         return 1
     slabs = max(-(-steps // depth), 1)
 

@@ -24,12 +24,12 @@ LEAST = WARP // 2
 """Rows and columns below which neighbours are too few to be read together."""
 
 
-def turned_over(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
+def turned_over(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int] | None:
     """The kernel of the first block, where it computes element by element and reads what has to be turned over; None
     where it does not."""
-    if found[0].block.init is not None or not is_plain(found[0]):
+    if chains[0].block.init is not None or not is_plain(chains[0]):
         return None
-    for chain, exists in ((found[0], TRUE), with_lanes_apart(found[0], ())):
+    for chain, exists in ((chains[0], TRUE), with_lanes_apart(chains[0], ())):
         groups = collapsed(chain, chain.axes)
         turned = turning(chain, groups) if groups else None
         if turned is not None and not any(_is_short(groups[k]) for k in (turned.rows_at, -1)):
@@ -98,12 +98,12 @@ class _Tiles:
     def read(self, first: Sequence[Expr], row: Expr, column: Expr) -> Stmt:
         """Reads one element of each tile."""
         values, inside = self.place(first, row, column)
-        made = []
+        stores = []
         for load, tile in self.tiles.items():
             guard = conjunction(inside, substitute(self.turned.loads[load], values))
             store: Stmt = Store(tile, (column, row), substitute(load, values))
-            made.append(store if guard == TRUE else If(guard, store))
-        return seq(*made)
+            stores.append(store if guard == TRUE else If(guard, store))
+        return seq(*stores)
 
     def written(self, first: Sequence[Expr], row: Expr, column: Expr) -> Stmt:
         """Computes one result of a tile."""

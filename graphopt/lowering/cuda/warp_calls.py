@@ -23,7 +23,7 @@ def multiplies(nest: Nest) -> bool:
     return any(isinstance(s, Invoke) and s.intrinsic.startswith((MULTIPLY, LOAD)) for s in statements(nest.body))
 
 
-def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: EmitContext, lane: Var) -> None:
+def write_warp_call(writer: DeviceWriter, stmt: Invoke, context: EmitContext, lane: Var) -> None:
     """The line of a call on fragments. ``lane`` is a thread's number in its warp."""
     writer.threads[lane] = "x"
     regions = [a for a in stmt.args if isinstance(a, BufferRegion)]
@@ -31,7 +31,7 @@ def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: EmitContext, lane
     function = str(find_intrinsic(stmt.intrinsic).function).rpartition(".")[2]
     if stmt.intrinsic.startswith(MULTIPLY):
         c, a, b = (
-            _registers(writer, region, place, lane, places)
+            _registers(writer, region, context, lane, places)
             for region, places in zip(
                 regions, (range(4), range(0, 4 * each, each), range(0, 2 * each, each)), strict=True
             )
@@ -39,18 +39,23 @@ def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: EmitContext, lane
         held = [", ".join(words) for words in (c, a, b)]
         writer.line(f"{held[0]} = {writer.spell.use(function)}({', '.join(f'({words})' for words in held)})")
     else:
-        _write_load(writer, stmt.intrinsic, function, regions, place, lane)
+        _write_load(writer, stmt.intrinsic, function, regions, context, lane)
     writer.threads.pop(lane)
 
 
 def _write_load(
-    writer: DeviceWriter, intrinsic: str, function: str, regions: Sequence[BufferRegion], place: EmitContext, lane: Var
+    writer: DeviceWriter,
+    intrinsic: str,
+    function: str,
+    regions: Sequence[BufferRegion],
+    context: EmitContext,
+    lane: Var,
 ) -> None:
     """A fragment from shared memory: by one instruction, but for elements of 32 bits that it cannot turn over."""
     target, source = regions
     each = warp.together(source.buffer.dtype)
-    words = _registers(writer, target, place, lane, range(0, 4 * each, each))
-    start = [place.of(side.start) for side in source.ranges]
+    words = _registers(writer, target, context, lane, range(0, 4 * each, each))
+    start = [context.of(side.start) for side in source.ranges]
 
     def element(row: Expr, column: Expr) -> tuple[str, str]:
         load = Load(source.buffer, (*start[:-2], start[-2] + row, start[-1] + column))
@@ -72,18 +77,18 @@ def _write_load(
 
 
 def _registers(
-    writer: DeviceWriter, region: BufferRegion, place: EmitContext, lane: Var, places: Sequence[int]
+    writer: DeviceWriter, region: BufferRegion, context: EmitContext, lane: Var, places: Sequence[int]
 ) -> list[str]:
     """A thread's own elements of a fragment, or the words that they lie in, as variables."""
-    *outer, last = (place.of(side.start) for side in region.ranges)
+    *outer, last = (context.of(side.start) for side in region.ranges)
     across = next(k for k, side in enumerate(region.ranges) if side.extent == Const(WARP))
     outer[across] = lane
     names = []
     for k in places:
         load = Load(region.buffer, (*outer, last + k))
-        own = writer.local(load, writer.spell.address(load), None, written=True)
-        assert own is not None
-        names.append(own.text)
+        register = writer.local(load, writer.spell.address(load), None, written=True)
+        assert register is not None
+        names.append(register.text)
     return names
 
 

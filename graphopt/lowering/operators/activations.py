@@ -94,9 +94,9 @@ def _said(row: Row) -> Formula:
             inner = Operation(str(part[0]), NO_ATTRS, (), (), (), op.opset)
             return FORMULAS[inner.op](inner, *map(value, part[1:]))
 
-        made = value(parsed(row.means))
-        assert isinstance(made, Expr)
-        return made
+        expr = value(parsed(row.means))
+        assert isinstance(expr, Expr)
+        return expr
 
     return formula
 

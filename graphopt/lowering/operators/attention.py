@@ -228,14 +228,14 @@ def as_output(op: Operation, y: Tensor, port: int = 0) -> Tensor:
     return compute(shape, lambda b, h, i, d: cast(y[b, i, h, d], dtype), dtype, label(op))
 
 
-def _given(op: Operation, made: Sequence[Tensor]) -> list[Tensor]:
+def _given(op: Operation, outputs: Sequence[Tensor]) -> list[Tensor]:
     """The tensors as the op's outputs, as many as it has, in their dtypes."""
-    found = []
-    for k, tensor in enumerate(made[: len(op.outputs)]):
+    results = []
+    for k, tensor in enumerate(outputs[: len(op.outputs)]):
         dtype = op.dtype(k)
         same = tensor.dtype == dtype and tensor.stage is not None
-        found.append(tensor if same else _cast(tensor, dtype))
-    return found
+        results.append(tensor if same else _cast(tensor, dtype))
+    return results
 
 
 def _cast(tensor: Tensor, dtype: str) -> Tensor:
@@ -263,14 +263,14 @@ def _attention(op: Operation) -> Sequence[Tensor]:
         return offset if lengths is None else cast(lengths[b], INDEX) - queries
 
     def bias(b: Expr, h: Expr, i: Expr, j: Expr) -> tuple[list[Expr], list[Expr]]:
-        own = behind(b)
+        offset = behind(b)
         conditions, added = [], []
         if causal:
-            conditions.append(j <= i + own)
+            conditions.append(j <= i + offset)
         if sides[0] >= 0:
-            conditions.append(i + own - j <= sides[0])
+            conditions.append(i + offset - j <= sides[0])
         if sides[1] >= 0:
-            conditions.append(j - i - own <= sides[1])
+            conditions.append(j - i - offset <= sides[1])
         if lengths is not None:
             conditions.append(j < cast(lengths[b], INDEX))
         if mask is not None:
@@ -293,10 +293,10 @@ def _attention(op: Operation) -> Sequence[Tensor]:
         reach = (lambda b, i: i + behind(b) + 1) if causal else None
         y = attended(op, q, k, v, given, bias, cap, soft, fits, reach)
         return _given(op, [y, k.tensor, v.tensor])
-    made = attend(q, k, v, given, bias, cap, soft, fits)
+    result = attend(q, k, v, given, bias, cap, soft, fits)
     mode = integer(op, "qk_matmul_output_mode")
-    seen = (made.scores, made.capped, made.masked, made.shares)[mode]
-    return _given(op, [as_output(op, made.y), k.tensor, v.tensor, seen])
+    seen = (result.scores, result.capped, result.masked, result.shares)[mode]
+    return _given(op, [as_output(op, result.y), k.tensor, v.tensor, seen])
 
 
 def _window(op: Operation, name: str) -> int:
@@ -389,13 +389,13 @@ def _packed(op: Operation) -> Sequence[Tensor]:
     x, w, heads, sizes = op.input(0), op.input(1), integer(op, "num_heads"), op.attr("qkv_hidden_sizes")
     third = w.shape[1] // 3
     widths = [Const(s) for s in sizes if isinstance(s, int)] if isinstance(sizes, tuple) and sizes else [third] * 3
-    made = product(x, w, (*x.shape[:2], w.shape[1]), op.dtype(), "projected")
+    projected = product(x, w, (*x.shape[:2], w.shape[1]), op.dtype(), "projected")
     if op.has(2):
-        made = _moved(made, op.input(2), Const(0))
+        projected = _moved(projected, op.input(2), Const(0))
     start: Expr = Const(0)
     parts = []
     for width in widths:
-        parts.append(Heads(made, Const(heads), width // heads, start))
+        parts.append(Heads(projected, Const(heads), width // heads, start))
         start = start + width
     q, k, v = parts
     whole = (*q.shape[:3], k.shape[2])
@@ -459,7 +459,7 @@ def _rotated(op: Operation, cos: int, sin: int, positions: int) -> Tensor:
     def turned(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
         pair, second = (d // 2, equal(d % 2, 1)) if interleaved else (d % half, d >= half)
         ours = (pair * 2, pair * 2 + 1) if interleaved else (pair, pair + half)
-        one, other = (widened(given(b, h, i, place)) for place in ours)
+        one, other = (widened(given(b, h, i, lane_index)) for lane_index in ours)
         cosine, sine = angle(c, b, i, pair), angle(s, b, i, pair)
         value = select(second, one * sine + other * cosine, one * cosine - other * sine)
         whole = given.size == half * 2

@@ -73,8 +73,8 @@ class Tiled:
         parts = (self.q, self.k, self.v)
         sizes = [p.size for p in (self.q, self.v)]
         kinds = {p.tensor.dtype for p in parts}
-        known = all(isinstance(n, Const) and 0 < int(n.value) <= LARGEST for n in sizes)
-        return known and len(kinds) == 1 and kinds <= {"float32", "float64"}
+        are_known = all(isinstance(n, Const) and 0 < int(n.value) <= LARGEST for n in sizes)
+        return are_known and len(kinds) == 1 and kinds <= {"float32", "float64"}
 
     def written(self, name: str, shape: Sequence[Expr], at: ElementIndex) -> Tensor:
         """The weighed values as a tensor, in which ``at`` says where (batch, head, query, place) lies."""
@@ -284,10 +284,12 @@ class _QueryTile:
 
     def by_query(self, score: Expr, query: Expr, key: Expr) -> list[Load]:
         """What a score reads that lies side by side for neighbouring keys, and apart for neighbouring queries."""
-        own = variables(query)
-        found = (e for e in walk(score) if isinstance(e, Load) and isinstance(e.buffer, Tensor) and e.indices)
-        reads = (e for e in found if e.indices[-1] == key and e.buffer.shape[-1] == self.keys)
-        return list(dict.fromkeys(e for e in reads if any(not own.isdisjoint(variables(x)) for x in e.indices[:-1])))
+        query_variables = variables(query)
+        elements = (e for e in walk(score) if isinstance(e, Load) and isinstance(e.buffer, Tensor) and e.indices)
+        reads = (e for e in elements if e.indices[-1] == key and e.buffer.shape[-1] == self.keys)
+        return list(
+            dict.fromkeys(e for e in reads if any(not query_variables.isdisjoint(variables(x)) for x in e.indices[:-1]))
+        )
 
     def masks(self, at: tuple[Expr, Expr, Expr], number: Expr, start: Expr, width: Expr) -> list[Stmt]:
         """What scores of a tile read by query, turned over."""
@@ -369,7 +371,7 @@ def _is_empty(stmt: Stmt) -> bool:
 
 def _checked(requirement: Requirement) -> Stmt:
     """What must hold at each point of its axes."""
-    made: Stmt = Check(requirement.condition, requirement.message)
+    stmt: Stmt = Check(requirement.condition, requirement.message)
     for axis in reversed(requirement.axes):
-        made = For(axis.var, axis.extent, made)
-    return made
+        stmt = For(axis.var, axis.extent, stmt)
+    return stmt

@@ -68,21 +68,21 @@ def _conv(op: Operation) -> Tensor:
     size, rank = shape[-1], len(shape) - 3
     plain = form == "plain"
     kernel = {"blocked": w.shape[2:-2], "plain": w.shape[2:-1], "depthwise": w.shape[1:-1]}[form]
-    found = windows(op, x.shape[2 : 2 + rank], kernel, shape[2:-1])
-    x, where = image(x, found, shape[2:-1], const(0, x.dtype))
+    geometry = windows(op, x.shape[2 : 2 + rank], kernel, shape[2:-1])
+    x, where = image(x, geometry, shape[2:-1], const(0, x.dtype))
 
     def element(n: Expr, block: Expr, *at: Expr) -> t.ReduceStage:
         lane, steps = at[-1], [t.reduce_axis(k) for k in kernel]
         offset = [s.var for s in steps]
-        place = where.at(at[:-1], offset)
+        pixel = where.at(at[:-1], offset)
         if form == "depthwise":
-            return t.sum(x[(n, block, *place, lane)] * w[(block, *offset, lane)], *steps)
+            return t.sum(x[(n, block, *pixel, lane)] * w[(block, *offset, lane)], *steps)
         depth = t.reduce_axis(w.shape[1])
         if plain:
-            return t.sum(x[(n, depth.var, *place)] * w[(block, depth.var, *offset, lane)], depth, *steps)
+            return t.sum(x[(n, depth.var, *pixel)] * w[(block, depth.var, *offset, lane)], depth, *steps)
         inner = t.reduce_axis(size)
         first = depth.var if group == 1 else block // (shape[1] // group) * w.shape[1] + depth.var
-        value = x[(n, first, *place, inner.var)]
+        value = x[(n, first, *pixel, inner.var)]
         return t.sum(value * w[(block, depth.var, *offset, inner.var, lane)], depth, *steps, inner)
 
     total = compute(shape, element, name="conv")

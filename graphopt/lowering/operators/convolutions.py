@@ -86,9 +86,9 @@ def _by_phases(op: Operation, where: Windows) -> Tensor:
         channel, turns = t.reduce_axis(depth), [t.reduce_axis(k) for k in taps]
         c = channel.var if group == 1 else o // share * depth + channel.var
         met = [i - k.var * d + b for i, k, d, b in zip(places, turns, steps, before, strict=True)]
-        taken = [p + k.var * s for p, k, s in zip(phases, turns, strides, strict=True)]
-        weight: Expr = w[(c, o if group == 1 else o % share, *taken)]
-        beyond = [k < n for k, n, s in zip(taken, where.kernel, strides, strict=True) if n % s != Const(0)]
+        kernel_indices = [p + k.var * s for p, k, s in zip(phases, turns, strides, strict=True)]
+        weight: Expr = w[(c, o if group == 1 else o % share, *kernel_indices)]
+        beyond = [k < n for k, n, s in zip(kernel_indices, where.kernel, strides, strict=True) if n % s != Const(0)]
         if beyond:
             weight = select(conjunction(*beyond), weight, const(0, w.dtype))
         return t.sum(cast(widened(whole[(n, c, *met)]), inner) * cast(widened(weight), inner), channel, *turns)

@@ -129,14 +129,14 @@ class ResizedAxis:
         a, b, c = *line, int(below.value)
         common = gcd(a, c)
         a, b, c = a // common, b // common, c // common
-        found = (index * a + b) // c
+        source = (index * a + b) // c
         if b == 0 and a == 1 and self.count == self.size * c:
-            return found
+            return source
         if isinstance(self.count, Const) and isinstance(self.size, Const):
             last = a * (int(self.count.value) - 1) + b
             if b >= 0 and last // c < int(self.size.value):
-                return found
-        return clamped(found, self.size)
+                return source
+        return clamped(source, self.size)
 
     def between(self, index: Expr, dtype: str) -> tuple[Expr, Expr]:
         """The index of the element at the coordinate or before it (maybe outside), and how far behind that it lies."""

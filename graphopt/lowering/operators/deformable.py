@@ -43,11 +43,11 @@ def _sampled(op: Operation, x: Tensor, kernel: Sequence[Expr], size: Sequence[Ex
 
     def places(n: Expr, g: Expr, p: Expr, q: Expr, i: Expr, j: Expr) -> list[Expr]:
         tap = (g * height + p) * width + q
-        found = []
+        coordinates = []
         for axis, (step, at) in enumerate(((p, i), (q, j))):
             fixed = at * strides[axis] - pads[axis] + step * dilations[axis]
-            found.append(cast(fixed, inner) + widened(offset[n, tap * 2 + axis, i, j]))
-        return found
+            coordinates.append(cast(fixed, inner) + widened(offset[n, tap * 2 + axis, i, j]))
+        return coordinates
 
     taps = (x.shape[0], Const(integer(op, "offset_group")), *kernel, *size)
     rows, columns = (
@@ -57,13 +57,13 @@ def _sampled(op: Operation, x: Tensor, kernel: Sequence[Expr], size: Sequence[Ex
 
     def element(n: Expr, c: Expr, p: Expr, q: Expr, i: Expr, j: Expr) -> Expr:
         g = c // share
-        found = []
+        neighbours = []
         for table, extent in ((rows, x.shape[2]), (columns, x.shape[3])):
-            place = table[n, g, p, q, i, j]
-            below = apply("floor", place)
-            part, first = place - below, cast(below, INDEX)
-            found.append([(first, 1.0 - part, extent), (first + 1, part, extent)])
-        terms = [_pixel(x, (n, c), (y[0], z[0])) * (y[1] * z[1]) for y in found[0] for z in found[1]]
+            coordinate = table[n, g, p, q, i, j]
+            below = apply("floor", coordinate)
+            part, first = coordinate - below, cast(below, INDEX)
+            neighbours.append([(first, 1.0 - part, extent), (first + 1, part, extent)])
+        terms = [_pixel(x, (n, c), (y[0], z[0])) * (y[1] * z[1]) for y in neighbours[0] for z in neighbours[1]]
         value = reduce(lambda a, b: a + b, terms)
         if mask is not None:
             value = value * cast(widened(mask[n, (g * height + p) * width + q, i, j]), inner)

@@ -33,10 +33,10 @@ class LabelledTensor:
         ]
 
 
-def _index(own: Expr, whole: Expr, index: Expr) -> Expr:
-    if own == Const(1):
+def _index(size: Expr, whole: Expr, index: Expr) -> Expr:
+    if size == Const(1):
         return Const(0)
-    return index if own == whole or isinstance(own, Const) else select(equal(own, 1), 0, index)
+    return index if size == whole or isinstance(size, Const) else select(equal(size, 1), 0, index)
 
 
 def einsum(op: Operation) -> Tensor:
@@ -54,8 +54,8 @@ def einsum(op: Operation) -> Tensor:
         needed = {name for operand in rest[k + 1 :] for name in operand.labels} | {*result}
         kept = [name for name in dict.fromkeys((*current.labels, *other.labels)) if name in needed]
         labels = result if last else tuple(kept)
-        made = _contracted([current, other], labels, extents, inner, label(op), fits if k == 0 else [])
-        current = LabelledTensor(made, labels)
+        product = _contracted([current, other], labels, extents, inner, label(op), fits if k == 0 else [])
+        current = LabelledTensor(product, labels)
     return rounded(current.tensor, dtype)
 
 
@@ -89,17 +89,17 @@ def _extents(op: Operation, operands: Sequence[LabelledTensor]) -> tuple[dict[st
     fits: list[t.Requirement] = []
     for operand in operands:
         for name, size in zip(operand.labels, operand.tensor.shape, strict=True):
-            known = extents.get(name)
-            if known is None or known == Const(1):
+            extent = extents.get(name)
+            if extent is None or extent == Const(1):
                 extents[name] = size
-            elif size not in (known, Const(1)):
-                if isinstance(size, Const) and not isinstance(known, Const):
+            elif size not in (extent, Const(1)):
+                if isinstance(size, Const) and not isinstance(extent, Const):
                     extents[name] = size
-                both = equal(known, size) | equal(size, 1) | equal(known, 1)
-                if isinstance(known, Const) or isinstance(size, Const):
+                both = equal(extent, size) | equal(size, 1) | equal(extent, 1)
+                if isinstance(extent, Const) or isinstance(size, Const):
                     fits += required(both, f"{op.op}: axes named {name!r} differ in length")
                 else:  # which of the two is repeated shows only at run time
-                    extents[name] = select(equal(known, 1), size, known)
+                    extents[name] = select(equal(extent, 1), size, extent)
                     fits += required(both, f"{op.op}: axes named {name!r} differ in length")
     return extents, fits
 
@@ -113,18 +113,18 @@ def labels_of(equation: str, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise NotLowered(f"Einsum of {len(ranks)} operands by {equation!r}")
-    found = [_labels(term, rank) for term, rank in zip(terms, ranks, strict=True)]
-    many = max(([sum(n.startswith(ELLIPSIS) for n in labels) for labels in found]), default=0)
+    operands = [_labels(term, rank) for term, rank in zip(terms, ranks, strict=True)]
+    many = max(([sum(n.startswith(ELLIPSIS) for n in labels) for labels in operands]), default=0)
     dots = tuple(f"{ELLIPSIS}{k}" for k in range(many, 0, -1))
     if arrow:
         before, ellipsis, after = right.partition(ELLIPSIS)
         result = (*before, *(dots if ellipsis else ()), *after)
     else:
-        uses = Counter(n for labels in found for n in labels)
+        uses = Counter(n for labels in operands for n in labels)
         result = (*dots, *sorted(n for n, count in uses.items() if count == 1 and n not in dots))
-    if not {*result} <= {n for labels in found for n in labels} or len({*result}) < len(result):
+    if not {*result} <= {n for labels in operands for n in labels} or len({*result}) < len(result):
         raise NotLowered(f"Einsum by {equation!r}, whose result has labels of its own")
-    return found, result
+    return operands, result
 
 
 def _labels(term: str, rank: int) -> tuple[str, ...]:

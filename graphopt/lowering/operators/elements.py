@@ -56,13 +56,13 @@ def broadcast(tensor: Tensor, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr
 def spread(sizes: Sequence[Expr], shape: Sequence[Expr], at: Sequence[Expr]) -> tuple[Expr, ...]:
     """The indices in axes of these sizes of what stands at ``at`` of a shape of equal rank that they broadcast to."""
     indices: list[Expr] = []
-    for own, whole, index in zip(sizes, shape, at, strict=True):
-        if own == Const(1):
+    for size, whole, index in zip(sizes, shape, at, strict=True):
+        if size == Const(1):
             indices.append(Const(0))
-        elif own == whole or isinstance(own, Const):
+        elif size == whole or isinstance(size, Const):
             indices.append(index)
         else:
-            indices.append(select(equal(own, 1), 0, index))
+            indices.append(select(equal(size, 1), 0, index))
     return tuple(indices)
 
 
@@ -77,9 +77,9 @@ def fitting(name: str, sizes: Sequence[Expr], shape: Sequence[Expr]) -> list[Req
     """That a tensor of these sizes broadcasts to a shape, where that is not known."""
     skipped = max(len(shape) - len(sizes), 0)
     fits = [
-        equal(own, 1) | equal(own, whole)
-        for own, whole in zip(sizes, shape[skipped:], strict=False)
-        if own not in (whole, Const(1))
+        equal(size, 1) | equal(size, whole)
+        for size, whole in zip(sizes, shape[skipped:], strict=False)
+        if size not in (whole, Const(1))
     ]
     return required(conjunction(*fits), f"{name}: a size of an input is neither 1 nor that of the result")
 
@@ -115,8 +115,8 @@ def scalar(op: Operation, k: int) -> Const | None:
 
 def operand(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr:
     """The element of the k-th input that stands at ``at`` of the shape; a constant where it is one known number."""
-    known = scalar(op, k)
-    return known if known is not None else broadcast(op.input(k), shape, at)
+    constant = scalar(op, k)
+    return constant if constant is not None else broadcast(op.input(k), shape, at)
 
 
 Formula = Callable[..., Expr]
@@ -133,8 +133,8 @@ def elementwise(formula: Formula, exact: bool = False) -> OperatorLowering:
         shape, dtype = op.shape(), op.dtype()
 
         def element(*at: Expr) -> Expr:
-            found = [operand(op, k, shape, at) if op.has(k) else None for k in range(len(op.inputs))]
-            return cast(formula(op, *(e if exact or e is None else widened(e) for e in found)), dtype)
+            operands = [operand(op, k, shape, at) if op.has(k) else None for k in range(len(op.inputs))]
+            return cast(formula(op, *(e if exact or e is None else widened(e) for e in operands)), dtype)
 
         return compute(shape, element, dtype, label(op), inputs_fitting(op, range(len(op.inputs)), shape))
 

@@ -59,16 +59,16 @@ def _mod(op: Operation, a: Expr, b: Expr) -> Expr:
 
 def power(base: Expr, exponent: Expr) -> Expr:
     """A power in the dtype of its base; common exponents that are known are a few products or roots."""
-    known = float(exponent.value) if isinstance(exponent, Const) else None
-    if known in (1, 2, 3, 4):
+    constant = float(exponent.value) if isinstance(exponent, Const) else None
+    if constant in (1, 2, 3, 4):
         square = base * base
-        return {1: base, 2: square, 3: square * base, 4: square * square}[int(known)]
+        return {1: base, 2: square, 3: square * base, 4: square * square}[int(constant)]
     if is_float(base):
-        if known == 0.5:
+        if constant == 0.5:
             return apply("sqrt", base)
-        if known == 0.75:
+        if constant == 0.75:
             return apply("sqrt", base) * apply("sqrt", apply("sqrt", base))
-        if known == -1:
+        if constant == -1:
             return 1.0 / base
         return apply("pow", base, cast(exponent, base.dtype))
     # Beyond 2**53 integer powers are rounded; whoever wants them all exactly would have to multiply in a loop.
@@ -110,10 +110,10 @@ def _binarize(op: Operation, x: Expr) -> Expr:
 
 
 def _is_inf(op: Operation, x: Expr) -> Expr:
-    found = apply("isinf", x)
+    infinite = apply("isinf", x)
     if not integer(op, "detect_negative"):
-        found = found & (x > 0)
-    return found if integer(op, "detect_positive") else found & (x < 0)
+        infinite = infinite & (x > 0)
+    return infinite if integer(op, "detect_positive") else infinite & (x < 0)
 
 
 def _shift(op: Operation, a: Expr, b: Expr) -> Expr:

@@ -52,8 +52,8 @@ def range_(op: Operation) -> Tensor:
 
 
 def _number(op: Operation, k: int) -> Expr:
-    known, tensor = scalar(op, k), op.input(k)
-    return known if known is not None else tensor[(0,) * tensor.rank]
+    constant, tensor = scalar(op, k), op.input(k)
+    return constant if constant is not None else tensor[(0,) * tensor.rank]
 
 
 def eye_like(op: Operation) -> Tensor:

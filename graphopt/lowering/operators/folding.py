@@ -41,8 +41,8 @@ def col2im(op: Operation) -> Tensor:
 
     many = linear([count - 1 for count in counts], counts) + 1
     checked = required(equal(many, x.shape[2]), "Col2Im: there are not as many columns as blocks")
-    found = compute(shape, summed, None, label(op), checked)
-    return found if inner == x.dtype else compute(shape, lambda *at: cast(found[at], x.dtype), x.dtype, label(op))
+    sums = compute(shape, summed, None, label(op), checked)
+    return sums if inner == x.dtype else compute(shape, lambda *at: cast(sums[at], x.dtype), x.dtype, label(op))
 
 
 TABLE: LoweringTable = {"Col2Im": col2im}

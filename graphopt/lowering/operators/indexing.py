@@ -43,8 +43,8 @@ def gather_nd(op: Operation) -> Tensor:
 
     def where(*at: Expr) -> Expr:
         row, rest = at[: indices.rank - 1], at[indices.rank - 1 :]
-        found = [clamped(counted(cast(indices[(*row, k)], INDEX), size), size) for k, size in enumerate(sizes)]
-        return x[(*at[:batch], *found, *rest)]
+        indices_of_row = [clamped(counted(cast(indices[(*row, k)], INDEX), size), size) for k, size in enumerate(sizes)]
+        return x[(*at[:batch], *indices_of_row, *rest)]
 
     checked = [*matching(op, indices.shape[:batch], x.shape[:batch]), rows_within(op, indices, sizes)]
     return compute(op.shape(), where, x.dtype, label(op), checked)

@@ -39,14 +39,14 @@ def relocated(source: Sequence[Expr], target: Sequence[Expr], at: Sequence[Expr]
     """
     if Const(0) in (*source, *target):
         return (Const(0),) * len(source)
-    found: list[Expr] = [Const(0)] * len(source)
+    coordinates: list[Expr] = [Const(0)] * len(source)
     left = [k for k, size in enumerate(source) if size != Const(1)]
     right = [k for k, size in enumerate(target) if size != Const(1)]
     for ours, theirs in _groups(source, left, target, right):
         indices = _within_group([source[k] for k in ours], [target[k] for k in theirs], [at[k] for k in theirs])
         for k, index in zip(ours, indices, strict=True):
-            found[k] = index
-    return tuple(found)
+            coordinates[k] = index
+    return tuple(coordinates)
 
 
 def same_size(source: Sequence[Expr], target: Sequence[Expr]) -> bool:
@@ -87,17 +87,17 @@ def _groups(
     source: Sequence[Expr], left: list[int], target: Sequence[Expr], right: list[int]
 ) -> list[tuple[list[int], list[int]]]:
     """Runs of axes of both shapes that have equally many elements, as short as can be proved."""
-    found: list[tuple[list[int], list[int]]] = []
+    groups: list[tuple[list[int], list[int]]] = []
     starts = {_key(_product([source[k] for k in left[:n]])): n for n in range(len(left), 0, -1)}
-    done = taken = 0
+    done = used = 0
     for n in range(1, len(right) + 1):
         reached = starts.get(_key(_product([target[k] for k in right[:n]])), 0)
         if reached > done and n < len(right):
-            found.append((left[done:reached], right[taken:n]))
-            done, taken = reached, n
-    if done < len(left) or taken < len(right):
-        found.append((left[done:], right[taken:]))
-    return found
+            groups.append((left[done:reached], right[used:n]))
+            done, used = reached, n
+    if done < len(left) or used < len(right):
+        groups.append((left[done:], right[used:]))
+    return groups
 
 
 def _key(total: Sum) -> frozenset[tuple[Factors, int]]:
@@ -110,11 +110,11 @@ def _within_group(source: list[Expr], target: list[Expr], at: list[Expr]) -> lis
         return digits(linear(at, target), source)
     ours, theirs = pieces
     fine = [d for index, part in zip(at, theirs, strict=True) for d in digits(index, part)]
-    found: list[Expr] = []
+    indices: list[Expr] = []
     for part in ours:
-        found.append(linear(fine[: len(part)], part))
+        indices.append(linear(fine[: len(part)], part))
         fine = fine[len(part) :]
-    return found
+    return indices
 
 
 def linear(at: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
@@ -125,15 +125,15 @@ def linear(at: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
     return total
 
 
-def digits(place: Expr, shape: Sequence[Expr]) -> list[Expr]:
+def digits(number: Expr, shape: Sequence[Expr]) -> list[Expr]:
     """The indices of what stands at a place in row-major order."""
-    if place == Const(0):
-        return [place] * len(shape)
-    found: list[Expr] = []
+    if number == Const(0):
+        return [number] * len(shape)
+    indices: list[Expr] = []
     for k, size in reversed(list(enumerate(shape))):
-        found.insert(0, place % size if k else place)
-        place = place // size
-    return found
+        indices.insert(0, number % size if k else number)
+        number = number // size
+    return indices
 
 
 def _pieces(source: list[Expr], target: list[Expr]) -> tuple[list[list[Expr]], list[list[Expr]]] | None:
@@ -258,8 +258,8 @@ def positions(op: Operation, k: int, size: Expr) -> tuple[Callable[..., Expr], l
 
 def _constant_or(op: Operation, k: int, at: tuple[Expr, ...]) -> Expr:
     """The element at the indices; a number where all elements are one and the same."""
-    known = scalar(op, k)
-    return Const(int(known.value)) if known is not None else cast(op.input(k)[at], INDEX)
+    constant = scalar(op, k)
+    return Const(int(constant.value)) if constant is not None else cast(op.input(k)[at], INDEX)
 
 
 def matching(op: Operation, ours: Sequence[Expr], theirs: Sequence[Expr]) -> list[Requirement]:

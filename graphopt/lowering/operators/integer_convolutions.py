@@ -49,8 +49,8 @@ def fits(op: Operation, x: Tensor, w: Tensor) -> bool:
     """Whether the convolution of the operands is one for the kernel."""
     group, wide = integer(op, "group"), w.shape[0]
     is_narrow = isinstance(wide, Const) and int(wide.value) < FEW * group
-    known = all(s != Const(0) for s in w.shape)
-    return op.is_for_host and x.rank == 4 and {x.dtype, w.dtype} <= set(BYTES) and not is_narrow and known
+    is_nonempty = all(s != Const(0) for s in w.shape)
+    return op.is_for_host and x.rank == 4 and {x.dtype, w.dtype} <= set(BYTES) and not is_narrow and is_nonempty
 
 
 def convolved(op: Operation, x: QuantizedOperand, w: QuantizedOperand) -> Tensor:
@@ -69,8 +69,8 @@ class _ConvolutionWriter:
         depth = self.depth
 
         def weight(o: Expr, p: Expr) -> Expr:
-            place = p // depth
-            return w.tensor[o, p % depth, place // kernel[1], place % kernel[1]]
+            tap = p // depth
+            return w.tensor[o, p % depth, tap // kernel[1], tap % kernel[1]]
 
         checked = (self.x.shape[1], w.tensor.shape[0]), (depth * self.group, self.shape[1])
         self.fits = [*matching(op, *checked), *w.fits, *x.fits]
@@ -101,19 +101,19 @@ class _ConvolutionWriter:
         sides = [maximum((n - 1) * s + (k - 1) * d + 1, 0) for n, s, k, d in reach]
 
         def element(n: Expr, group: Expr, row: Expr, quad: Expr, column: Expr) -> Expr:
-            place = [i - b for i, b in zip((row, column), where.before, strict=True)]
-            inside = [c for i, size in zip(place, self.x.shape[2:], strict=True) for c in (i >= 0, i < size)]
+            position = [i - b for i, b in zip((row, column), where.before, strict=True)]
+            inside = [c for i, size in zip(position, self.x.shape[2:], strict=True) for c in (i >= 0, i < size)]
             outside = cast(x.zero(Const(0)), "uint8")
-            found: Expr = Const(0, SUMS)
+            quad_bytes: Expr = Const(0, SUMS)
             for d in range(QUAD):
                 channel = quad * QUAD + d
-                value = cast(self.x[(n, group * depth + channel, *place)], "uint8")
+                value = cast(self.x[(n, group * depth + channel, *position)], "uint8")
                 if where.is_padded:
                     value = select(conjunction(*inside), value, outside)
                 if not (isinstance(depth, Const) and int(depth.value) % QUAD == 0):
                     value = select(channel < depth, value, Const(0, "uint8"))
-                found = found | apply("shl", cast(value, SUMS), Const(8 * d, SUMS))
-            return found
+                quad_bytes = quad_bytes | apply("shl", cast(value, SUMS), Const(8 * d, SUMS))
+            return quad_bytes
 
         shape_ = (self.shape[0], Const(self.group), sides[0], (depth + (QUAD - 1)) // QUAD, sides[1])
         return compute(shape_, element, SUMS, "quads", self.fits)
@@ -200,12 +200,12 @@ def _vectorized(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
 
 
 def operand(
-    op: Operation, tensor: Tensor, zero: Tensor | None, known: Expr | None, channels: Expr = ONE
+    op: Operation, tensor: Tensor, zero: Tensor | None, known_zero: Expr | None, channels: Expr = ONE
 ) -> QuantizedOperand:
     """An operand with the zero point that is known, or stands in a tensor: of one element, or of one for each of so
     many channels, which may turn out only when the program runs."""
-    if known is not None or zero is None:
-        number = Const(0, SUMS) if known is None else known
+    if known_zero is not None or zero is None:
+        number = Const(0, SUMS) if known_zero is None else known_zero
         return QuantizedOperand(tensor, lambda o: number, (), False, ())
     several = zero.rank == 1 and ONE not in (zero.shape[0], channels)
     fits = fitting(op.op, zero.shape, (channels,) if several else (ONE,) * zero.rank)

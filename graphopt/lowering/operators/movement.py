@@ -71,8 +71,8 @@ def tile(op: Operation) -> Tensor:
 
     def where(*at: Expr) -> list[Expr]:
         return [
-            Const(0) if own == Const(1) else i if own == whole else i % own
-            for i, own, whole in zip(at, x.shape, shape, strict=True)
+            Const(0) if size == Const(1) else i if size == whole else i % size
+            for i, size, whole in zip(at, x.shape, shape, strict=True)
         ]
 
     return _moved(op, where)
@@ -151,12 +151,12 @@ def _is_given(op: Operation, axis: int) -> bool:
 
 def _start(start: Expr, step: Expr, size: Expr) -> Expr:
     """The first index of a slice that is not empty: counted from the front, and moved to where elements are."""
-    found = counted(start, size)
+    index = counted(start, size)
     if not isinstance(step, Const):
-        return select(step < 0, minimum(found, size - 1), maximum(found, 0))
+        return select(step < 0, minimum(index, size - 1), maximum(index, 0))
     if step.value < 0:
-        return minimum(found, size - 1) if not isinstance(start, Const) or start.value >= 0 else found
-    return maximum(found, 0) if not isinstance(start, Const) or start.value < 0 else found
+        return minimum(index, size - 1) if not isinstance(start, Const) or start.value >= 0 else index
+    return maximum(index, 0) if not isinstance(start, Const) or start.value < 0 else index
 
 
 def depth_to_space(op: Operation) -> Tensor:
@@ -165,8 +165,8 @@ def depth_to_space(op: Operation) -> Tensor:
     channels = op.shape()[1]
 
     def where(n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
-        place = (h % block) * block + w % block
-        return [n, place * channels + c if outer_first else c * (block * block) + place, h // block, w // block]
+        offset = (h % block) * block + w % block
+        return [n, offset * channels + c if outer_first else c * (block * block) + offset, h // block, w // block]
 
     return _moved(op, where) if x.rank == 4 else _unsupported(op)
 
@@ -177,8 +177,8 @@ def space_to_depth(op: Operation) -> Tensor:
     channels = x.shape[1]
 
     def where(n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
-        channel, place = (c % channels, c // channels) if outer_first else (c // (block * block), c % (block * block))
-        return [n, channel, h * block + place // block, w * block + place % block]
+        channel, offset = (c % channels, c // channels) if outer_first else (c // (block * block), c % (block * block))
+        return [n, channel, h * block + offset // block, w * block + offset % block]
 
     return _moved(op, where) if x.rank == 4 else _unsupported(op)
 

@@ -102,8 +102,8 @@ def encoded(x: Expr, dtype: str, saturate: bool = True, mode: str = "up") -> Exp
     always = f.nan is None
     size = minimum(apply("abs", value), f.largest if saturate or always else 2 * f.largest)
     exponent = maximum(apply("shr", apply("bits", size, dtype=WORD), const(23, WORD)) - 127, 1 - f.bias)
-    place = apply("bits", apply("shl", exponent + (127 - f.mantissa), const(23, WORD)), dtype="float32")
-    steps = cast(apply("round", size / place), WORD)
+    unit = apply("bits", apply("shl", exponent + (127 - f.mantissa), const(23, WORD)), dtype="float32")
+    steps = cast(apply("round", size / unit), WORD)
     code = steps + (exponent + (f.bias - 1)) * (1 << f.mantissa)
     beyond = f.infinity if f.infinity is not None else f.nan
     if beyond is not None:
@@ -156,9 +156,9 @@ def _dequantize(op: Operation) -> Tensor:
             number = partial(_number, tensor, _dtype(fact))
             inputs[k] = compute(tensor.shape, number, name="numbers")
             facts[k] = _held(fact, inputs[k].dtype)  # type: ignore[union-attr]
-    made = QUANTIZED["DequantizeLinear"](replace(op, inputs=tuple(inputs), facts=tuple(facts)))
-    assert isinstance(made, Tensor)
-    return made
+    result = QUANTIZED["DequantizeLinear"](replace(op, inputs=tuple(inputs), facts=tuple(facts)))
+    assert isinstance(result, Tensor)
+    return result
 
 
 def _number(tensor: Tensor, dtype: str, *at: Expr) -> Expr:
@@ -167,8 +167,8 @@ def _number(tensor: Tensor, dtype: str, *at: Expr) -> Expr:
 
 def _quantize(op: Operation) -> Tensor:
     x, target = op.input(0), op.dtype()
-    asked = op.attr("precision")
-    precision = dtype_of(asked) if isinstance(asked, int) and asked else None
+    precision_code = op.attr("precision")
+    precision = dtype_of(precision_code) if isinstance(precision_code, int) and precision_code else None
     axis, block = axis_and_block(op)
     source = op.facts[1]
     if precision not in (None, "float32") or (source is not None and source.dtype in NARROW):

@@ -26,10 +26,10 @@ def operation_of(
     is_for_host: bool = True,
 ) -> Operation:
     """The node as an operation, on the given tensors or on placeholders. NotLowered where a type is not known."""
-    known = [None if v is None else facts[v] for v in node.inputs]
+    input_facts = [None if v is None else facts[v] for v in node.inputs]
     inputs = []
-    for k, (value, fact) in enumerate(zip(node.inputs, known, strict=True)):
+    for k, (value, fact) in enumerate(zip(node.inputs, input_facts, strict=True)):
         given = None if tensors is None or value is None else tensors.get(value)
         inputs.append(given if given is not None or fact is None else tensor_of(fact, size, f"x{k}"))
     outputs = tuple(facts[v] for v in node.outputs)
-    return Operation(node.op, node.attrs, tuple(inputs), tuple(known), outputs, graph.opset, size, is_for_host)
+    return Operation(node.op, node.attrs, tuple(inputs), tuple(input_facts), outputs, graph.opset, size, is_for_host)

@@ -69,8 +69,8 @@ def _batch(op: Operation) -> Sequence[Tensor]:
 
         return compute(before.shape, moved, kind, name)
 
-    made = [y, running(1, mean, "running_mean"), running(2, variance, "running_variance")]
-    return made[: len(op.outputs)]
+    results = [y, running(1, mean, "running_mean"), running(2, variance, "running_variance")]
+    return results[: len(op.outputs)]
 
 
 def _scaled(op: Operation, value: Expr, channel: Expr) -> Expr:

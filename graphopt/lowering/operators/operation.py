@@ -111,34 +111,34 @@ class Operation:
 
     def known(self, k: int) -> Array:
         """The elements of the k-th input; NotKnown where they are not known."""
-        found = self.constant(k)
-        if found is None:
+        array = self.constant(k)
+        if array is None:
             raise NotKnown(self.op, k)
-        return found
+        return array
 
     def elements(self, k: int) -> tuple[Expr, ...]:
         """The elements of an integer input of rank 0 or 1 as expressions over sizes (shapes, axes, starts)."""
         fact = self.facts[k] if k < len(self.facts) else None
-        found = None if fact is None else fact.elements
-        if found is None and fact is not None and fact.constant is not None:
-            found = tuple(int(e) for e in fact.constant.array.reshape(-1))
-        if found is None:
+        sizes = None if fact is None else fact.elements
+        if sizes is None and fact is not None and fact.constant is not None:
+            sizes = tuple(int(e) for e in fact.constant.array.reshape(-1))
+        if sizes is None:
             raise NotKnown(self.op, k)
-        return tuple(map(self.size, found))
+        return tuple(map(self.size, sizes))
 
     def shape(self, k: int = 0) -> tuple[Expr, ...]:
         """The shape of the k-th output."""
-        found = self.outputs[k].shape
-        if found is None:
+        shape = self.outputs[k].shape
+        if shape is None:
             raise NotLowered(f"the rank of output {k} of {self.op} is not known")
-        return tuple(map(self.size, found))
+        return tuple(map(self.size, shape))
 
     def dtype(self, k: int = 0) -> str:
         """The dtype of the k-th output."""
-        found = self.outputs[k].dtype
-        if found is None:
+        dtype = self.outputs[k].dtype
+        if dtype is None:
             raise NotLowered(f"the dtype of output {k} of {self.op} is not known")
-        return found
+        return dtype
 
 
 OperatorLowering: TypeAlias = Callable[[Operation], "Tensor | Sequence[Tensor]"]

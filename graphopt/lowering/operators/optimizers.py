@@ -19,7 +19,7 @@ def _each(step: UpdateStep, states: int) -> OperatorLowering:
 
     def describe(op: Operation) -> Sequence[Tensor]:
         n = (len(op.inputs) - 2) // (2 + states)
-        made = []
+        groups = []
         for i in range(n):
             group = [op.input(2 + i + n * part) for part in range(2 + states)]
 
@@ -28,8 +28,8 @@ def _each(step: UpdateStep, states: int) -> OperatorLowering:
                 rate, count = cast(op.input(0)[()], dtype), cast(op.input(1)[()], dtype)
                 return step(op, rate, count, *(x[at] for x in group))
 
-            made.append(compute_several(group[0].shape, element, [label(op), *(f"state{k}" for k in range(states))]))
-        return [group[part] for part in range(1 + states) for group in made]
+            groups.append(compute_several(group[0].shape, element, [label(op), *(f"state{k}" for k in range(states))]))
+        return [group[part] for part in range(1 + states) for group in groups]
 
     return describe
 

@@ -36,18 +36,18 @@ def pad(op: Operation) -> Tensor:
 def _fill(op: Operation) -> Expr:
     if not op.has(2):
         return const(0, op.input(0).dtype)
-    known, value = scalar(op, 2), op.input(2)
-    return known if known is not None else value[(0,) * value.rank]
+    constant, value = scalar(op, 2), op.input(2)
+    return constant if constant is not None else value[(0,) * value.rank]
 
 
 def _inside(index: Expr, size: Expr, front: Expr, back: Expr) -> list[Expr]:
     """The conditions under which an index lies in the input, those left out that hold anyway."""
-    found = []
+    conditions = []
     if not (isinstance(front, Const) and front.value <= 0):
-        found.append(index >= 0)
+        conditions.append(index >= 0)
     if not (isinstance(back, Const) and back.value <= 0):
-        found.append(index < size)
-    return found
+        conditions.append(index < size)
+    return conditions
 
 
 def _reached(mode: str, index: Expr, size: Expr, front: Expr, back: Expr) -> Expr:
@@ -61,8 +61,8 @@ def _reached(mode: str, index: Expr, size: Expr, front: Expr, back: Expr) -> Exp
     if mode != "reflect":
         raise NotLowered(f"Pad has no mode {mode}")
     turn = (size - 1) * 2
-    known = [n.value for n in (size, front, back) if isinstance(n, Const)]
-    once = len(known) == 3 and max(known[1:]) < known[0]
+    sizes = [n.value for n in (size, front, back) if isinstance(n, Const)]
+    once = len(sizes) == 3 and max(sizes[1:]) < sizes[0]
     away = apply("abs", index) if once else index % maximum(turn, 1)
     return minimum(away, turn - away)
 
@@ -73,13 +73,13 @@ def center_crop_pad(op: Operation) -> Tensor:
 
     def element(*at: Expr) -> Expr:
         where, inside = list(at), []
-        for axis, (own, whole) in enumerate(zip(x.shape, shape, strict=True)):
-            if own == whole:
+        for axis, (size, whole) in enumerate(zip(x.shape, shape, strict=True)):
+            if size == whole:
                 continue
-            shift = select(whole > own, -((whole - own) // 2), (own - whole) // 2)
+            shift = select(whole > size, -((whole - size) // 2), (size - whole) // 2)
             where[axis] = at[axis] + shift
-            if not (isinstance(own, Const) and isinstance(whole, Const) and whole.value < own.value):
-                inside += [where[axis] >= 0, where[axis] < own]
+            if not (isinstance(size, Const) and isinstance(whole, Const) and whole.value < size.value):
+                inside += [where[axis] >= 0, where[axis] < size]
         return select(conjunction(*inside), x[tuple(where)], const(0, x.dtype))
 
     return compute(shape, element, x.dtype, label(op))

@@ -33,10 +33,10 @@ def _windows(op: Operation, x: Tensor) -> Windows:
 
 def _max_pool(op: Operation) -> Tensor | Sequence[Tensor]:
     x = op.input(0)
-    found = _windows(op, x)
+    geometry = _windows(op, x)
     if len(op.outputs) > 1:
-        return _max_pool_with_places(op, x, found)
-    x, where = image(x, found, op.shape()[2:], lowest(x.dtype))
+        return _max_pool_with_places(op, x, geometry)
+    x, where = image(x, geometry, op.shape()[2:], lowest(x.dtype))
 
     def element(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in where.kernel]
@@ -52,12 +52,12 @@ def _max_pool_with_places(op: Operation, x: Tensor, where: Windows) -> tuple[Ten
 
     def element(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
         steps = [t.reduce_axis(k) for k in where.kernel]
-        place = where.at(at, [s.var for s in steps])
-        inside = conjunction(*(e for p, s in zip(place, sizes, strict=True) for e in (p >= 0, p < s)))
-        held = [minimum(maximum(p, 0), s - 1) for p, s in zip(place, sizes, strict=True)]
+        position = where.at(at, [s.var for s in steps])
+        inside = conjunction(*(e for p, s in zip(position, sizes, strict=True) for e in (p >= 0, p < s)))
+        held = [minimum(maximum(p, 0), s - 1) for p, s in zip(position, sizes, strict=True)]
         value = select(inside, x[(n, c, *held)], lowest(x.dtype))
         number: Expr = Const(0)
-        for p, s in zip(place[::-1] if columns else place, sizes[::-1] if columns else sizes, strict=True):
+        for p, s in zip(position[::-1] if columns else position, sizes[::-1] if columns else sizes, strict=True):
             number = number * s + p
         whole: Expr = n * x.shape[1] + c
         for s in sizes:

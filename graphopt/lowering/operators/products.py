@@ -54,11 +54,11 @@ def _element(
     tensor: Tensor, stack: Sequence[Expr], batch: Sequence[Expr], last: tuple[Expr | None, Expr | None]
 ) -> Expr:
     """The element of matrices that broadcast to a stack; a missing index is that of an axis that a vector lacks."""
-    own = tuple(i for i in last if i is not None)
+    indices = tuple(i for i in last if i is not None)
     if tensor.rank == 1:
-        return tensor[own]
+        return tensor[indices]
     skipped = len(batch) - (tensor.rank - 2)
-    return tensor[(*spread(tensor.shape[:-2], stack[skipped:], batch[skipped:]), *own)]
+    return tensor[(*spread(tensor.shape[:-2], stack[skipped:], batch[skipped:]), *indices)]
 
 
 def _matmul(op: Operation) -> Tensor:

@@ -47,8 +47,8 @@ def parameter(op: Operation, k: int, at: Sequence[Expr], axis: int, block: int) 
         return tensor[tuple(Const(0) for _ in tensor.shape)]
     if tensor.rank == 1 and not block:
         return tensor[at[normalized(axis, len(at))]]
-    place = normalized(axis, len(at))
-    return tensor[tuple(i // block if k == place else i for k, i in enumerate(at))]
+    dim = normalized(axis, len(at))
+    return tensor[tuple(i // block if k == dim else i for k, i in enumerate(at))]
 
 
 def axis_and_block(op: Operation) -> tuple[int, int]:
@@ -59,8 +59,10 @@ def axis_and_block(op: Operation) -> tuple[int, int]:
 def _quantize(op: Operation) -> Tensor:
     """The division is rounded to the dtype of the scale, or to the precision that is asked for."""
     x, scales, dtype = op.input(0), op.input(1), op.dtype()
-    asked = op.attr("precision")
-    precision = (dtype_of(asked) if isinstance(asked, int) and asked else None) or scales.dtype
+    precision_code = op.attr("precision")
+    precision = (
+        dtype_of(precision_code) if isinstance(precision_code, int) and precision_code else None
+    ) or scales.dtype
     axis, block = axis_and_block(op)
 
     def element(*at: Expr) -> Expr:
@@ -172,9 +174,9 @@ def _concat(op: Operation) -> Tensor:
         def part(rest: Sequence[int], start: Expr) -> Expr:
             here = (*at[:axis], at[axis] - start, *at[axis + 1 :])
             x = op.input(rest[0])
-            found = _operand(op, rest[0], x.shape, here)
+            element = _operand(op, rest[0], x.shape, here)
             end = start + x.shape[axis]
-            return select(at[axis] < end, found, part(rest[1:], end)) if len(rest) > 1 else found
+            return select(at[axis] < end, element, part(rest[1:], end)) if len(rest) > 1 else element
 
         return _result(op, 0, part(operands, Const(0)))
 

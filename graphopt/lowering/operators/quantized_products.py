@@ -32,9 +32,9 @@ SUMS = "int32"
 def _parameter(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr], axis: int) -> Expr:
     """The scale or zero point of an element, the op's k-th input: a vector goes along the axis of the shape, anything
     else is broadcast."""
-    known = _same(op, k)
-    if known is not None:
-        return known
+    constant = _same(op, k)
+    if constant is not None:
+        return constant
     tensor = op.input(k)
     if tensor.rank == 1:
         return broadcast(tensor, shape[axis : axis + 1 or None], at[axis : axis + 1 or None])
@@ -44,12 +44,12 @@ def _parameter(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr],
 def _agreeing(op: Operation, axes: Mapping[int, int], shape: Sequence[Expr]) -> list[Requirement]:
     """That inputs, those of them that are given, have sizes as ``_parameter`` reads them: by input, the axis that it
     goes along where it is a vector."""
-    found: list[Requirement] = []
+    requirements: list[Requirement] = []
     for k, axis in axes.items():
         if op.has(k) and _same(op, k) is None:
-            own = op.input(k).shape
-            found += fitting(op.op, own, shape[axis : axis + 1 or None] if len(own) == 1 else shape)
-    return found
+            sizes = op.input(k).shape
+            requirements += fitting(op.op, sizes, shape[axis : axis + 1 or None] if len(sizes) == 1 else shape)
+    return requirements
 
 
 def _same(op: Operation, k: int) -> Const | None:
@@ -94,8 +94,8 @@ def _counted(op: Operation, k: int, zero: int, channels: Expr = ONE) -> Quantize
     for each of so many channels."""
     if not op.has(zero):
         return operand(op, op.input(k), None, None)
-    known = _same(op, zero)
-    return operand(op, op.input(k), op.input(zero), None if known is None else cast(known, SUMS), channels)
+    constant = _same(op, zero)
+    return operand(op, op.input(k), op.input(zero), None if constant is None else cast(constant, SUMS), channels)
 
 
 # -- results
@@ -194,8 +194,8 @@ def _packed(op: Operation) -> Tensor:
         raise NotLowered(f"{op.op} with zero points that are not packed")
     many, blocks = 8 // bits, -(-k // block)
 
-    def digit(byte: Expr, place: Expr) -> Expr:
-        return apply("bitand", apply("shr", byte, cast(place % many * bits, "uint8")), const(2**bits - 1, "uint8"))
+    def digit(byte: Expr, index: Expr) -> Expr:
+        return apply("bitand", apply("shr", byte, cast(index % many * bits, "uint8")), const(2**bits - 1, "uint8"))
 
     def vector(position: int, j: Expr, group: Expr, length: int) -> Expr:
         """An element of an input that may be flat: [N, length] or [N * length]."""
@@ -203,8 +203,8 @@ def _packed(op: Operation) -> Tensor:
         return tensor[j, group] if tensor.rank == 2 else tensor[j * length + group]
 
     def weight(i: Expr, j: Expr) -> Expr:
-        group, place = i // block, i % block
-        value = cast(digit(b[j, group, place // many], place), inner)
+        group, offset = i // block, i % block
+        value = cast(digit(b[j, group, offset // many], offset), inner)
         zero: Expr = const(2 ** (bits - 1), inner)
         if op.has(3):
             zero = cast(digit(vector(3, j, group // many, -(-blocks // many)), group), inner)

@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = {
 """The activations of each direction, where none are named."""
 _ACTIVATIONS = "Affine Elu HardSigmoid LeakyRelu Relu ScaledTanh Sigmoid Softplus Softsign Tanh ThresholdedRelu"
 TAKES: Mapping[str, tuple[str, ...]] = {
-    op: tuple(n for n in ("alpha", "beta") if (found := schema(op)) is not None and n in found.defaults)
+    op: tuple(n for n in ("alpha", "beta") if (op_schema := schema(op)) is not None and n in op_schema.defaults)
     for op in _ACTIVATIONS.split()
 }
 """The activations that there are, and the numbers that each takes from the attributes, in turn."""
@@ -98,17 +98,17 @@ def _activations(op: Operation, r: Recurrence) -> list[list[Activation]]:
     named = op.attr("activations")
     names = [str(n) for n in named] if isinstance(named, tuple) and named else [*DEFAULTS[op.op]] * ways
     numbers = {name: _numbers(op, f"activation_{name}") for name in ("alpha", "beta")}
-    known = {name.lower(): name for name in TAKES}
-    found = []
+    kinds = {name.lower(): name for name in TAKES}
+    activations = []
     for name in names:
-        if name.lower() not in known:
+        if name.lower() not in kinds:
             raise NotLowered(f"{op.op} with the activation {name}")
-        kind = known[name.lower()]
-        own = {n: numbers[n].pop(0) for n in TAKES[kind] if numbers[n]}
-        found.append(_clipped(op, r.inner, _activation(op, kind, own)))
-    if len(found) < ways * each:
-        raise NotLowered(f"{op.op} with {len(found)} activations")
-    return [found[d * each : (d + 1) * each] for d in range(ways)]  # RNN's default names two, for both directions
+        kind = kinds[name.lower()]
+        attributes = {n: numbers[n].pop(0) for n in TAKES[kind] if numbers[n]}
+        activations.append(_clipped(op, r.inner, _activation(op, kind, attributes)))
+    if len(activations) < ways * each:
+        raise NotLowered(f"{op.op} with {len(activations)} activations")
+    return [activations[d * each : (d + 1) * each] for d in range(ways)]  # RNN's default names two, for both directions
 
 
 def _clipped(op: Operation, dtype: str, function: Activation) -> Activation:
@@ -127,8 +127,8 @@ def _numbers(op: Operation, name: str) -> list[float]:
 
 def _activation(op: Operation, kind: str, numbers: Mapping[str, float]) -> Activation:
     unsaid = {name: 1.0 for name in TAKES[kind] if attribute(kind, NO_ATTRS, name) is None}
-    own = Operation(kind, Attrs({**unsaid, **numbers}), (), (), (), op.opset)
-    return lambda x: FORMULAS[kind](own, x)
+    operation = Operation(kind, Attrs({**unsaid, **numbers}), (), (), (), op.opset)
+    return lambda x: FORMULAS[kind](operation, x)
 
 
 TABLE: LoweringTable = {"GRU": gru, "LSTM": lstm, "RNN": rnn}

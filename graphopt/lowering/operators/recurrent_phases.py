@@ -72,10 +72,10 @@ class Phase:
     @property
     def buffers(self) -> list[Buffer]:
         """What it computes in."""
-        found = [self.gates.sums(n, "sums") for _, _, n in pieces(self.r.batch)]
+        buffers = [self.gates.sums(n, "sums") for _, _, n in pieces(self.r.batch)]
         if not self.r.is_single:
-            return [*found, self.projected, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.steps))]
-        return [*found, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.batch) if self.is_split)]
+            return [*buffers, self.projected, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.steps))]
+        return [*buffers, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.batch) if self.is_split)]
 
     def from_inputs(self, sums: Buffer, d: int, q: Expr, left: BufferRegion) -> Stmt:
         """The sums of what comes from some inputs, for the elements of a tile."""
@@ -151,9 +151,9 @@ class Phase:
 
     def own_bias(self, d: int, q: Expr) -> Callable[[Expr, int, Expr], Expr]:
         """What the product of the state starts with, for the gate that keeps it apart."""
-        own, gates = self.r.own_bias, self.gates
+        biases, gates = self.r.own_bias, self.gates
 
         def bias(i: Expr, gate: int, n: Expr) -> Expr:
-            return const(0, self.r.inner) if own is None else own[d, 0, q * gates.block + n]
+            return const(0, self.r.inner) if biases is None else biases[d, 0, q * gates.block + n]
 
         return bias

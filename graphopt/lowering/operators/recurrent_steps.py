@@ -180,7 +180,7 @@ class Recurrence:
     def checks(self) -> list[Stmt]:
         """What sizes and lengths have to be like."""
         fits = required(self.sizes_agree(), f"{self.op.op}: sizes of its inputs do not agree")
-        found: list[Stmt] = [Check(r.condition, r.message) for r in fits]
+        checks: list[Stmt] = [Check(r.condition, r.message) for r in fits]
         if self.lengths is not None:
             lengths, message = self.lengths, f"{self.op.op}: a sequence is longer than all of them"
 
@@ -188,8 +188,8 @@ class Recurrence:
                 count = cast(lengths[b], INDEX)
                 return Check(conjunction(count >= 0, count <= self.steps), message)
 
-            found.append(loop(self.batch, inside))
-        return found
+            checks.append(loop(self.batch, inside))
+        return checks
 
     def described(self) -> tuple[Tensor, ...]:
         """The outputs."""
@@ -213,8 +213,8 @@ class Recurrence:
         outputs = [(name, op.shape(k), op.dtype(k)) for k, name in enumerate(names)]
         given = [op.input(k) for k in range(4, len(op.inputs)) if op.has(k)]
         packed = [t for phase in self.phases for t in phase.tensors]
-        own = [*(s for s, _ in self.states), *self.scratch, *(b for p in self.phases for b in p.buffers)]
-        return procedure(outputs, (self.x, *packed, *self.reads, *given), build, tuple(dict.fromkeys(own)))
+        buffers = [*(s for s, _ in self.states), *self.scratch, *(b for p in self.phases for b in p.buffers)]
+        return procedure(outputs, (self.x, *packed, *self.reads, *given), build, tuple(dict.fromkeys(buffers)))
 
     def sizes_agree(self) -> Expr:
         """Whether the inputs have the sizes that their places ask for."""
@@ -231,4 +231,4 @@ class Recurrence:
             7: (ways, hidden * 3),
         }
         pairs = [(op.input(k).shape, shape) for k, shape in wanted.items() if op.has(k)]
-        return conjunction(*(equal(a, b) for own, shape in pairs for a, b in zip(own, shape, strict=True)))
+        return conjunction(*(equal(a, b) for sizes, shape in pairs for a, b in zip(sizes, shape, strict=True)))

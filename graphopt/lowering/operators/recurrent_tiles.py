@@ -67,8 +67,8 @@ class Frame:
     def fits(self, source: Tensor, parts: int) -> list[Requirement]:
         """That the second axis of ``source`` has so many parts, each of the size of a hidden state, and the first all
         directions: what lies further in is read by its own sizes."""
-        found = conjunction(equal(source.shape[0], self.ways), equal(source.shape[1], self.hidden * parts))
-        return required(found, f"{self.op}: sizes of its inputs do not agree")
+        condition = conjunction(equal(source.shape[0], self.ways), equal(source.shape[1], self.hidden * parts))
+        return required(condition, f"{self.op}: sizes of its inputs do not agree")
 
     def parts(self, source: Tensor, count: int, first: int, whole: int, name: str) -> Tensor:
         """Some of the ``whole`` parts of the rows of ``source``, each of the size of a hidden state: [direction, part,
@@ -108,8 +108,8 @@ class Gates:
         """Vectors of each gate in a tile: with which as many as are wanted can be summed up at once."""
         frame = self.frame
         number = int(frame.full.value) // frame.lanes if isinstance(frame.full, Const) else 1
-        found = [n for n in range(1, max(self.wanted // self.count, 2) + 1) if number % n == 0]
-        return max(found, key=lambda n: (self.summed(n), -n))
+        counts = [n for n in range(1, max(self.wanted // self.count, 2) + 1) if number % n == 0]
+        return max(counts, key=lambda n: (self.summed(n), -n))
 
     def summed(self, vectors: int) -> int:
         """Vectors that are summed up at once, of tiles with so many of each gate."""
@@ -160,8 +160,14 @@ class Gates:
 
         def element(d: Expr, q: Expr, c: Expr) -> Expr:
             gate, n = self.place(q, c)
-            own, recurrent = (cast(given[d, frame.hidden * (gate + k) + n], frame.dtype) for k in (0, frame.gates))
-            both = own + recurrent if apart is None else select(equal(gate, apart), own, own + recurrent)
+            input_bias, recurrent = (
+                cast(given[d, frame.hidden * (gate + k) + n], frame.dtype) for k in (0, frame.gates)
+            )
+            both = (
+                input_bias + recurrent
+                if apart is None
+                else select(equal(gate, apart), input_bias, input_bias + recurrent)
+            )
             return frame.inside(n, both)
 
         shape = (frame.ways, self.blocks, self.columns)

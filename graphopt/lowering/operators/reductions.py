@@ -60,9 +60,9 @@ def over(
         value = element(*indices)
         if not steps:
             return value
-        made = combine(value, *steps.values())
+        reduction = combine(value, *steps.values())
         # Where there are no steps nothing starts an accumulator.
-        return made.identities[0] if Const(0) in (s.extent for s in steps.values()) else made
+        return reduction.identities[0] if Const(0) in (s.extent for s in steps.values()) else reduction
 
     return compute(kept, remaining, name=name)
 
@@ -126,8 +126,8 @@ def _reduce(op: Operation) -> Tensor:
     inner = _accumulated(x.dtype, kind)
 
     def element(*at: Expr) -> Expr:
-        found = cast(x[at], inner)
-        return found if kind.value is None else kind.value(found)
+        element = cast(x[at], inner)
+        return element if kind.value is None else kind.value(element)
 
     combine = {t.max: t.any, t.min: t.all}.get(kind.combine, kind.combine) if dtype == "bool" else kind.combine
     total = over(x.shape, axes, element, combine, label(op), keepdims)
@@ -146,8 +146,8 @@ def _log_sum_exp(op: Operation) -> Tensor:
 
     def offset(at: Sequence[Expr]) -> Expr:
         """The largest; 0 where that is infinite, and infinities shall come out as they are."""
-        found = largest(*at)
-        return select(apply("isinf", found), 0.0, found)
+        maximum = largest(*at)
+        return select(apply("isinf", maximum), 0.0, maximum)
 
     def exponential(*at: Expr) -> Expr:
         return apply("exp", cast(x[at], inner) - offset(without(at, axes)))
@@ -189,14 +189,14 @@ def position(
     def remaining(*at: Expr) -> ReduceStage:
         step, others = t.reduce_axis(size), without(at, [axis]) if keepdims else at
         value, wanted = element(*others[:axis], step.var, *others[axis:]), best[tuple(others)]
-        found = equal(value, wanted)
+        matches = equal(value, wanted)
         if is_float(value):
-            found = found | (apply("isnan", value) & apply("isnan", wanted))
+            matches = matches | (apply("isnan", value) & apply("isnan", wanted))
         nowhere = const(-1, inner) if last else t.highest(inner)
-        return (t.max if last else t.min)(select(found, cast(step.var, inner), nowhere), step)
+        return (t.max if last else t.min)(select(matches, cast(step.var, inner), nowhere), step)
 
-    place = compute(shape, remaining, name="place", requirements=requirements)
-    return compute(shape, lambda *at: cast(place[at], INDEX), name="position") if is_short else place
+    positions = compute(shape, remaining, name="place", requirements=requirements)
+    return compute(shape, lambda *at: cast(positions[at], INDEX), name="position") if is_short else positions
 
 
 def _arg(op: Operation) -> Tensor:
@@ -210,10 +210,10 @@ def _arg(op: Operation) -> Tensor:
 def _hardmax(op: Operation) -> Tensor:
     x, dtype = op.input(0), op.dtype()
     axis = normalized(integer(op, "axis"), x.rank)
-    place = position(x, axis)
+    positions = position(x, axis)
 
     def element(*at: Expr) -> Expr:
-        return select(equal(place[without(at, [axis])], at[axis]), const(1, dtype), const(0, dtype))
+        return select(equal(positions[without(at, [axis])], at[axis]), const(1, dtype), const(0, dtype))
 
     return compute(x.shape, element, dtype, label(op))
 
@@ -234,9 +234,9 @@ def _running(op: Operation) -> Tensor:
             if len(at) < x.rank:
                 return t.loop(x.shape[len(at)], lambda i: along((*at, i)))
             first = equal(at[axis], 0)
-            place = x.shape[axis] - 1 - at[axis] if reverse else at[axis]
-            here = (*at[:axis], place, *at[axis + 1 :])
-            before = (*at[:axis], place + 1 if reverse else place - 1, *at[axis + 1 :])
+            index = x.shape[axis] - 1 - at[axis] if reverse else at[axis]
+            here = (*at[:axis], index, *at[axis + 1 :])
+            before = (*at[:axis], index + 1 if reverse else index - 1, *at[axis + 1 :])
             if exclusive:
                 return Store(y, here, select(first, nothing, apply(fn, y[before], cast(x[before], inner))))
             return Store(y, here, apply(fn, select(first, nothing, y[before]), cast(x[here], inner)))

@@ -45,17 +45,17 @@ class Regions:
 
     def sample(self, r: Expr, c: Expr, bins: Sequence[Expr], steps: Sequence[Expr]) -> Expr:
         """One sample of a bin: of the four elements around it the weighted mean, or the largest weighted one."""
-        found: list[tuple[Expr, Expr, Expr, Expr]] = []
-        for axis, (place, step) in enumerate(zip(bins, steps, strict=True)):
+        corners: list[tuple[Expr, Expr, Expr, Expr]] = []
+        for axis, (bin_index, step) in enumerate(zip(bins, steps, strict=True)):
             start, length = self.extent(r, axis)
             count = as_float(self.samples(r, axis), self.dtype)
-            at = start + cast(place, self.dtype) * length + (cast(step, self.dtype) + 0.5) * length / count
+            at = start + cast(bin_index, self.dtype) * length + (cast(step, self.dtype) + 0.5) * length / count
             size = self.x.shape[2 + axis]
             outside = (at < -1.0) | (at > as_float(size, self.dtype))
             inner = minimum(maximum(at, const(0, self.dtype)), as_float(size, self.dtype) - 1.0)
             below = clamped(cast(inner, INDEX), size)
-            found.append((outside, below, minimum(below + 1, size - 1), inner - cast(below, self.dtype)))
-        (above, top, bottom, down), (left, first, last, along) = found
+            corners.append((outside, below, minimum(below + 1, size - 1), inner - cast(below, self.dtype)))
+        (above, top, bottom, down), (left, first, last, along) = corners
         n = clamped(cast(self.images[r], INDEX), self.x.shape[0])
         terms = [
             widened(self.x[n, c, row, column]) * (share * part)
@@ -84,9 +84,9 @@ def roi_align(op: Operation) -> Tensor | Sequence[Tensor]:
         return combine(regions.sample(r, c, bins, [s.var for s in steps]), *steps)
 
     checked = [*regions.matching, require(regions.images.shape, regions.fits, message)]
-    found = compute(op.shape(), combined, None, "samples", checked)
+    samples = compute(op.shape(), combined, None, "samples", checked)
     count = regions.ratio**2 if regions.mode == "avg" else 1
-    return compute(op.shape(), lambda *at: cast(found[at] / float(count), op.dtype()), op.dtype(), label(op))
+    return compute(op.shape(), lambda *at: cast(samples[at] / float(count), op.dtype()), op.dtype(), label(op))
 
 
 def _adaptive(op: Operation, regions: Regions, message: str) -> Sequence[Tensor]:
@@ -112,8 +112,8 @@ def _adaptive(op: Operation, regions: Regions, message: str) -> Sequence[Tensor]
 
         first, *rest = op.shape()
         fits = [Check(r.condition, r.message) for r in regions.matching]
-        found = loop(first, lambda r: seq(Check(regions.fits(r), message), over(rest, lambda at: bin_((r, *at)))))
-        return seq(*fits, found)
+        loops = loop(first, lambda r: seq(Check(regions.fits(r), message), over(rest, lambda at: bin_((r, *at)))))
+        return seq(*fits, loops)
 
     inputs = (regions.x, regions.rois, regions.images)
     return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (total,))

@@ -152,9 +152,9 @@ def _ratio(scale: float) -> tuple[Expr, Expr] | None:
 def _roi(op: Operation, axes: Sequence[int]) -> list[Coordinate]:
     if not _given(op, 1):
         raise NotLowered("Resize crops, and no part is given")
-    known, tensor = op.constant(1), op.input(1)
-    if known is not None:
-        return [float(e) for e in known.reshape(-1).tolist()]
+    constant, tensor = op.constant(1), op.input(1)
+    if constant is not None:
+        return [float(e) for e in constant.reshape(-1).tolist()]
     return [cast(tensor[k], DOUBLE) for k in range(2 * len(axes))]
 
 
@@ -165,17 +165,17 @@ def _resized(op: Operation, lines: dict[int, ResizedAxis], manner: Manner) -> Te
     if manner.mode not in ("linear", "cubic"):
         raise NotLowered(f"Resize has no mode {manner.mode}")
     inner = wide(dtype) if dtype in FLOATS else DOUBLE
-    found = x
+    tensor = x
     smooth = {axis: line for axis, line in lines.items() if manner.antialias and _shrinks(line)}
     for axis, line in smooth.items():
-        found = _antialiased(found, axis, line, manner, inner)
+        tensor = _antialiased(tensor, axis, line, manner, inner)
     rest = {axis: line for axis, line in lines.items() if axis not in smooth}
     steps = [rest] if manner.mode == "linear" else [{axis: line} for axis, line in rest.items()]
     for step in steps:
-        found = _weighted(found, step, manner, inner)
-    if found is not x and found.dtype == dtype:
-        return found
-    return compute(op.shape(), lambda *at: _stored(found[at], dtype), dtype, label(op))
+        tensor = _weighted(tensor, step, manner, inner)
+    if tensor is not x and tensor.dtype == dtype:
+        return tensor
+    return compute(op.shape(), lambda *at: _stored(tensor[at], dtype), dtype, label(op))
 
 
 def _stored(value: Expr, dtype: str) -> Expr:
@@ -219,8 +219,8 @@ def _weighted(x: Tensor, lines: dict[int, ResizedAxis], manner: Manner, dtype: s
         if manner.excludes:
             weights = _within(weights, places, line.size)
         terms = [
-            along((*where[:axis], clamped(place, line.size), *where[axis + 1 :]), rest[1:]) * weight
-            for place, weight in zip(places, weights, strict=True)
+            along((*where[:axis], clamped(source, line.size), *where[axis + 1 :]), rest[1:]) * weight
+            for source, weight in zip(places, weights, strict=True)
         ]
         return reduce(lambda a, b: a + b, terms)
 
@@ -263,8 +263,8 @@ def _antialiased(x: Tensor, axis: int, line: ResizedAxis, manner: Manner, dtype:
         below, part = line.between(index, dtype)
         distance = apply("abs", (cast(tap + first, dtype) - part) * scale)
         near = maximum(1.0 - distance, const(0, dtype)) if reach == 1 else _at_most_two(distance, manner.cubic)
-        place = below + tap + first
-        inside = conjunction(place >= 0, place < line.size)
+        source = below + tap + first
+        inside = conjunction(source >= 0, source < line.size)
         return select(inside, near, const(0, dtype)) if manner.excludes else near
 
     weights = compute((line.count, count), weight, dtype, "weights")
@@ -273,8 +273,8 @@ def _antialiased(x: Tensor, axis: int, line: ResizedAxis, manner: Manner, dtype:
 
     def mean(*at: Expr) -> tensors.ReduceStage:
         below, _ = line.between(at[axis], dtype)
-        place = clamped(below + along.var + first, line.size)
-        value = cast(x[(*at[:axis], place, *at[axis + 1 :])], dtype)
+        source = clamped(below + along.var + first, line.size)
+        value = cast(x[(*at[:axis], source, *at[axis + 1 :])], dtype)
         return tensors.sum(value * weights[at[axis], along.var], along)
 
     shape = (*x.shape[:axis], line.count, *x.shape[axis + 1 :])

@@ -20,8 +20,8 @@ def _kept(op: Operation, k: int, statistic: Tensor | None) -> Tensor:
     return compute(shape, lambda *at: cast(statistic[at[: statistic.rank]], dtype), dtype, statistic.name)
 
 
-def _given(op: Operation, made: Sequence[Tensor]) -> Sequence[Tensor]:
-    return made[: len(op.outputs)]
+def _given(op: Operation, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    return outputs[: len(op.outputs)]
 
 
 def _rows(

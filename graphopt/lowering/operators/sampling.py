@@ -51,11 +51,11 @@ def grid_sample(op: Operation) -> Tensor:
         return x[(n, c, *(clamped(i, size) for i, size in zip(places, sizes, strict=True)))]
 
     def element(n: Expr, c: Expr, *at: Expr) -> Expr:
-        found = [p[(n, *at)] for p in points]
+        coordinates = [p[(n, *at)] for p in points]
         if mode == "nearest":
-            return pixel(n, c, tuple(cast(p, INDEX) for p in found))
-        below = [apply("floor", p) for p in found]
-        parts = [cast(p - b, inner) for p, b in zip(found, below, strict=True)]
+            return pixel(n, c, tuple(cast(p, INDEX) for p in coordinates))
+        below = [apply("floor", p) for p in coordinates]
+        parts = [cast(p - b, inner) for p, b in zip(coordinates, below, strict=True)]
         weights = [[1.0 - p, p] if mode == "linear" else cubic_weights(p, CUBIC) for p in parts]
         first = [cast(b, INDEX) + (1 - len(w) // 2) for b, w in zip(below, weights, strict=True)]
 

@@ -65,9 +65,9 @@ def scatter_nd(op: Operation) -> Sequence[Tensor]:
 
     def build(out: Buffer) -> Stmt:
         def update(row: tuple[Expr, ...]) -> Stmt:
-            found = [cast(indices[(*row, k)], INDEX) for k in range(depth)]
-            inside = conjunction(*(within(i, size) for i, size in zip(found, x.shape, strict=False)))
-            target = tuple(counted(i, size) for i, size in zip(found, x.shape, strict=False))
+            row_indices = [cast(indices[(*row, k)], INDEX) for k in range(depth)]
+            inside = conjunction(*(within(i, size) for i, size in zip(row_indices, x.shape, strict=False)))
+            target = tuple(counted(i, size) for i, size in zip(row_indices, x.shape, strict=False))
             put = over(x.shape[depth:], lambda rest: write(out, (*target, *rest), updates[(*row, *rest)]))
             return put if inside == Const(True, "bool") else seq(Check(inside, _message(op)), put)
 
@@ -113,11 +113,11 @@ def tensor_scatter(op: Operation) -> Tensor:
 
     def element(*at: Expr) -> Expr:
         start = Const(0) if starts is None else cast(starts[at[0]], INDEX)
-        place = at[axis] - start
+        offset = at[axis] - start
         if circular:
-            place = place % size
-        inside = (place < count) if circular else conjunction(place >= 0, place < count)
-        return select(inside, update[(*at[:axis], place, *at[axis + 1 :])], x[at])
+            offset = offset % size
+        inside = (offset < count) if circular else conjunction(offset >= 0, offset < count)
+        return select(inside, update[(*at[:axis], offset, *at[axis + 1 :])], x[at])
 
     def fits(batch: Expr) -> Expr:
         assert starts is not None

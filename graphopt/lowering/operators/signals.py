@@ -45,8 +45,8 @@ class UnitRoots:
     def turned(self, value: tuple[Expr, Expr | None], steps: Expr, part: Expr, back: bool) -> Expr:
         """The real part (``part`` 0) or the imaginary one of a complex value turned by so many steps, or back."""
         real, imaginary = value
-        place = steps % self.count
-        c, s = self.cosines[place], -self.sines[place] if back else self.sines[place]
+        power = steps % self.count
+        c, s = self.cosines[power], -self.sines[power] if back else self.sines[power]
         if imaginary is None:
             return select(equal(part, 0), real * c, real * s)
         return select(equal(part, 0), real * c - imaginary * s, imaginary * c + real * s)
@@ -77,11 +77,11 @@ def dft(op: Operation) -> Tensor:
             term = term * select(alone, const(1, dtype), const(2, dtype))
         return tensors.sum(term, steps)
 
-    found = compute(shape, summed, None, label(op))
-    if not inverse and found.dtype == op.dtype():
-        return found
+    spectrum = compute(shape, summed, None, label(op))
+    if not inverse and spectrum.dtype == op.dtype():
+        return spectrum
     share = as_float(count, dtype) if inverse else const(1, dtype)
-    return compute(shape, lambda *at: cast(found[at] / share, op.dtype()), op.dtype(), label(op))
+    return compute(shape, lambda *at: cast(spectrum[at] / share, op.dtype()), op.dtype(), label(op))
 
 
 def stft(op: Operation) -> Tensor:
@@ -104,8 +104,12 @@ def stft(op: Operation) -> Tensor:
 
     fits = conjunction(hop >= 0, (shape[1] - 1) * hop + steps.extent <= x.shape[1]) | equal(shape[1], 0)
     checked = required(fits, "STFT: the frames are longer than the signal")
-    found = compute(shape, summed, None, label(op), checked)
-    return found if found.dtype == op.dtype() else compute(shape, lambda *at: cast(found[at], op.dtype()), op.dtype())
+    spectrum = compute(shape, summed, None, label(op), checked)
+    return (
+        spectrum
+        if spectrum.dtype == op.dtype()
+        else compute(shape, lambda *at: cast(spectrum[at], op.dtype()), op.dtype())
+    )
 
 
 # -- windows
@@ -144,8 +148,8 @@ def mel_weight_matrix(op: Operation) -> Tensor:
     bins, filters = op.shape()
 
     def mel(k: int) -> Expr:
-        known, tensor = scalar(op, k), op.input(k)
-        hertz = cast(known if known is not None else tensor[(0,) * tensor.rank], "float32")
+        constant, tensor = scalar(op, k), op.input(k)
+        hertz = cast(constant if constant is not None else tensor[(0,) * tensor.rank], "float32")
         return apply("log1p", hertz / 700.0) * 2595.0 / log(10)
 
     low, high = mel(3), mel(4)

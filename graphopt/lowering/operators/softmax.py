@@ -81,9 +81,9 @@ def _inside(op: Operation, target: Tensor, classes: Expr) -> Requirement:
     ignored = op.attr("ignore_index")
 
     def holds(*at: Expr) -> Expr:
-        place = cast(target[at], INDEX)
-        inside = (place >= 0) & (place < classes)
-        return equal(place, ignored) | inside if isinstance(ignored, int) else inside
+        class_index = cast(target[at], INDEX)
+        inside = (class_index >= 0) & (class_index < classes)
+        return equal(class_index, ignored) | inside if isinstance(ignored, int) else inside
 
     return t.require(target.shape, holds, f"{op.op}: a target is not the number of a class")
 

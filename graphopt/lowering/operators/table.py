@@ -76,12 +76,12 @@ def lower(op: str, outputs: Outputs | None = None) -> Callable[[OperatorLowering
 
 @cache
 def _own() -> dict[str, OperatorLowering]:
-    found: dict[str, OperatorLowering] = {}
+    functions: dict[str, OperatorLowering] = {}
     for module in MODULES:
         for op, function in import_module(f"graphopt.lowering.operators.{module}").TABLE.items():
-            assert op not in found, f"{op} stands in two tables"
-            found[op] = function
-    return found
+            assert op not in functions, f"{op} stands in two tables"
+            functions[op] = function
+    return functions
 
 
 def lowering(op: str) -> OperatorLowering | None:
@@ -106,8 +106,8 @@ def describe(operation: Operation) -> tuple[Tensor, ...]:
     for k, fact in enumerate(facts):
         if fact is not None and fact.dtype not in DTYPES and (coded is None or fact.dtype not in NARROW):
             raise NotLowered(f"value {k} of {operation.op} is {fact.dtype or fact.type}")
-    made = (coded or function)(operation)
-    tensors = tuple(made) if isinstance(made, list | tuple) else (made,)
+    result = (coded or function)(operation)
+    tensors = tuple(result) if isinstance(result, list | tuple) else (result,)
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise UsageError(

@@ -24,10 +24,10 @@ def _numbers(op: Operation, name: str) -> list[ScalarNumber]:
 
 def _one_of(values: list[ScalarNumber], index: Expr, dtype: str) -> Expr:
     """The value at an index; the only one for all."""
-    found: Expr = const(values[-1], dtype)
+    selected: Expr = const(values[-1], dtype)
     for k, value in reversed(list(enumerate(values[:-1]))):
-        found = select(equal(index, k), value, found)
-    return found
+        selected = select(equal(index, k), value, selected)
+    return selected
 
 
 def _scaler(op: Operation) -> Tensor:
@@ -77,11 +77,11 @@ def _label_encoder(op: Operation) -> Tensor:
 
     def element(*at: Expr) -> Expr:
         value: Expr = x[at]
-        found: Expr = const(other, dtype)
+        selected: Expr = const(other, dtype)
         for key, new in reversed(list(zip(keys, values, strict=True))):
             same = apply("isnan", value) if isnan(key) and is_float(value) else equal(value, const(key, x.dtype))
-            found = select(same, const(new, dtype), found)
-        return found
+            selected = select(same, const(new, dtype), selected)
+        return selected
 
     return compute(x.shape, element, dtype, label(op))
 
@@ -89,8 +89,8 @@ def _label_encoder(op: Operation) -> Tensor:
 def _listed(op: Operation, name: str) -> list[ScalarNumber]:
     """Keys or values, however they are given."""
     for suffix in ("int64s", "floats"):
-        if found := _numbers(op, f"{name}_{suffix}"):
-            return found
+        if numbers := _numbers(op, f"{name}_{suffix}"):
+            return numbers
     tensor = op.attr(f"{name}_tensor")
     if not isinstance(tensor, Constant):
         raise NotLowered(f"{op.op} with {name} that are no numbers")

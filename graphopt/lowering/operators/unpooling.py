@@ -34,10 +34,10 @@ def max_unpool(op: Operation) -> Sequence[Tensor]:
 
     def build(out: Buffer) -> Stmt:
         def put(at: tuple[Expr, ...]) -> Stmt:
-            place = cast(places[at], INDEX)
-            target = tuple(digits(place, whole))
+            position = cast(places[at], INDEX)
+            target = tuple(digits(position, whole))
             inside = conjunction(
-                place >= 0, place < count, *(i < n for i, n in zip(target, shape, strict=True) if n not in whole)
+                position >= 0, position < count, *(i < n for i, n in zip(target, shape, strict=True) if n not in whole)
             )
             return seq(Check(inside, f"{op.op}: an index is out of range"), Store(out, target, x[at]))
 

@@ -76,8 +76,8 @@ class Tiling:
 
     def place(self, number: Expr) -> tuple[Expr, Expr, Expr]:
         """The image that a tile is of, and where its results begin in it."""
-        own = number % self.each
-        return number // self.each, own // self.across * self.outputs, own % self.across * self.outputs
+        tile = number % self.each
+        return number // self.each, tile // self.across * self.outputs, tile % self.across * self.outputs
 
 
 class _Winograd:
@@ -172,8 +172,8 @@ class _Winograd:
 
         def output(k: Expr, t: Expr) -> Stmt:
             source = self.region(self.products, ..., k, t, ...)
-            made = Invoke(BACK.format(self.outputs), (self.region(self.result, ..., ...), source))
-            return seq(made, self.stored(y, first + k, s * self.tiling.length + t))
+            transform = Invoke(BACK.format(self.outputs), (self.region(self.result, ..., ...), source))
+            return seq(transform, self.stored(y, first + k, s * self.tiling.length + t))
 
         real = minimum(self.tiling.length, self.tiling.count - s * self.tiling.length)
         return seq(loop(Const(self.places), product), loop(many, lambda k: loop(real, lambda t: output(k, t))))
@@ -232,16 +232,21 @@ def _weights(op: Operation) -> Tensor:
 
     def factor(a: Expr, k: int) -> Expr:
         """An element of a column of the matrix."""
-        found: Expr = const(0.0, w.dtype)
+        selected: Expr = const(0.0, w.dtype)
         for row, elements in enumerate(matrix):
-            found = select(equal(a, row), const(float(elements[k]), w.dtype), found)
-        return found
+            selected = select(equal(a, row), const(float(elements[k]), w.dtype), selected)
+        return selected
 
-    def element(block: Expr, place: Expr, deep: Expr, inner: Expr, lane: Expr) -> Expr:
+    def element(block: Expr, element_index: Expr, deep: Expr, inner: Expr, lane: Expr) -> Expr:
         total: Expr = const(0.0, w.dtype)
         for r in range(TAPS):
             for c in range(TAPS):
-                total = total + factor(place // size, r) * factor(place % size, c) * w[block, deep, r, c, inner, lane]
+                total = (
+                    total
+                    + factor(element_index // size, r)
+                    * factor(element_index % size, c)
+                    * w[block, deep, r, c, inner, lane]
+                )
         return total
 
     return compute(op.shape(), element, w.dtype, "transformed")

@@ -100,10 +100,10 @@ def row_filled(out: Sequence[int], positions: Sequence[int]) -> tuple[int, ...]:
 def placements(kernel: Sequence[int], strides: Sequence[int], positions: Sequence[int]) -> Any:
     """For each of the neighbouring positions, the matrix that places a kernel (as a row) in the larger kernel."""
     height, width = folded_kernel(kernel, strides, positions)
-    made = np.zeros((*positions, *kernel, height, width), dtype=np.float32)
+    weights = np.zeros((*positions, *kernel, height, width), dtype=np.float32)
     for a, b, i, j in np.ndindex(*positions, *kernel):
-        made[a, b, i, j, a * strides[0] + i, b * strides[1] + j] = 1.0
-    return made.reshape(positions[0] * positions[1], kernel[0] * kernel[1], height * width)
+        weights[a, b, i, j, a * strides[0] + i, b * strides[1] + j] = 1.0
+    return weights.reshape(positions[0] * positions[1], kernel[0] * kernel[1], height * width)
 
 
 # -- Winograd's minimal filtering F(4x4, 3x3): tiles of 4 x 4 outputs from tiles of 6 x 6 inputs, in 36 products

@@ -39,8 +39,8 @@ def einsum_right(equation: str) -> tuple[int, ...]:
 def einsum_out(equation: str) -> tuple[int, ...]:
     """How the product is transposed to the result."""
     e = _letters(equation)
-    made = e.batch + e.left + e.right
-    return tuple(made.index(c) for c in e.out)
+    labels = e.batch + e.left + e.right
+    return tuple(labels.index(c) for c in e.out)
 
 
 def einsum_rows(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
@@ -69,10 +69,10 @@ def einsum_made(equation: str, x: Sequence[Size], y: Sequence[Size]) -> tuple[Si
 
 
 def _product(sizes: Iterable[Size]) -> Size:
-    made: Size = 1
+    total: Size = 1
     for n in sizes:
-        made = made * n
-    return made
+        total = total * n
+    return total
 
 
 def _letters(equation: str) -> _Letters:

@@ -252,10 +252,10 @@ FACTS: Mapping[str, Callable[[Fact, GuardOperand, Questions], object]] = {
 
 def fact_of(operand: GuardOperand, name: str, operands: Questions) -> object:
     """A fact of an operand; Unknown where it is not known."""
-    found = FACTS[name](operands.fact(operand.handle), operand, operands)
-    if found is None:
+    fact = FACTS[name](operands.fact(operand.handle), operand, operands)
+    if fact is None:
         raise Unknown(f"`{operand.name}` has no known {name}")
-    return found
+    return fact
 
 
 # -- compiling
@@ -378,10 +378,10 @@ def _compile_series(items: tuple[GuardExpr, ...]) -> Closure:
     parts = tuple((isinstance(i, Each), compiled(i)) for i in items)
 
     def make(scope: GuardScope) -> Any:
-        made: list[Any] = []
+        values: list[Any] = []
         for several, part in parts:
-            made.extend(part(scope)) if several else made.append(part(scope))
-        return tuple(made)
+            values.extend(part(scope)) if several else values.append(part(scope))
+        return tuple(values)
 
     return make
 
@@ -403,7 +403,7 @@ def _compile_each(body: GuardExpr) -> Closure:
     return every
 
 
-def _compile_sizes(name: str, place: Closure, every: Closure) -> Closure:
+def _compile_sizes(name: str, axis_of: Closure, every: Closure) -> Closure:
     """The size of each value at one place. Rules ask this of all inputs before each input of a concatenation, where
     there may be hundreds; whatever is not plain is said by ``every``."""
 
@@ -411,12 +411,12 @@ def _compile_sizes(name: str, place: Closure, every: Closure) -> Closure:
         values = scope.bindings.values.get(name)
         if type(values) is not tuple or not values or name in scope.positions:
             return every(scope)
-        axis, shapes = place(scope), [scope.operands.fact(value).shape for value in values]
+        axis, shapes = axis_of(scope), [scope.operands.fact(value).shape for value in values]
         try:
-            known = [shape[axis] for shape in shapes if shape is not None]
+            extents = [shape[axis] for shape in shapes if shape is not None]
         except (TypeError, IndexError):
             return every(scope)
-        return tuple(known) if len(known) == len(values) else every(scope)
+        return tuple(extents) if len(extents) == len(values) else every(scope)
 
     return sizes
 

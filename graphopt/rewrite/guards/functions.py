@@ -168,18 +168,18 @@ def length(s: Sequence[Any]) -> int:
 
 def total(s: Sequence[Any]) -> Any:
     """The sum of a sequence."""
-    made: Any = 0
+    result: Any = 0
     for x in s:
-        made = made + x
-    return made
+        result = result + x
+    return result
 
 
 def product(s: Sequence[Any]) -> Any:
     """The product of a sequence."""
-    made: Any = 1
+    result: Any = 1
     for x in s:
-        made = made * x
-    return made
+        result = result * x
+    return result
 
 
 def smallest(*s: Any) -> Any:
@@ -196,10 +196,10 @@ def _extreme(s: tuple[Any, ...], before: Callable[[Any, Any], bool]) -> Any:
     items = s[0] if len(s) == 1 and isinstance(s[0], tuple | list) else s
     if not items:
         raise ValueError("an empty sequence has no extreme")
-    found = items[0]
+    extreme = items[0]
     for x in items[1:]:
-        found = found if before(found, x) else x
-    return found
+        extreme = extreme if before(extreme, x) else x
+    return extreme
 
 
 def every(s: Sequence[Any]) -> bool:
@@ -219,9 +219,9 @@ def same(s: Sequence[Any]) -> bool:
 
 def arange(*bounds: int) -> tuple[int, ...]:
     """Integers: ``range(stop)``, ``range(start, stop)`` or ``range(start, stop, step)``."""
-    made = range(*bounds)
-    _limit(len(made))
-    return tuple(made)
+    numbers = range(*bounds)
+    _limit(len(numbers))
+    return tuple(numbers)
 
 
 def ordered(s: Sequence[Any]) -> tuple[Any, ...]:
@@ -268,8 +268,8 @@ def drop(s: Sequence[Any], indices: Ints) -> tuple[Any, ...]:
 
 def put(s: Sequence[Any], index: int, x: Any) -> tuple[Any, ...]:
     """The sequence with one element replaced."""
-    place = axis(index, len(s))
-    return (*s[:place], x, *s[place + 1 :])
+    axis_index = axis(index, len(s))
+    return (*s[:axis_index], x, *s[axis_index + 1 :])
 
 
 def fill(n: int, x: Any) -> tuple[Any, ...]:
@@ -282,19 +282,19 @@ def flat(x: Any) -> tuple[Any, ...]:
     """All numbers of a nested value, in order."""
     if not isinstance(x, tuple | list):
         return (x,)
-    made: list[Any] = []
+    elements: list[Any] = []
     for part in x:
-        made += flat(part)
-        _limit(len(made))
-    return tuple(made)
+        elements += flat(part)
+        _limit(len(elements))
+    return tuple(elements)
 
 
 def offsets(sizes: Sizes) -> tuple[Size, ...]:
     """Where each of several pieces begins when they are laid end to end."""
-    made: list[Size] = [0]
+    ends: list[Size] = [0]
     for size in sizes[:-1]:
-        made.append(made[-1] + size)
-    return tuple(made) if sizes else ()
+        ends.append(ends[-1] + size)
+    return tuple(ends) if sizes else ()
 
 
 def consecutive(s: Ints) -> bool:
@@ -475,8 +475,8 @@ def _shape(shape: Sizes) -> str:
 
 def flatten(shape: Sizes, k: int) -> tuple[Size, Size]:
     """The shape that ``Flatten(axis=k)`` gives."""
-    place = len(shape) if k == len(shape) else axis(k, len(shape))
-    return product(shape[:place]), product(shape[place:])
+    axis_index = len(shape) if k == len(shape) else axis(k, len(shape))
+    return product(shape[:axis_index]), product(shape[axis_index:])
 
 
 def divides(a: Size, b: Size) -> bool:
@@ -523,17 +523,17 @@ def compose_slices(
 ) -> tuple[tuple[int, ...], ...]:
     """Starts, ends, axes and steps of the one Slice that is two Slices in a row (steps above 0) of this shape."""
     rank = len(shape)
-    made = {k: (s, e, t) for s, e, k, t in zip(starts, ends, axes(ks, rank), steps, strict=True)}
-    if len(made) != len(ks):
+    slices = {k: (s, e, t) for s, e, k, t in zip(starts, ends, axes(ks, rank), steps, strict=True)}
+    if len(slices) != len(ks):
         raise ValueError("an axis is sliced twice at once")
     for s, e, k, t in zip(starts2, ends2, axes(ks2, rank), steps2, strict=True):
-        made[k] = _compose_slice(shape[k], made[k], (s, e, t)) if k in made else (s, e, t)
-    order = sorted(made)
+        slices[k] = _compose_slice(shape[k], slices[k], (s, e, t)) if k in slices else (s, e, t)
+    order = sorted(slices)
     return (
-        tuple(made[k][0] for k in order),
-        tuple(made[k][1] for k in order),
+        tuple(slices[k][0] for k in order),
+        tuple(slices[k][1] for k in order),
         tuple(order),
-        tuple(made[k][2] for k in order),
+        tuple(slices[k][2] for k in order),
     )
 
 
@@ -541,8 +541,8 @@ def _compose_slice(size: Size, first: tuple[int, int, int], second: tuple[int, i
     if first[2] < 1 or second[2] < 1:
         raise ValueError("slices with negative steps are not merged")
     if isinstance(size, int):
-        taken = range(size)[slice(*first)][slice(*second)]
-        return (taken.start, taken.stop, taken.step)
+        selected = range(size)[slice(*first)][slice(*second)]
+        return (selected.start, selected.stop, selected.step)
     (s1, e1, t1), (s2, e2, t2) = first, second
     if min(s1, e1, s2, e2) < 0 or t1 != 1:
         raise Unknown(f"slices of an axis of size {size} that count from its end are not merged")
@@ -554,10 +554,10 @@ def full_pads(pads: Ints, ks: Ints, rank: int) -> tuple[int, ...]:
     half = len(ks)
     if len(pads) != 2 * half:
         raise ValueError(f"{len(pads)} pads do not go with {half} axes")
-    made = [0] * (2 * rank)
+    padded = [0] * (2 * rank)
     for i, k in enumerate(axes(ks, rank)):
-        made[k], made[rank + k] = pads[i], pads[half + i]
-    return tuple(made)
+        padded[k], padded[rank + k] = pads[i], pads[half + i]
+    return tuple(padded)
 
 
 def permute_pads(pads: Ints, p: Ints) -> tuple[int, ...]:

@@ -28,8 +28,8 @@ def triangle(n: int, exclusive: int, reverse: int) -> tuple[tuple[float, ...], .
     if not isinstance(n, int) or n > LARGEST:
         raise Unknown("the number of rows is not known, or large")
     ones = np.ones((n, n))
-    made = np.triu(ones, exclusive) if reverse else np.tril(ones, -exclusive)
-    return tuple(map(tuple, made.tolist()))
+    matrix = np.triu(ones, exclusive) if reverse else np.tril(ones, -exclusive)
+    return tuple(map(tuple, matrix.tolist()))
 
 
 def running_sum(matrix: Sequence[Sequence[float]]) -> tuple[int, int]:

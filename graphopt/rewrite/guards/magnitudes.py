@@ -64,9 +64,9 @@ def cancels(term: ConstantElements, other: ConstantElements) -> bool:
 
 def moderate(*factors: ConstantElements) -> bool:
     """Whether constant factors, and their product, are within half of the exponents of their dtype (or are zero)."""
-    known = [factor.constant for factor in factors if factor.constant is not None]
-    sizes = [largest(constant) for constant in known]
-    limit = 2.0 ** (_of_dtype(EXPONENTS, known[0]) // 2) if known else 1.0
+    constants = [factor.constant for factor in factors if factor.constant is not None]
+    sizes = [largest(constant) for constant in constants]
+    limit = 2.0 ** (_of_dtype(EXPONENTS, constants[0]) // 2) if constants else 1.0
     return all(size == 0 or 1 / limit <= size <= limit for size in (*sizes, prod(sizes)))
 
 

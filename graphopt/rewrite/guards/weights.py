@@ -18,10 +18,10 @@ _EXACT_INTEGERS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 def dtype(code: int) -> str:
     """The dtype that ONNX's number stands for, as the attribute ``to`` of Cast has it."""
-    found = dtype_of(code)
-    if found is None:
+    name = dtype_of(code)
+    if name is None:
         raise Unknown(f"ONNX knows no dtype number {code}")
-    return found
+    return name
 
 
 def code(dtype: str) -> int:
@@ -154,10 +154,10 @@ def moves_nothing(shape: Sequence[Size], p: Sequence[int], middle: Sequence[Size
     left, right = pieces
     sources = [(p[axis], part) for axis, parts in enumerate(left) for part in range(len(parts))]
     blocks: list[list[tuple[int, int]]] = []
-    taken = 0
+    used = 0
     for parts in right:
-        blocks.append(sources[taken : taken + len(parts)])
-        taken += len(parts)
+        blocks.append(sources[used : used + len(parts)])
+        used += len(parts)
     size_of = dict(zip(sources, (size for parts in left for size in parts), strict=True))
     final = [source for k in q for source in blocks[k] if size_of[source] != 1]
     return final == sorted(final)
