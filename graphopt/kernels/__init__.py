@@ -1,1 +1,1 @@
-"""Loops that run: hand-shaped kernels that know arrays, never graphs."""
+"""Kernels: hand-written loops on arrays, independent of graphs."""

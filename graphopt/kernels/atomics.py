@@ -1,4 +1,4 @@
-"""What the native driver needs and Python has no words for: atomic words, waiting for them, calls by address, a clock.
+"""Atomics for the native driver: atomic words, futex waits, indirect calls, and a clock.
 
 Addresses are int64; words are int64 too, 8-byte aligned. Every atomic operation is sequentially consistent.
 """

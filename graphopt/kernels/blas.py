@@ -1,4 +1,4 @@
-"""Matrix products by BLAS, as kernel source calls them: on raw pointers, without leaving compiled code."""
+"""BLAS calls from kernel source: on raw pointers, without leaving compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of small matrices whose columns come in blocks, with a tile of results in registers.
+"""Small matrix products with blocked columns: a tile of results stays in registers.
 
 The sizes are known when a kernel runs, not before: the code holds a loop for each of a few heights of tiles, and is the
 same whatever the matrices are.

@@ -1,4 +1,4 @@
-"""Names of compiled kernels in the cache on disk: ``<key>.py`` is the source, ``<key>.o`` the object code."""
+"""Kernel cache keys: ``<key>.py`` is the source on disk, ``<key>.o`` the object code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a kernel's source to object code, through numba's front end and LLVM.
+"""Code generation: a kernel's source becomes object code through numba's front end and LLVM.
 
 numba types the function and writes LLVM's language; from there on the pipeline is ours: everything that
 numba makes for Python is dropped, and the whole is optimized once, for this processor, as position independent code.

@@ -1,4 +1,4 @@
-"""Kernels become object code: looked up in the cache, or compiled by several processes at once.
+"""Kernel compilation: object code from the cache, or from several compiler processes.
 
 They may be handed over one by one, as they are written: the first is compiled while the next is made. What
 compiled kernels share is found in their code, and compiled with them. Where all is cached, no compiler is imported.

@@ -1,4 +1,4 @@
-"""A tile of a convolution's results, summed in registers, as kernel source calls it.
+"""Convolution microkernel: a tile of results, summed in registers, called from kernel source.
 
 A tile is a few neighbouring pixels of one row, each of some blocks of channels, which are vectors. A step of the sum
 reads a number for each pixel and a vector for each block, and multiplies them all with each other. What registers are

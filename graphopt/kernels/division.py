@@ -1,4 +1,4 @@
-"""Division, remainders and powers of integers, which never trap: what is divided by zero gives 0."""
+"""Integer division, remainders and powers that never trap: division by zero gives 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native driver: runs a table of instructions, and shares the work of large kernels out to a team of threads.
+"""Native driver: runs a table of instructions, and shares large kernels out to a team of threads.
 
 Work is handed over through words in memory (see ``runtime.bytecode``). A member that waits for work looks
 for a moment and then sleeps in the kernel of the system until it is woken, so that a program that does not run costs
@@ -107,6 +107,8 @@ def kernel(  # type: ignore[no-untyped-def]
 
     Where they take longer than a stretch, ``report`` begins with the number of that to go on with.
     """
+    # A bytecode interpreter in one loop: fetch an instruction, dispatch by comparisons, add up its time (Ertl and
+    # Gregg, The Structure and Performance of Efficient Interpreters, 2003). Parallel loops are the helpers above.
     if role == SERVE:
         _serve(team, lo)
         return 0

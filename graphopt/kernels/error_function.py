@@ -1,4 +1,4 @@
-"""The error function, and the activation that is made of it, over values."""
+"""Error function and GELU, over values."""
 
 from __future__ import annotations
 

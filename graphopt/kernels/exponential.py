@@ -1,4 +1,4 @@
-"""The exponential function and its relatives, as formulas over values of float32 or float64.
+"""Exponential function, logarithm and relatives, over values of float32 or float64.
 
 ``exp(x)`` is ``2**n * exp(r)`` with ``n`` the integer nearest to ``x / log(2)``: a polynomial for ``exp(r)``, and the
 power of two made of its bits. Polynomials here are near-minimax, fitted to the interval on which they are used.

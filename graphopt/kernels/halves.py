@@ -1,4 +1,4 @@
-"""Half precision in memory: float16 and bfloat16, stored as uint16 and computed as float32.
+"""Half precision: float16 and bfloat16 stored as uint16 and computed as float32.
 
 Rounding is to nearest, ties to even; what is too large becomes infinite; a NaN stays one. With float16 on a processor
 without F16C, LLVM calls ``__extendhfsf2`` and ``__truncsfhf2``.

@@ -1,4 +1,4 @@
-"""What the processor that kernels are compiled for offers."""
+"""Host processor: its name and features, for which kernels are compiled."""
 
 from __future__ import annotations
 

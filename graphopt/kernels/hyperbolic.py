@@ -1,4 +1,4 @@
-"""Hyperbolic functions, their inverses, and what neural networks make of the exponential, over values."""
+"""Hyperbolic functions, their inverses, and activations built on the exponential, over values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel: Python source that numba compiles, and what its parameters are."""
+"""Kernel: Python source that numba compiles, and the types of its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the C library's mathematical functions, lane by lane: for what has no polynomial here."""
+"""C library calls: mathematical functions without a polynomial here, lane by lane."""
 
 from __future__ import annotations
 

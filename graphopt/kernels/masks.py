@@ -1,4 +1,4 @@
-"""Lanes that a mask chooses, memory of a kernel's own, and how 16-bit floats are kept: more of what source may say."""
+"""Masks, stack memory and 16-bit floats in kernel source."""
 
 from __future__ import annotations
 

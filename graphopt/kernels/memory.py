@@ -1,4 +1,4 @@
-"""Reading and writing memory through raw pointers: whole vectors, their first lanes, every few elements, by index.
+"""Memory access through raw pointers: vectors, partial vectors, strided and gathered elements.
 
 No address is checked, and none needs to be aligned beyond what its elements are.
 """

@@ -1,4 +1,4 @@
-"""numba's front end for kernels: from a function of Python to LLVM's language, by the passes that kernels need.
+"""numba front end: a Python function becomes LLVM code by the passes that kernels need.
 
 Kernels are loops, branches and calls over numbers, pointers and vectors, and each of their variables has one type. So
 nothing is inlined, rewritten or brought to single assignment before types are inferred, and nothing is given back when

@@ -1,4 +1,4 @@
-"""Powers of floats, over values: ``x**y = 2**(y * log2(x))``, of float32 by way of float64."""
+"""Power function over values: ``x**y = 2**(y * log2(x))``, of float32 by way of float64."""
 
 from __future__ import annotations
 

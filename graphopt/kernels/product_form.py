@@ -1,4 +1,4 @@
-"""Blocked products of matrices: their kinds, how operands are packed, the sizes of blocks, and the loops over them.
+"""Blocked matrix multiply: kinds of operands, packing, block sizes, and the loops specialized for them.
 
 One scheme serves all kinds (after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008):
 columns of the second operand lie in panels, rows of the first are packed for a block that stays in the caches, and

@@ -165,6 +165,9 @@ def kernel(  # type: ignore[no-untyped-def]
     where ``b`` has none. Then ``b`` may be an image of quads of channels (3), which are as far apart as ``ldb``, and
     its lines ``line``: a column is what a pixel sees, from ``pixel`` on, of which a line has as many as it is ``wide``.
     """
+    # Loops about a microkernel (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008): blocks
+    # of rows, blocks of the sums (depth), panels of columns, and tiles of rows, which ``tile`` keeps in registers. An
+    # operand is packed only where it is read often enough. Constants decide most branches; ``specialized`` drops those.
     left = stack(LEFT, LEFT_DTYPE)
     right = stack(RIGHT, RIGHT_DTYPE)
     tallest = max(min(most_height, HEIGHT) // ROWS, 1) * ROWS if most_height > 0 else HEIGHT

@@ -1,4 +1,4 @@
-"""Tiles of products of matrices that stay in registers, and operands laid side by side for them.
+"""Register tiles of matrix products (microkernels), and packing of their operands.
 
 A tile is a function of its own, for each number of rows and of vectors in a row; all its sizes and strides are known
 only when it runs, so that one kernel serves every product. Vectors lie along the columns. A step does one group of

@@ -1,4 +1,4 @@
-"""Blocked products of matrices: calls of them, as kernel source has them, and the code that all of them share."""
+"""Matrix product calls from kernel source, and the code that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quads of bytes, which a lane multiplies at once: their products, and operands of products of bytes in them.
+"""Byte dot products: four bytes for each lane, and operands packed for them.
 
 Where processors have no instruction for four products at once, they are made as two pairs, which all have.
 """

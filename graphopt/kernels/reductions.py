@@ -1,4 +1,4 @@
-"""Horizontal operations: single lanes, their order, and what all lanes of a vector give together."""
+"""Horizontal operations: extracts, shuffles, and reductions across a vector's lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that many kernels call, and that is compiled once for all of them: its name says what it is made for."""
+"""Shared code: functions that many kernels call, compiled once under a name that states their parameters."""
 
 from __future__ import annotations
 

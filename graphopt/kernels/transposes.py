@@ -1,4 +1,4 @@
-"""Small matrices turned over in registers, as kernel source calls it."""
+"""Register transposes of small matrices, called from kernel source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value in the LLVM code of a kernel that is being written: a scalar, or a vector whose lanes are computed at once.
+"""Values of LLVM code under construction: scalars, and vectors.
 
 Python's operators on a ``VectorValue`` append instructions, so a formula written once over values serves scalars and
 vectors of every width, and costs no compilation of its own: it becomes part of the kernel that uses it. Plain numbers

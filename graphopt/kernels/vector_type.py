@@ -1,4 +1,4 @@
-"""The vector type of kernels, and how functions over values become functions that kernel source calls by name.
+"""Vector type of kernels, and functions over values that kernel source calls by name.
 
 A ``Vector(dtype, lanes)`` lives in a register. Python's operators work on it as on scalars; a scalar that meets a
 vector is cast to the vector's dtype and taken for every lane, so ``v * 0.5`` is of the dtype of ``v``. Comparisons give

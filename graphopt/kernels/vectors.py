@@ -1,4 +1,4 @@
-"""What kernel source says about vectors: loads and stores over raw pointers, and functions lane by lane.
+"""Vector functions of kernel source: loads and stores over raw pointers, and lane-wise functions.
 
 Every function takes scalars as well as vectors, so one line of source serves both; with ``lanes`` of 1, which is always
 a number written in the source, a load gives a scalar. Arguments meet in the dtype of the vectors among them; among

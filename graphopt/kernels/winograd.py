@@ -1,4 +1,4 @@
-"""Tiles of images in blocks of channels, transformed for minimal filtering and back, as kernel source calls it.
+"""Winograd transforms of tiles of blocked images, called from kernel source.
 
 A block's channels are the lanes of a vector, so that a tile is a few rows of vectors, and both matrices are written out
 over them.

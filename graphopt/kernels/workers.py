@@ -1,4 +1,4 @@
-"""Processes that compile kernels, one at a time each, and put what they make into the cache.
+"""Compiler processes: each compiles one kernel at a time into the cache.
 
 Each is an interpreter of its own that reads kernels and answers with how it went. So one that dies takes one kernel
 with it, whose name is known, and nothing of the caller's program is run anew.
@@ -34,7 +34,7 @@ class CompileTask:
     """A kernel to compile, whose source is in the file ``place``."""
 
     kernel: Kernel
-    place: Path
+    path: Path
     then: Callable[[str | None], None]
     """What is called, in some thread, with what was wrong with it."""
 
@@ -165,7 +165,7 @@ def _asked(worker: subprocess.Popen[str], task: CompileTask) -> str | None:
     assert worker.stdin is not None
     assert worker.stdout is not None
     kernel = task.kernel
-    worker.stdin.write(json.dumps([str(task.place), kernel.params, kernel.target, kernel.noalias]) + "\n")
+    worker.stdin.write(json.dumps([str(task.path), kernel.params, kernel.target, kernel.noalias]) + "\n")
     worker.stdin.flush()
     answer = worker.stdout.readline()
     if not answer:

@@ -1,5 +1,5 @@
-"""The search space of contractions on a GPU: a tile of results for each block of threads, a part of it in the registers
-of each thread, and operands that threads fetch together to shared memory. It is the ladder of docs/cuda.md."""
+"""Block tiling space for GPUs: result tiles for blocks and threads, operands in shared memory (the ladder of
+docs/cuda.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search space of what is done to each element: blocks written out in one another, in chunks of vectors."""
+"""Element-wise space: inlined blocks, in vectorized parallel chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one reduction of a nest, and what stands around and behind it: what spaces of tiles begin with."""
+"""Reduction lookup: the one reduction of a nest and its neighbours, for the tiling spaces."""
 
 from __future__ import annotations
 

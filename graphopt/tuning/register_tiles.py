@@ -1,4 +1,4 @@
-"""The search space of contractions: tiles of results in vector registers, in tiles in caches, in pieces shared out."""
+"""Register tiling space: contraction results in vector registers, in cache tiles, in parallel pieces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def register_tiles(s: Schedule) -> None:
     )
     at_loop = middle[0] if turned else middle[-1]
     sizes = {axis.var: p.size for (axis, _, _), p in zip(widths, split, strict=True)}
-    packed = [*contraction.made(s, outer[-1]), *contraction.packed(s, sizes, widths[-1][-1], outer[-1])]
+    packed = [*contraction.compute_producers(s, outer[-1]), *contraction.packed(s, sizes, widths[-1][-1], outer[-1])]
     followers = contraction.followers
     if followers:
         s.set_scope(contraction.block, "local")
@@ -149,7 +149,7 @@ class _Contraction:
         ordered += [(a, loop) for loop, a in self.spatial if a is self.vector]
         return [(a, loop, widths[a.var.name]) for a, loop in ordered]
 
-    def made(self, s: Schedule, at_loop: LoopRef) -> list[LoopRef]:
+    def compute_producers(self, s: Schedule, at_loop: LoopRef) -> list[LoopRef]:
         """Has what is not written out in the reduction made for each piece; gives the loops over vectors of it."""
         lane_loops: list[LoopRef] = []
         for before in self.producers:

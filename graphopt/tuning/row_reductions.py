@@ -1,4 +1,4 @@
-"""The search space of reductions of rows, as softmax and normalizations are: row by row, what is made staying close."""
+"""Row reduction space: softmax and normalizations, row by row with local intermediates."""
 
 from __future__ import annotations
 

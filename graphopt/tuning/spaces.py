@@ -1,4 +1,4 @@
-"""Search spaces: schedules that draw. What fits a nest of none of their kind raises ScheduleError.
+"""Search spaces: schedules with sampled decisions. A nest of another kind raises ScheduleError.
 
 A space is any function of a ``Schedule`` that calls its ``sample_`` methods; here are those that graphopt tries by
 itself.

@@ -33,7 +33,7 @@ def test_what_has_the_lowest_rank_goes_first_and_those_after_one_that_dies_are_c
         is_begun.set()
         may_go_on.wait(60)
 
-    workers.submit(0, CompileTask(held.kernel, held.place, hold))
+    workers.submit(0, CompileTask(held.kernel, held.path, hold))
     assert is_begun.wait(60)
     sources = {"good": NOTHING, "deadly": "import os\nos._exit(3)\n", "wrong": NOTHING.replace("0", "b")}
     for rank, (name, source) in enumerate(sources.items()):

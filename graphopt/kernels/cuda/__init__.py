@@ -1,1 +1,1 @@
-"""Kernels for NVIDIA GPUs: what their source may say, and how it becomes PTX and machine code, or is simulated."""
+"""CUDA kernels: the functions of their source, compilation to PTX and machine code, and simulation."""

@@ -1,4 +1,4 @@
-"""What kernel source for GPUs computes with scalars, under the names and with the results that it has on the CPU.
+"""Scalar arithmetic of CUDA kernels, with the names and results of the CPU's.
 
 The formulas are the CPU's own, written over values; where they need a function of LLVM that NVVM does not have, one of
 libdevice gives the same.

@@ -1,4 +1,4 @@
-"""In which order a program's work on a GPU is done beside that of its callers: their streams wait for each other.
+"""Stream ordering: a program's stream and its callers' streams wait for each other.
 
 The caller's own work lies in cupy's current stream, and that on an array in the stream of whoever made it. torch's is
 its current one; ``__cuda_array_interface__`` names one; DLPack names none, but has the maker's stream order the work

@@ -1,4 +1,4 @@
-"""From a kernel's source to PTX, through numba's CUDA target and NVVM."""
+"""PTX generation: a kernel's source through numba's CUDA target and NVVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for GPUs become PTX as those for the processor become object code: by several processes, cached."""
+"""CUDA kernel compilation: PTX and machine code by several processes, cached."""
 
 from __future__ import annotations
 

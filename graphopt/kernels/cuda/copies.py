@@ -1,4 +1,4 @@
-"""Copies from a GPU's memory to what a block shares, under way while threads do something else."""
+"""Asynchronous copies from global to shared memory, while threads go on."""
 
 from __future__ import annotations
 

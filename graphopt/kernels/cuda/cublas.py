@@ -1,4 +1,4 @@
-"""Products by cuBLAS, with addresses that are known when they are called.
+"""cuBLAS products, on addresses that are known at the call.
 
 cuBLAS's matrices are column-major: of row-major ones it computes the transposed product of the transposed operands,
 which is the same memory.

@@ -1,4 +1,4 @@
-"""cuBLAS's own functions, called as C.
+"""cuBLAS bindings: its functions, called as C.
 
 cupy's wrappers of them put cupy's current stream in place of the handle's, and refuse while that is being captured.
 """

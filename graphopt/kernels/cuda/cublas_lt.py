@@ -1,4 +1,4 @@
-"""Products by cuBLASLt, through nvmath-python: with a bias for each column, and a relu or gelu of the result."""
+"""cuBLASLt products through nvmath-python, with a column bias and a relu or gelu epilogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions by cuDNN, through its frontend: a graph of operations for each shape, of which cuDNN makes a plan."""
+"""cuDNN convolutions through its frontend: an operation graph and a plan for each shape."""
 
 from __future__ import annotations
 

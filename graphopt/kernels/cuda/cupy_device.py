@@ -1,4 +1,4 @@
-"""An NVIDIA GPU, driven through cupy: one stream, on which all that is asked for is done in order.
+"""CUDA device through cupy: one stream, on which all work is in order.
 
 Each call waits first for what its callers have to do on the GPU, and they wait for each call. Memory comes from cupy's
 allocator, so that what programs and their callers give back serves both.

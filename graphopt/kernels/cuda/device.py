@@ -1,4 +1,5 @@
-"""How a formula over values becomes a function of kernels for GPUs: as in ``vector_type.py``, of scalars."""
+"""Device functions: formulas over values become functions of CUDA kernels, on scalars as ``vector_type.py`` does on
+vectors."""
 
 from __future__ import annotations
 

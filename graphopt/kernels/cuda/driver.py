@@ -1,4 +1,4 @@
-"""The one door to cupy: the CUDA driver and runtime, streams and arrays, and what their errors mean.
+"""CUDA driver access through cupy: streams, arrays and errors; the one module that imports it.
 
 Nothing imports this module until a program is to run on a GPU.
 """

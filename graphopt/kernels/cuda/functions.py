@@ -1,4 +1,4 @@
-"""All that kernel source for GPUs calls, by name: the modules of this package that have it, in one place."""
+"""Function table of CUDA kernels: all names that kernel source calls, in one namespace."""
 
 from graphopt.kernels.cuda.arithmetic import (
     bits,

@@ -1,4 +1,4 @@
-"""Lines of PTX in kernels: instructions of a GPU that LLVM has no name for, with their operands."""
+"""Inline PTX: instructions without an LLVM intrinsic, with their operands."""
 
 from __future__ import annotations
 

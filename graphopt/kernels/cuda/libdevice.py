@@ -1,4 +1,4 @@
-"""Mathematical functions of NVIDIA's libdevice: for floats of kernels for GPUs what polynomials are on the CPU."""
+"""libdevice calls: NVIDIA's mathematical functions, in place of the CPU's polynomials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all GPUs have in common since compute capability 8.0: how many threads go together, and how much memory."""
+"""Hardware limits of all GPUs since compute capability 8.0: warp size, threads, shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX becomes machine code of one compute capability, by nvJitLink, which needs no driver and no GPU."""
+"""PTX assembly by nvJitLink: machine code of one compute capability, without driver or GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of kernels for GPUs: what a block shares, what a thread has of its own, and wide accesses through pointers."""
+"""Memory of CUDA kernels: shared arrays, thread-local arrays, and wide accesses through pointers."""
 
 from __future__ import annotations
 

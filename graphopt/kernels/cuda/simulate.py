@@ -1,4 +1,4 @@
-"""Kernels for GPUs run without one: threads of a block take turns between barriers, in Python.
+"""Kernel simulator: CUDA kernels in Python, with threads that take turns between barriers.
 
 Every index is checked, memory that nobody wrote holds garbage, and that threads meet at the same barrier. Of what a
 block shares it is noted who reads and writes it, so that a barrier that is missing is an error whatever the order.
@@ -196,7 +196,7 @@ Copy: TypeAlias = tuple[SimulatedPointer, int, SimulatedPointer, int, int, int]
 class _Block:
     """A block of threads that is running, and which thread's turn it is."""
 
-    place: Triple
+    index: Triple
     size: Triple
     thread: Triple = (0, 0, 0)
     number: int = 0
@@ -226,7 +226,7 @@ class _Block:
             turn = self._answered(wants, answers)[::-1]
 
     def _here(self) -> str:
-        return f"in thread {self.thread} of block {self.place}"
+        return f"in thread {self.thread} of block {self.index}"
 
     def _answered(self, wants: dict[int, Request | None], answers: list[Any]) -> list[int]:
         """Those who go on: warps that do something together, or else all, at a barrier."""
@@ -237,7 +237,7 @@ class _Block:
             if not requests:
                 continue
             if len(requests) < WARP or len({name for name, _ in requests}) > 1:
-                raise ExecutionError(f"{requests[0][0]} is not called by all threads of a warp in block {self.place}")
+                raise ExecutionError(f"{requests[0][0]} is not called by all threads of a warp in block {self.index}")
             for n, answer in zip(warp, TOGETHER[requests[0][0]]([given for _, given in requests]), strict=True):
                 answers[n] = answer
             lanes += warp
@@ -245,7 +245,7 @@ class _Block:
             return lanes
         waiting = [n for n, want in wants.items() if want is not None]
         if waiting and len(waiting) < len(answers):
-            raise ExecutionError(f"a barrier is reached by {len(waiting)} of {len(answers)} threads of {self.place}")
+            raise ExecutionError(f"a barrier is reached by {len(waiting)} of {len(answers)} threads of {self.index}")
         for memory in self.shared.values():
             memory.read.clear()
             memory.written.clear()
@@ -259,7 +259,7 @@ class _Block:
         return {
             **DTYPES,
             **FUNCTIONS,
-            **{f"block_{axis}": (lambda n=n: self.place[n]) for n, axis in axes.items()},
+            **{f"block_{axis}": (lambda n=n: self.index[n]) for n, axis in axes.items()},
             **{f"thread_{axis}": (lambda n=n: self.thread[n]) for n, axis in axes.items()},
             **{f"load{n}": _loader(n) for n in (2, 4, 8)},
             **{f"store{n}": _storer(n) for n in (2, 4, 8)},

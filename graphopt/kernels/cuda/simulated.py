@@ -1,5 +1,4 @@
-"""What kernel source for GPUs computes, in numpy's scalars: the twins of ``arithmetic`` and ``libdevice`` under their
-names.
+"""Simulated arithmetic: numpy scalars under the names of ``arithmetic`` and ``libdevice``.
 
 Functions of float32 are computed in float64 and rounded once.
 """

@@ -1,4 +1,4 @@
-"""A device without a GPU: kernels are run by the simulator, library calls by numpy, on memory of the host.
+"""Simulated device: kernels run in the simulator, library calls in numpy, on host memory.
 
 What CUDA does not promise does not hold here either: memory begins with garbage, a kernel reaches no further than the
 memory that it is given lies, and what was captured runs with the arguments that it was captured with.

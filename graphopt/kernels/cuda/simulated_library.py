@@ -1,4 +1,4 @@
-"""What libraries of a GPU compute, by numpy."""
+"""Simulated libraries: cuBLAS products and cuDNN convolutions in numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the 32 threads of a warp do together in the simulation: each gives something, and gets something back."""
+"""Simulated warp functions: the 32 threads exchange values at each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory for operands that a library does not take as they are. What was captured may use it, so it stays."""
+"""Scratch memory for operands that a library needs in another form. It stays, because captured runs may use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The one door to numba's CUDA target: dtypes, the decorator of functions that write LLVM code, and the translation.
+"""numba's CUDA target: dtypes, the decorator of functions in LLVM code, and compilation; the one module that imports
+it.
 
 Its package is an extra, and is not needed until kernels are compiled for a GPU.
 """

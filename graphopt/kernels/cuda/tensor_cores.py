@@ -1,4 +1,4 @@
-"""Products of small matrices by a warp on tensor cores, and the loads that bring their parts where they have to be.
+"""Tensor core instructions: warp-level products of small matrices, and loads of their fragments.
 
 A warp of 32 threads computes ``d = c + a @ b`` with ``c`` of 16 rows and 8 columns; each thread holds some elements of
 each matrix, in the places that PTX's documentation of ``mma.sync`` shows: with ``g`` a thread's number in the warp over

@@ -1,4 +1,4 @@
-"""Where a thread is in its block and a block in the grid, and what threads do together: barriers, exchange in warps."""
+"""Thread indices, barriers, and warp shuffles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks of matrices that are all multiplied by one matrix, as one matrix of all their rows."""
+"""Batch flattening: a batch of matrices times one matrix becomes one matrix of all rows."""
 
 from __future__ import annotations
 

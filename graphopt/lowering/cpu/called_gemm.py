@@ -1,4 +1,4 @@
-"""Products of matrices that a call computes, in pieces that can be shared out."""
+"""GEMM calls: matrix products by a library call, in pieces for parallel loops."""
 
 from __future__ import annotations
 

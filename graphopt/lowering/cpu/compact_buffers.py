@@ -1,4 +1,4 @@
-"""Buffers as small as the steps of loops that they live in: what is done before a schedule's buffers get memory.
+"""Buffer compaction: a buffer shrinks to what one step of the loops around its uses needs.
 
 Primitives leave a buffer its whole shape wherever it is used, so that indices stay what they were. A
 buffer whose elements are written and read within one step of a loop needs no more room than a step
@@ -48,6 +48,9 @@ def compacted(nest: Nest) -> Nest:
 def _moving(nest: Nest) -> list[Buffer]:
     """The buffers of which other elements are used in other steps of a loop that holds all their uses: of the others,
     each step needs all."""
+    # Storage folding (Ragan-Kelley et al., Halide, 2013): one walk notes for each use the loops around it and the
+    # variables in its indices, with a block's axes traced to loops. A buffer can shrink where a loop around all of its
+    # uses moves one of them.
     if not nest.allocs:
         return []
     uses: dict[str, list[tuple[tuple[Var, ...], set[Var]]]] = {b.name: [] for b in nest.allocs}

@@ -1,4 +1,5 @@
-"""What a nest computes from constants alone, computed when it is compiled: packed weights, sums of biases."""
+"""Constant precomputation: parts of a nest that read constants alone run at compile time (packed weights, sums of
+biases)."""
 
 from __future__ import annotations
 
@@ -41,12 +42,12 @@ class PrecomputedNest:
     """A nest that reads what was computed ahead of time, and what that is."""
 
     nest: Nest
-    made: tuple[Chain, ...]
+    precomputed: tuple[Chain, ...]
 
     def arrays(self, constants: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
         """What was computed, from the constants that the nest was given."""
         arrays = dict(constants)
-        for chain in self.made:
+        for chain in self.precomputed:
             (store,) = chain.stores
             arrays[store.buffer] = _computed(chain, arrays)
         return {b: arrays[b] for b in self.nest.buffers if b in arrays and b not in constants}

@@ -1,4 +1,4 @@
-"""Convolutions, found in nests by what an element is, and written as loops over tiles that a function sums.
+"""Convolution tiling: convolutions recognized by their index expressions, as loops over register tiles.
 
 A tile is some neighbouring pixels of one row, each of some blocks of channels. A row is done in tiles of one width, but
 for the last; of how many pixels is found out when the size is known, so that open sizes cost nothing. The image is read
@@ -257,7 +257,7 @@ class _ConvolutionLoops:
 
     def __init__(self, owner: Scheduling, conv: ConvolutionLayout, first: Chain, rest: Sequence[Chain]) -> None:
         self.owner, self.conv, self.first, self.rest = owner, conv, first, rest
-        self.made = first.stores[0].buffer
+        self.result = first.stores[0].buffer
         self.batch, self.block, *space, self.lane = first.spatial
         self.space = tuple(space)
         along = space if self.is_flat() else space[-1:]
@@ -269,7 +269,7 @@ class _ConvolutionLoops:
         self.tiles = (self.pixels + (self.most - 1)) // self.most
         self.width = (self.pixels + (self.tiles - 1)) // self.tiles
         shape = [Const(self.blocks), Const(self.most), self.lane.extent]
-        self.tile = owner.local(self.made.name, shape, self.made.dtype)
+        self.tile = owner.local(self.result.name, shape, self.result.dtype)
 
     def is_flat(self) -> bool:
         """Whether all pixels of an image are one row: each result rests on the pixel in its place alone."""
@@ -289,7 +289,7 @@ class _ConvolutionLoops:
         places = [*rows, chunks]
         outer = [batch, *places, groups] if self.is_by_pixels() else [batch, groups, *places]
         if self.rest:
-            self.owner.gone.add(self.made)
+            self.owner.gone.add(self.result)
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
             inner = [LoopSpec(var("o"), minimum(self.together, self.tiles - at[chunks.var] * self.together))]
@@ -336,9 +336,9 @@ class _ConvolutionLoops:
         for chain in self.rest:
             mine = {c.var: values[f.var] for f, c in zip(self.first.spatial, chain.spatial, strict=True)}
             done = chain.with_values([mine[a.var] for a in chain.axes])
-            parts.append(exchange(done, {self.made: (element.buffer, element.indices)}))
+            parts.append(exchange(done, {self.result: (element.buffer, element.indices)}))
         if not parts:
-            parts = [Store(self.made, tuple(values[a.var] for a in self.first.spatial), element)]
+            parts = [Store(self.result, tuple(values[a.var] for a in self.first.spatial), element)]
         return seq(self.call(where, start, width, blocks), *(wrapped([pixel, block, lane], p) for p in parts))
 
     def width_at(self, start: Expr) -> Expr:
@@ -387,7 +387,7 @@ class _ConvolutionLoops:
         sizes += [r.extent for r in inner] or [Const(self.deep())]
         sizes += [first, pad, Const(conv.strides[-1]), *map(Const, conv.dilations), low, high]
         form = f"{'blocked' if inner else 'plain'}{'_flat' if flat > 1 else ''}"
-        return Invoke(f"convolve_{form}_{len(sides)}d_{self.made.dtype}", (c, a, b, *sizes))
+        return Invoke(f"convolve_{form}_{len(sides)}d_{self.result.dtype}", (c, a, b, *sizes))
 
     def deep(self) -> int:
         """How many channels of a plain image are summed together: as many as divide them all, but not too many."""

@@ -1,4 +1,4 @@
-"""Fair speed without a search: how a nest is scheduled by its shape alone.
+"""Default schedules for the CPU: rules by a nest's structure, without a search.
 
 One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
 
@@ -223,10 +223,10 @@ class _Scheduler(Scheduling):
         if not all(is_follower(c, first, self.nest, original) for c, original in written):
             return None
         stmt: Stmt | None
-        if found_ := convolution_of(first, [*before, *rest]):
-            self.gone |= found_.unneeded
-            before = [c for c in before if not found_.unneeded & {s.buffer for s in c.stores}]
-            stmt = convolved(self, found_, first, rest)
+        if layout := convolution_of(first, [*before, *rest]):
+            self.gone |= layout.unneeded
+            before = [c for c in before if not layout.unneeded & {s.buffer for s in c.stores}]
+            stmt = convolved(self, layout, first, rest)
         else:
             stmt = self.contraction(first, rest)
         return None if stmt is None else seq(*(self.alone(c) for c in before), stmt)

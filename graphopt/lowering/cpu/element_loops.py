@@ -1,4 +1,4 @@
-"""Loops that go element by element: vectorized along memory, in granules, or in tiles that are turned over."""
+"""Element-wise loops: vectorized along memory, in granules, or in transposed tiles."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _turned(
     def tile(first: Sequence[Expr], rows: Expr, columns: Expr, kind: LoopKind) -> Stmt:
         """So many rows and columns of a tile."""
 
-        def place(row: Expr, column: Expr) -> dict[Var, Expr]:
+        def values_at(row: Expr, column: Expr) -> dict[Var, Expr]:
             values, here = dict(bound), list(first)
             here[turned.rows_at] = here[turned.rows_at] + row
             here[-1] = here[-1] + column
@@ -149,7 +149,7 @@ def _turned(
         parts: list[Stmt] = []
         for load in kept:
             column, row = LoopSpec(owner.var("q"), columns, kind), LoopSpec(owner.var("c"), rows, "vectorized")
-            where = place(row.var, column.var)
+            where = values_at(row.var, column.var)
             read = wrapped([row], Store(raw[load], (column.var, row.var), substitute(load, where)))
             guard = substitute(turned.loads[load], where)
             parts.append(wrapped([column], read if guard == TRUE else If(guard, read)))
@@ -158,7 +158,7 @@ def _turned(
             parts.append(Invoke(name, (*sides, *shape)))
         row, column = LoopSpec(owner.var("q"), rows, kind), LoopSpec(owner.var("c"), columns, "vectorized")
         tiles: dict[Expr, Expr] = {load: Load(tile, (row.var, column.var)) for load, tile in kept.items()}
-        where = place(row.var, column.var)
+        where = values_at(row.var, column.var)
         block = chain.with_values([where[a.var] for a in chain.axes])
         block = described(replace(block, body=map_expressions(block.body, tiles.get)))
         inner, there = wrapped([column], block), substitute(exists, where)

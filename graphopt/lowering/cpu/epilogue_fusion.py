@@ -1,4 +1,4 @@
-"""What is done to each element of a procedure's result, done where the procedure stores it.
+"""Epilogue fusion: element-wise consumers of a procedure's result run where the procedure stores it.
 
 A procedure may say of itself that it stores each element once, and does not read it again. What follows element by
 element then joins its stores, so that nothing lies in memory in between.

@@ -1,4 +1,4 @@
-"""Products of matrices of bytes within nests, each operand counted from its zero points, as calls of our own kernel."""
+"""Integer matrix multiply: byte products with zero points, recognized in nests and called as our own kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules of products of bytes: pieces of sums by our own kernel, each followed by what is done to its elements."""
+"""Integer schedules: pieces of byte products, each followed by its element-wise consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices within nests, as calls of BLAS or of a kernel of our own."""
+"""Library dispatch: matrix products in nests become calls of BLAS or of our own kernel, by prices."""
 
 from __future__ import annotations
 

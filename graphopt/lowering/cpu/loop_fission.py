@@ -1,4 +1,4 @@
-"""One nest as several that run one after another: each scheduled by itself, or with a parallel loop of its own."""
+"""Loop fission: one nest becomes several that are scheduled apart, or with a parallel loop each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions that stop where their conditions do: bounds on what is reduced over in place of a test at each step.
+"""Reduction bounds: a loop's range in place of a condition that is tested at each step.
 
 A window at the edge of an image asks at each step whether it is still inside, and adds nothing where it is not. The
 steps that are inside follow one another, so that two bounds say the same, for images of any size.

@@ -1,4 +1,4 @@
-"""Contractions whose results stay in registers while they are summed: tiles of them, and sums along vectors."""
+"""Register tiling: tiles of a contraction's results stay in registers while they are summed."""
 
 from __future__ import annotations
 
@@ -154,16 +154,16 @@ class _RegisterTile:
 
     def __init__(self, owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> None:
         self.owner, self.first, self.rest = owner, first, rest
-        self.made = first.stores[0].buffer
+        self.result = first.stores[0].buffer
         self.vector = vector_of(first, rest, plan).var
-        native = lanes_of(self.made.dtype)
+        native = lanes_of(self.result.dtype)
         self.lanes = min(native, plan[self.vector])
         self.order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != self.vector]
         self.sizes = {a.var: plan[a.var] for a in self.order}
         self.pieces = -(-plan[self.vector] // self.lanes)
         # each piece fills whole vectors, so that those of neighbours do not overlap
         shape = [*(Const(n) for n in self.sizes.values()), Const(self.pieces), Const(native)]
-        self.buffer = owner.local(self.made.name, shape, self.made.dtype)
+        self.buffer = owner.local(self.result.name, shape, self.result.dtype)
 
     def at(self, start: Mapping[Var, Expr]) -> Stmt:
         """The tile from a point on: started, reduced, and what is done to its elements."""
@@ -171,22 +171,24 @@ class _RegisterTile:
         reduce_loops = [LoopSpec(self.owner.var("r"), a.extent) for a in first.reduced]
         reduce_values = {a.var: loop.var for a, loop in zip(first.reduced, reduce_loops, strict=True)}
         zeros = {a.var: Const(0) for a in first.reduced}
-        begin = self.over(start, first, zeros, lambda c, v, e: self.own(decomposed(c, v)[0], e))
-        steps = self.over(start, first, reduce_values, lambda c, v, e: self.own(decomposed(c, v)[1], e))
+        begin = self.over(start, first, zeros, lambda c, v, e: self.in_tile(decomposed(c, v)[0], e))
+        steps = self.over(start, first, reduce_values, lambda c, v, e: self.in_tile(decomposed(c, v)[1], e))
         ends = [
-            self.over(start, c, {}, lambda c, v, e: self.own(c.with_values([v[a.var] for a in c.axes]), e))
+            self.over(start, c, {}, lambda c, v, e: self.in_tile(c.with_values([v[a.var] for a in c.axes]), e))
             for c in self.rest
         ]
         if not self.rest:
             where = first.stores[0].indices
             ends = [
-                self.over(start, first, {}, lambda c, v, e: Store(self.made, tuple(substitute(i, v) for i in where), e))
+                self.over(
+                    start, first, {}, lambda c, v, e: Store(self.result, tuple(substitute(i, v) for i in where), e)
+                )
             ]
         return seq(begin, wrapped(reduce_loops, steps), *ends)
 
-    def own(self, stmt: Stmt, element: Load) -> Stmt:
+    def in_tile(self, stmt: Stmt, element: Load) -> Stmt:
         """The statement with the result's element in the tile."""
-        return exchange(stmt, {self.made: (element.buffer, element.indices)})
+        return exchange(stmt, {self.result: (element.buffer, element.indices)})
 
     def over(
         self,

@@ -1,4 +1,4 @@
-"""What all ways to schedule a nest have in common: names, local buffers, and work that is shared out to threads."""
+"""Scheduling state: names, local buffers and parallel loops that all CPU schedules share."""
 
 from __future__ import annotations
 

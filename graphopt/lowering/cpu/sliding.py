@@ -1,4 +1,4 @@
-"""Windows that slide over images in blocks of channels: depthwise convolutions and pools.
+"""Sliding windows: schedules of depthwise convolutions and pools on images in blocks of channels.
 
 Each row of results is a work item. Several neighbours in the middle of a row are computed at once, each in vectors of
 its own that stay in registers, without a condition; those at the edges, whose windows reach beyond the image, one by
@@ -72,9 +72,9 @@ class SlidingRowWriter:
     """Writes a row of results of windows, and what is done to each of them."""
 
     def __init__(self, owner: Scheduling, windows: Sliding, rest: Sequence[Chain]) -> None:
-        self.owner, self.found, self.rest = owner, windows, rest
-        self.made = windows.first.stores[0].buffer
-        self.lanes = lanes_of(self.made.dtype)
+        self.owner, self.windows, self.rest = owner, windows, rest
+        self.result = windows.first.stores[0].buffer
+        self.lanes = lanes_of(self.result.dtype)
         self.pieces = prod([known_size([windows.vector.extent]) or 1]) // self.lanes
         begin, end = windows.middle
         most, length = max(_most() // self.pieces, 1), known_size([end - begin])
@@ -82,17 +82,17 @@ class SlidingRowWriter:
         if length:
             self.width = -(-length // -(-length // most))  # tiles of equal width
         shape = [Const(self.pieces), Const(self.lanes)]
-        self.tile = owner.local(self.made.name, [Const(self.width), *shape], self.made.dtype)
-        self.single = owner.local(self.made.name, [Const(1), *shape], self.made.dtype)
+        self.tile = owner.local(self.result.name, [Const(self.width), *shape], self.result.dtype)
+        self.single = owner.local(self.result.name, [Const(1), *shape], self.result.dtype)
 
     @property
     def outer(self) -> list[Axis]:
         """The axes around a row."""
-        return [a for a in self.found.first.spatial if a not in (self.found.along, self.found.vector)]
+        return [a for a in self.windows.first.spatial if a not in (self.windows.along, self.windows.vector)]
 
     def at(self, where: Mapping[Var, Expr]) -> Stmt:
         """The row at a point of the outer axes."""
-        along, (begin, end) = self.found.along, self.found.middle
+        along, (begin, end) = self.windows.along, self.windows.middle
         length = end - begin
         inside = select(length >= self.width, length, 0)
         o, i = self.owner.var("o"), self.owner.var("i")
@@ -110,13 +110,13 @@ class SlidingRowWriter:
 
     def computed(self, where: Mapping[Var, Expr], tile: Buffer, whole: bool) -> Stmt:
         """The results from a point on, all that a tile holds."""
-        first, clip = self.found.first, self.found.clip
+        first, clip = self.windows.first, self.windows.clip
         inner = Chain(first.loops, clip.block)
         values: dict[Var, Expr] = {}
         loops: list[LoopSpec] = []
         for axis in first.reduced:
             start, end = (
-                (Const(0), axis.extent) if whole and clip.moves(axis, self.found.along) else clip.steps(axis, where)
+                (Const(0), axis.extent) if whole and clip.moves(axis, self.windows.along) else clip.steps(axis, where)
             )
             var = self.owner.var("r")
             count = known_size([end - start])
@@ -131,7 +131,7 @@ class SlidingRowWriter:
 
     def ends(self, where: Mapping[Var, Expr], tile: Buffer) -> list[Stmt]:
         """What is done to the results: at least they are stored."""
-        return [self.over(c, where, {}, tile, None) for c in self.rest or [self.found.first]]
+        return [self.over(c, where, {}, tile, None) for c in self.rest or [self.windows.first]]
 
     def over(
         self, chain: Chain, where: Mapping[Var, Expr], values: Mapping[Var, Expr], tile: Buffer, part: int | None
@@ -139,17 +139,17 @@ class SlidingRowWriter:
         """A pass over the tile: the chain's start, its steps, or (None) what follows from each result."""
         q, p, c = (self.owner.var(letter) for letter in "qpc")
         places = dict(where)
-        places[self.found.along.var] = places[self.found.along.var] + q
-        places[self.found.vector.var] = p * self.lanes + c
-        first = self.found.first
+        places[self.windows.along.var] = places[self.windows.along.var] + q
+        places[self.windows.vector.var] = p * self.lanes + c
+        first = self.windows.first
         at = {axis.var: places[a.var] for a, axis in zip(first.spatial, chain.spatial, strict=True)} | dict(values)
         element = (tile, (q, p, c))
         if part is not None:
-            body: Stmt = exchange(decomposed(chain, at)[part], {self.made: element})
+            body: Stmt = exchange(decomposed(chain, at)[part], {self.result: element})
         elif self.rest:
-            body = exchange(chain.with_values([at[a.var] for a in chain.axes]), {self.made: element})
+            body = exchange(chain.with_values([at[a.var] for a in chain.axes]), {self.result: element})
         else:
             where_to = chain.stores[0].indices
-            body = Store(self.made, tuple(substitute(i, at) for i in where_to), Load(*element))
+            body = Store(self.result, tuple(substitute(i, at) for i in where_to), Load(*element))
         body = For(c, Const(self.lanes), body, "vectorized")
         return For(q, tile.shape[0], For(p, tile.shape[1], body, "unrolled"), "unrolled")

@@ -1,4 +1,4 @@
-"""Products of matrices in pieces of some rows and columns, each computed by a call and finished before the next."""
+"""Tiled calls: blocks of a matrix product, each computed by a call and finished before the next."""
 
 from __future__ import annotations
 

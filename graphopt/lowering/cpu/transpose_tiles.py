@@ -1,4 +1,4 @@
-"""What lies side by side along another axis than results do: where it pays to read it that way and turn it over.
+"""Transpose tiles: loads along another axis than the stores', as vectors transposed in registers where it pays.
 
 Images of blocks become plain ones, and plain ones images of blocks, in small squares; so do matrices that are
 transposed. Of an axis of channels that a block's images divide into blocks, the lanes become an axis first.

@@ -1,4 +1,4 @@
-"""Vectors in pieces within which every lane goes the same way.
+"""Uniform lanes: vector loops in granules within which a condition is the same for all lanes.
 
 Where images of 24 channels are joined in blocks of 16, what a lane reads is chosen by its channel; but of eight
 lanes in a row all choose the same, and read side by side. One choice serves eight lanes, without masks.

@@ -1,4 +1,4 @@
-"""Constant operands of products, laid out ahead of time as the kernel of products reads them."""
+"""Weight packing: constant operands of products in the layout that the kernel reads."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Nests for CUDA: which threads do what, and the source that numba compiles for the device."""
+"""CUDA lowering: schedules for blocks of threads, library calls, and the source that numba compiles."""

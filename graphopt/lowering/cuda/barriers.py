@@ -1,4 +1,4 @@
-"""Where the threads of a block have to wait for each other.
+"""Barrier insertion: synchronization between threads of a block that share memory.
 
 The loops over ``threadIdx`` of a kernel are its *phases*: each is done by all threads, and means that all of it is done
 before the next one begins. Threads only have to wait for that where one of them needs what another one did: before a

@@ -1,4 +1,4 @@
-"""What schedules for CUDA go by: how many threads share a block, what they share, and how they exchange values."""
+"""Device parameters: threads, shared memory and warp exchange that CUDA schedules go by."""
 
 from __future__ import annotations
 

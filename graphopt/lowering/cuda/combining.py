@@ -1,5 +1,4 @@
-"""What the threads of a row have each, combined, so that all of them have the whole: by exchange within warps where
-the card has that, and by way of what a block shares."""
+"""Cross-thread reduction: partial results of a row's threads, combined by warp shuffles or in shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contractions as products of matrices: which axes of a reduction are rows, columns, steps, and which stand apart.
+"""Contractions: the axes of a reduction of products as batch, rows, columns and steps of a matrix product.
 
 A sum of ``x * y`` is a product of matrices along the axes that only one of the factors depends on, whatever those are:
 a convolution's weights have rows of their own, and its windows are columns that lie nowhere but are read from an image.
@@ -79,7 +79,7 @@ class Contraction:
     steps: AxisGroup
 
     @property
-    def made(self) -> Buffer:
+    def result(self) -> Buffer:
         """What is computed."""
         return self.chain.stores[0].buffer
 

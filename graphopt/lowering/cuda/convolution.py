@@ -1,4 +1,4 @@
-"""Convolutions within nests for a device, as calls of its library: what slides over what is read off the indices."""
+"""Convolution matching: convolutions in nests, recognized by their indices, as calls of a device's library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ImageAxis:
     """An axis of images: how long they are before and after, the window along it, and the zeros before them."""
 
     size: Expr
-    made: Expr
+    outputs: Expr
     window: Expr
     stride: int
     dilation: int
@@ -76,7 +76,7 @@ class DeviceConvolution:
     @property
     def multiplied(self) -> tuple[Expr, ...]:
         """The product of these is how many multiplications it is."""
-        return self.batch, self.filters, self.channels, *(n for a in self.axes for n in (a.made, a.window))
+        return self.batch, self.filters, self.channels, *(n for a in self.axes for n in (a.outputs, a.window))
 
     @property
     def moved(self) -> tuple[tuple[Expr, ...], ...]:
@@ -91,7 +91,7 @@ class DeviceConvolution:
     def call(self, is_approximate: bool) -> LibraryCall:
         """The call that computes it."""
         buffers = (self.x.buffer, self.w.buffer, self.y.buffer, self.bias, self.residual)
-        axes = [(a.size, a.made, a.window, Const(a.stride), Const(a.dilation), a.before) for a in self.axes]
+        axes = [(a.size, a.outputs, a.window, Const(a.stride), Const(a.dilation), a.before) for a in self.axes]
         strides = [s for t in (self.x, self.w, self.y) for s in t.strides]
         outer = self.batch, self.channels, self.filters, Const(self.groups)
         attributes: dict[str, bool | int | str] = {

@@ -1,4 +1,4 @@
-"""Which products and convolutions of a nest a device's libraries compute: where that takes less time, by prices."""
+"""Library dispatch: products and convolutions that a device's library computes, chosen by prices."""
 
 from __future__ import annotations
 

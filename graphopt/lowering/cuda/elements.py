@@ -1,4 +1,4 @@
-"""Blocks that compute element by element, on CUDA: each thread has a few neighbouring elements."""
+"""Element-wise schedules on CUDA: each thread computes a few neighbouring elements."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Nests as Python source that numba compiles for CUDA: each statement of a nest is a kernel, launched after the other,
-or a call of a library.
+"""CUDA code generation: nests as Python source for numba, each statement as a kernel launch or a library call.
 
 A loop that is bound to an axis of blocks or threads becomes the number of the block or thread. What stands outside of
 the loops over threads is done by one thread, unless it only fills registers. Elements of a local buffer are each

@@ -1,4 +1,4 @@
-"""Which loops of a procedure may be shared out to threads: those whose iterations keep to elements of their own."""
+"""Loop independence: loops of a procedure whose iterations touch disjoint elements and can be threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of libraries that nests for a device are recognized to be: the one list that all of dispatch goes by.
+"""Library call table: the matchers of library functions that dispatch goes through.
 
 A statement that a library is to compute keeps its loops, which say what is meant; its outermost one has the note
 ``("library", name)``.

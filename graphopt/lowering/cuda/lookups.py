@@ -1,5 +1,4 @@
-"""Elements that are looked up: kernels that follow one that found an index out of range run all the same, and must not
-reach beyond their buffers."""
+"""Safe gathers: indices clamped to their buffers, because kernels run on after one reported a bad index."""
 
 from __future__ import annotations
 

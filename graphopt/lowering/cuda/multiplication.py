@@ -1,4 +1,4 @@
-"""Products of matrices within nests for a device, as calls of its library: which matrices is read off the addresses."""
+"""Matrix multiply matching: products in nests, recognized by their addresses, as calls of a device's library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The factors of a product on CUDA: how the threads of a block fetch a tile of one together, wherever it lies."""
+"""Operand tiles: the threads of a block fetch a tile of a product's factor together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProductOperand:
         """What there is in place of elements beyond the end."""
         return const(0, self.value.dtype)
 
-    def place(self, unit: Expr, lane: Expr) -> tuple[Expr, Expr]:
+    def tile_index(self, unit: Expr, lane: Expr) -> tuple[Expr, Expr]:
         """Of an element of a unit of the tile: which step, and which row or column."""
         if self.is_deep:
             along = self.depth // self.width
@@ -59,7 +59,7 @@ class ProductOperand:
         return conjunction(*below(step, self.steps, self.depth), *below(outer, self.outer, self.size))
 
     def _units(self, unit: Expr, tile: Expr, slab: Expr) -> tuple[Expr, Expr]:
-        step, outer = self.place(unit, Const(0))
+        step, outer = self.tile_index(unit, Const(0))
         return units(slab, step, self.depth, self.steps), units(tile, outer, self.size, self.outer)
 
 

@@ -1,4 +1,4 @@
-"""Procedures on CUDA: loops whose iterations keep to elements of their own are threads, all others keep their order.
+"""Procedures on CUDA: independent loops become threads; all others keep their order.
 
 Loops that stand directly in one another change places for that. Where there are few iterations for threads, each of
 them is a block, whose threads share out the loops within. What has no such loops one thread does alone.
@@ -82,7 +82,7 @@ def shared_out(owner: DeviceScheduling, stmt: Stmt, scratch: Sequence[Buffer]) -
     """The statement of a procedure as a kernel; ``scratch`` are the buffers that no other statement uses."""
     if isinstance(stmt, If) and stmt.otherwise is None and not loads_in(stmt.condition):
         return replace(stmt, then=shared_out(owner, stmt.then, scratch))
-    nested = _found(stmt, [b for b in scratch if b.scope == "local"])
+    nested = _thread_loops(stmt, [b for b in scratch if b.scope == "local"])
     count = known_size([f.extent for f in nested.free]) if nested.free else 1
     few = (count if count is not None else at_least([f.extent for f in nested.free])) < owner.card.threads
     if few and (inside := _Inside(owner, nested).body()) is not None:
@@ -93,7 +93,7 @@ def shared_out(owner: DeviceScheduling, stmt: Stmt, scratch: Sequence[Buffer]) -
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ThreadLoops:
     """The loops of a statement that are free to run at once, and what is left when they are taken out, with its
     scratch memory."""
 
@@ -107,7 +107,7 @@ class _Found:
         return substitute_in(body, dict(zip((f.var for f in self.free), places, strict=True)))
 
 
-def _found(stmt: Stmt, scratch: Sequence[Buffer]) -> _Found:
+def _thread_loops(stmt: Stmt, scratch: Sequence[Buffer]) -> _ThreadLoops:
     loops, body = peeled(stmt)
     private, bound = own_buffers(body, scratch), {f.var for f in loops}
     free: list[For] = []
@@ -115,20 +115,20 @@ def _found(stmt: Stmt, scratch: Sequence[Buffer]) -> _Found:
         is_told = f.kind == "parallel" and len(free) == k  # not that it may change places with others
         if not variables(f.extent) & bound and (is_told or is_independent(f, stmt, private)):
             free.append(f)
-    return _Found(tuple(free), wrapped([f for f in loops if f not in free], body), tuple(scratch))
+    return _ThreadLoops(tuple(free), wrapped([f for f in loops if f not in free], body), tuple(scratch))
 
 
 class _Inside:
     """Shares out the loops within a statement to the threads of a block."""
 
-    def __init__(self, owner: DeviceScheduling, nested: _Found) -> None:
-        self.owner, self.found = owner, nested
+    def __init__(self, owner: DeviceScheduling, nested: _ThreadLoops) -> None:
+        self.owner, self.nested = owner, nested
         self.is_shared_out = False
 
     def body(self) -> Stmt | None:
         """The statement with loops over threads; None where there are none, or what an iteration has for itself is more
         than a block can share."""
-        rest, scratch = self.found.rest, self.found.scratch
+        rest, scratch = self.nested.rest, self.nested.scratch
         if any(known_size(b.shape) is None for b in scratch) or not _is_open(rest):
             return None
         if sum(bytes_of(b.shape, b.dtype) for b in scratch) > self.owner.card.shared:
@@ -146,7 +146,7 @@ class _Inside:
             case Seq():
                 return seq(*(self.shared_out(s) for s in stmt.stmts))
             case For():
-                nested = _found(stmt, ())
+                nested = _thread_loops(stmt, ())
                 if nested.free:
                     self.is_shared_out = True
                     return self.by_threads(nested)
@@ -154,16 +154,16 @@ class _Inside:
                     return replace(stmt, body=self.shared_out(stmt.body))
         return stmt
 
-    def by_threads(self, nested: _Found) -> Stmt:
+    def by_threads(self, nested: _ThreadLoops) -> Stmt:
         """Loops whose iterations are the threads' in turn."""
         threads, step = self.owner.card.threads, self.owner.var("k")
         total = total_size([f.extent for f in nested.free])
 
-        def own(thread: Expr) -> Stmt:
+        def of_thread(thread: Expr) -> Stmt:
             rounds = (total - thread + (threads - 1)) // threads
             return For(step, rounds, nested.at(step * threads + thread, nested.rest))
 
-        return self.owner.by_threads(threads, own)
+        return self.owner.by_threads(threads, of_thread)
 
 
 def _is_open(stmt: Stmt) -> bool:

@@ -1,4 +1,4 @@
-"""Products of matrices on CUDA: a block of threads computes a tile, of which each thread keeps a part in registers.
+"""Block tiling of matrix products on CUDA: a block computes a tile, each thread a part of it in registers.
 
 The operands come to shared memory a few steps at a time, fetched by all threads together; what the next steps need is
 on its way, in registers, while these are multiplied. What is done to each result afterwards is done there.
@@ -27,10 +27,10 @@ class ProductTiles:
     """The kernel of one contraction: ``finish`` is done to each of its results."""
 
     def __init__(self, owner: DeviceScheduling, contraction: Contraction, tile: Tile, finish: TileEpilogue) -> None:
-        self.owner, self.found, self.tile, self.finish = owner, contraction, tile, finish
+        self.owner, self.contraction, self.tile, self.finish = owner, contraction, tile, finish
         self.x = operand(contraction.x, contraction.rows, contraction.steps, tile.rows, tile.depth, owner.card)
         self.y = operand(contraction.y, contraction.columns, contraction.steps, tile.columns, tile.depth, owner.card)
-        result = contraction.made
+        result = contraction.result
         threads, down, across = Const(tile.threads), Const(tile.down), Const(tile.across)
         self.sums = owner.local(result.name, [threads, down, across], result.dtype)
         self.shared = [self.shared_tile(f"{result.name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
@@ -55,11 +55,11 @@ class ProductTiles:
     def kernel(self) -> Stmt:
         """The loops over blocks, and what each of them does."""
         tile = self.tile
-        return over_tiles(self.owner, self.found, tile.rows, tile.columns, tile.splits, self.tile_at)
+        return over_tiles(self.owner, self.contraction, tile.rows, tile.columns, tile.splits, self.tile_at)
 
     def tile_at(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """One tile: its steps, a few at a time, and what is done to its results."""
-        first, count = slabs(self.found, self.tile.depth, self.tile.splits, split)
+        first, count = slabs(self.contraction, self.tile.depth, self.tile.splits, split)
         slab = LoopSpec(self.owner.var("k"), count)
         here = ((self.x, row), (self.y, column))
         more = If(slab.var + 1 < count, self.fetch(here, first + slab.var + 1, batch))
@@ -116,14 +116,14 @@ class ProductTiles:
             rounds = LoopSpec(self.owner.var("q"), registers.shape[1], "unrolled")
             unit = t + rounds.var * self.tile.threads
             value = Load(registers, (t, rounds.var, lane.var))
-            stored = wrapped([lane], Store(self.shared[k], operand.place(unit, lane.var), value))
+            stored = wrapped([lane], Store(self.shared[k], operand.tile_index(unit, lane.var), value))
             return wrapped([rounds], stored if operand.count >= self.tile.threads else If(unit < operand.count, stored))
 
         return self.by_threads(lambda t: seq(*(one(t, o, k) for k, o in enumerate((self.x, self.y)))))
 
     # ------------------------------------------------------------------ results
 
-    def place(self, t: Expr, i: Expr, j: Expr) -> tuple[Expr, Expr]:
+    def row_and_column(self, t: Expr, i: Expr, j: Expr) -> tuple[Expr, Expr]:
         """The row and column of the tile of a thread's own result: chunks of neighbours, as far apart as there are
         threads along the side."""
         wide = self.tile.columns // self.tile.across
@@ -136,7 +136,7 @@ class ProductTiles:
 
         def body(t: Expr) -> Stmt:
             (down, across), step = self.own_loops(), LoopSpec(self.owner.var("k"), Const(self.tile.depth))
-            row, column = self.place(t, down.var, across.var)
+            row, column = self.row_and_column(t, down.var, across.var)
             dtype = self.sums.dtype
             x = cast(Load(self.shared[0], (step.var, row)), dtype)
             y = cast(Load(self.shared[1], (step.var, column)), dtype)
@@ -147,14 +147,14 @@ class ProductTiles:
 
     def end(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """What is done to each result of the tile."""
-        rows, columns = self.found.rows, self.found.columns.in_units(min(CHUNK, self.tile.across))
+        rows, columns = self.contraction.rows, self.contraction.columns.in_units(min(CHUNK, self.tile.across))
 
         def body(t: Expr) -> Stmt:
             down = LoopSpec(self.owner.var("i"), Const(self.tile.down), "unrolled")
             unit = LoopSpec(self.owner.var("j"), Const(self.tile.across // columns.width), "unrolled")
             lane = LoopSpec(self.owner.var("u"), Const(columns.width), "unrolled")
             j = unit.var * columns.width
-            r, c = self.place(t, down.var, j)
+            r, c = self.row_and_column(t, down.var, j)
             at_row, at_column = row * self.tile.rows + r, units(column, c, self.tile.columns, columns)
             where = {**batch, **rows.at(at_row, Const(0)), **columns.at(at_column, lane.var)}
             value = Load(self.sums, (t, down.var, j + lane.var))

@@ -1,4 +1,4 @@
-"""The rule for products of matrices, and for all that is one along some axes: convolutions, and the like."""
+"""Matrix product schedule on CUDA, for all contractions that are products along some axes (convolutions, too)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def product(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int
     if contraction is None:
         return None
     if rest:
-        owner.gone.add(contraction.made)
+        owner.gone.add(contraction.result)
     warps = warp_tile_for(contraction, owner)
     tile = tile_for(contraction, owner) if warps is None else warps
 
@@ -103,12 +103,12 @@ def split_product(
     they found, always in the same order."""
     spatial = contraction.chain.spatial
     shape = (Const(splits), *(a.extent for a in spatial))
-    parts = owner.memory(contraction.made.name, shape, contraction.made.dtype)
+    parts = owner.memory(contraction.result.name, shape, contraction.result.dtype)
 
     def keep(where: PointInTile, split: Expr, value: Load) -> Stmt:
         return Store(parts, (split, *(where[a.var] for a in spatial)), value)
 
-    total = Load(owner.local(contraction.made.name, (), contraction.made.dtype), ())
+    total = Load(owner.local(contraction.result.name, (), contraction.result.dtype), ())
 
     def result(element: Expr) -> Stmt:
         where, part = AxisGroup(spatial).at(element, Const(0)), LoopSpec(owner.var("s"), shape[0])

@@ -1,4 +1,4 @@
-"""Element by element, where rows are of a length that is not known: a thread finds out once in which row it is.
+"""Row-wise elements on CUDA, for rows of unknown length: a thread computes its row once, not for each element.
 
 An element's number would have to be divided by that length, by every thread for each element. So blocks of threads take
 pieces of some neighbouring rows each; a warp has one piece, and its threads every 32nd element of that.

@@ -1,4 +1,4 @@
-"""Rows on CUDA: reductions and what goes with them (softmax, normalization) as one kernel, each row some threads'.
+"""Row kernels on CUDA: row reductions and their consumers (softmax, normalization) fused into one kernel.
 
 Every thread takes elements of its row in turn, combines what it has with the others of the row, and goes on with the
 whole result. It holds what it has of the row where that fits into its registers; else it reads again, and computes

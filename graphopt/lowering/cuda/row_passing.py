@@ -1,4 +1,4 @@
-"""What blocks on the same rows pass to each other: results of rows and elements in registers, or computed again."""
+"""Row value passing: fused row blocks keep results in registers, or compute them again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Passing:
         """The elements of a row that a thread has."""
         self.inlined: dict[Buffer, tuple[RowBlock, Store]] = {}
         """Elements that are computed again wherever they are needed."""
-        self.made = {s.buffer for m in rows.members for s in m.chain.stores}
+        self.written = {s.buffer for m in rows.members for s in m.chain.stores}
         for member in rows.members:
             self._place(owner, member)
         passed = self.results.keys() | self.held.keys() | self.inlined.keys()
@@ -90,7 +90,7 @@ class Passing:
         for member in self.rows.members:
             along = {a.var for a in member.elements}
             for load in dict.fromkeys(_certain(member)):
-                if load.buffer not in self.made and along & variables(load):
+                if load.buffer not in self.written and along & variables(load):
                     key = self.key(member, load)
                     count[key] += 1
                     first.setdefault(key, member)
@@ -118,7 +118,7 @@ class Passing:
                 return Load(self.results[e.buffer], at)
             if e.buffer in self.inlined:
                 return self._again(member, e, row, lane, slot)
-            key = e.buffer if e.buffer in self.made else self.key(member, e) if self.to_come else e
+            key = e.buffer if e.buffer in self.written else self.key(member, e) if self.to_come else e
             return Load(self.held[key], (*at, slot)) if slot is not None and key in self.held else None
 
         def store(s: Stmt) -> Stmt | None:

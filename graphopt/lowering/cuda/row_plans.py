@@ -1,5 +1,4 @@
-"""How rows are shared out: how many threads each has, how many neighbouring elements a thread takes at once, and
-whether it can hold all that it takes."""
+"""Row plans: threads for each row, vector width, and whether a row stays in registers."""
 
 from __future__ import annotations
 

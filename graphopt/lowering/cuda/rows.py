@@ -1,4 +1,4 @@
-"""Blocks that work on rows: reductions along them, what is done to each of their elements, and to each row.
+"""Row analysis: blocks that reduce along the same rows, and those for each element or each row.
 
 A row is what a reduction reduces: along which axes its elements lie is the block's affair, inner or outer ones. Blocks
 that pass elements and results of the same rows to each other can be one kernel, in which each row is some threads'.

@@ -1,4 +1,4 @@
-"""Fair speed on CUDA without a search: how a nest is scheduled for blocks of threads by its shape alone.
+"""Default schedules for CUDA: rules by a nest's structure, without a search.
 
 The blocks of a nest are taken from the first on: each rule in turn is asked for the kernels of as many of them as it
 takes together. Of what no rule takes each element is computed by a thread. Statements of procedures are kernels too.

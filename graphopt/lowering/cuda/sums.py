@@ -1,5 +1,4 @@
-"""What a statement sums up of products of two elements, and what is done to each sum: functions of libraries are
-recognized by it."""
+"""Sum of products: the reduction and its epilogue that library functions are matched against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of threads for rows: some threads for each row, some rows in each block."""
+"""Thread teams: blocks of threads with some threads for each row and some rows for each block."""
 
 from __future__ import annotations
 

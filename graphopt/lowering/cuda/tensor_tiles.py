@@ -1,5 +1,5 @@
-"""Products on CUDA by tensor cores, of half floats, and of float32 that is rounded to TF32 where that is allowed: a
-block of warps computes a tile, each warp a part of it.
+"""Warp-level matrix multiply: tensor cores on half floats, and on float32 rounded to TF32 where allowed; a block of
+warps computes a tile, each warp a part of it.
 
 The next steps of the operands are copied to one slot of shared memory while those in the other are multiplied. They lie
 there as they lie in memory: what a warp loads of them is turned over on the way where it has to be. Sums are float32.
@@ -74,7 +74,7 @@ def warp_tile_for(contraction: Contraction, owner: DeviceScheduling) -> WarpTile
         not card.has_exchange
         or stored(contraction.y).dtype != dtype
         or dtype not in allowed
-        or contraction.made.dtype != "float32"
+        or contraction.result.dtype != "float32"
     ):
         return None
     rows, columns = (OPEN if n is None else n for n in (contraction.rows.known, contraction.columns.known))
@@ -112,8 +112,8 @@ class TensorTiles:
     """The kernel of one contraction: ``finish`` is done to each of its results."""
 
     def __init__(self, owner: DeviceScheduling, contraction: Contraction, tile: WarpTile, finish: TileEpilogue) -> None:
-        self.owner, self.found, self.tile, self.finish = owner, contraction, tile, finish
-        name = contraction.made.name
+        self.owner, self.contraction, self.tile, self.finish = owner, contraction, tile, finish
+        name = contraction.result.name
         self.x = operand(contraction.x, contraction.rows, contraction.steps, tile.rows, tile.depth, owner.card)
         self.y = operand(contraction.y, contraction.columns, contraction.steps, tile.columns, tile.depth, owner.card)
         self.dtype = self.x.value.dtype
@@ -138,11 +138,11 @@ class TensorTiles:
     def kernel(self) -> Stmt:
         """The loops over blocks, and what each of them does."""
         tile = self.tile
-        return over_tiles(self.owner, self.found, tile.rows, tile.columns, tile.splits, self.tile_at)
+        return over_tiles(self.owner, self.contraction, tile.rows, tile.columns, tile.splits, self.tile_at)
 
     def tile_at(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """One tile: while some steps are multiplied, the next ones are on their way."""
-        first, count = slabs(self.found, self.tile.depth, self.tile.splits, split)
+        first, count = slabs(self.contraction, self.tile.depth, self.tile.splits, split)
         slab = LoopSpec(self.owner.var("k"), count)
         ahead = slab.var + 1
 
@@ -185,7 +185,7 @@ class TensorTiles:
         lane, threads = self.owner.var("u"), self.tile.warps * WARP
         rounds = LoopSpec(self.owner.var("q"), Const(-(-operand.count // threads)), "unrolled")
         unit = t + rounds.var * threads
-        step, outer = operand.place(unit, lane)
+        step, outer = operand.tile_index(unit, lane)
         indices = (slot, outer, step) if operand.is_deep else (slot, step, outer)
 
         def over_lanes(value: Expr) -> Stmt:
@@ -257,7 +257,7 @@ class TensorTiles:
     def end(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
         """What is done to each result of the tile: a thread has pairs of neighbours."""
         var, tile = self.owner.var, self.tile
-        rows, columns = self.found.rows, self.found.columns.in_units(2)
+        rows, columns = self.contraction.rows, self.contraction.columns.in_units(2)
 
         def body(w: Expr, lane: Expr) -> Stmt:
             i, j, low = (LoopSpec(var("i"), Const(n), "unrolled") for n in (self.high, self.wide, 2))

@@ -1,4 +1,4 @@
-"""What all ways to schedule a nest for CUDA have in common: blocks of threads, and what they share."""
+"""CUDA scheduling state: blocks of threads and shared memory that all CUDA schedules share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the tiles of a product are on CUDA: what a block of threads computes, and what each of them has of it."""
+"""Tile sizes of matrix products on CUDA: for a block of threads and for each thread."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tile_for(contraction: Contraction, owner: DeviceScheduling) -> Tile:
         return min(tiles, key=lambda t: (_cost(t, rows, columns, batch), -t.rows * t.columns))
 
     best = chosen_shape(owner, _tiles(rows, columns, card), quickest, ("down", "across", "rows", "columns"))
-    size = max(BITS[contraction.made.dtype] // 8, 4)
+    size = max(BITS[contraction.result.dtype] // 8, 4)
     share = best.threads / max(best.rows, best.columns)
     depth = _power(int(min(max(CHUNK * share, SHALLOW), AHEAD * share)))
     steps = contraction.steps.known

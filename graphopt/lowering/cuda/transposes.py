@@ -1,5 +1,4 @@
-"""Transposes on CUDA, with whatever else is done to each element: a tile at a time, turned over in memory that a block
-of threads shares.
+"""Shared-memory transposes on CUDA, fused with element-wise work: one tile at a time.
 
 What lies side by side along another axis than the results do is read along that axis, so that neighbouring threads read
 neighbours, and write neighbours too. Rows of the tile are one element longer than they have to be: so those of a column
@@ -85,7 +84,7 @@ class _Tiles:
 
         return self.owner.by_threads(threads, several)
 
-    def place(self, first: Sequence[Expr], row: Expr, column: Expr) -> tuple[dict[Var, Expr], Expr]:
+    def point(self, first: Sequence[Expr], row: Expr, column: Expr) -> tuple[dict[Var, Expr], Expr]:
         """What the block's axes are at an element of the tile, and whether that is there."""
         here, rows_at = list(first), self.turned.rows_at
         here[rows_at], here[-1] = here[rows_at] + row, here[-1] + column
@@ -97,7 +96,7 @@ class _Tiles:
 
     def read(self, first: Sequence[Expr], row: Expr, column: Expr) -> Stmt:
         """Reads one element of each tile."""
-        values, inside = self.place(first, row, column)
+        values, inside = self.point(first, row, column)
         stores = []
         for load, tile in self.tiles.items():
             guard = conjunction(inside, substitute(self.turned.loads[load], values))
@@ -107,7 +106,7 @@ class _Tiles:
 
     def written(self, first: Sequence[Expr], row: Expr, column: Expr) -> Stmt:
         """Computes one result of a tile."""
-        values, inside = self.place(first, row, column)
+        values, inside = self.point(first, row, column)
         tiles: dict[Expr, Expr] = {load: Load(tile, (column, row)) for load, tile in self.tiles.items()}
         block = self.chain.with_values([values[a.var] for a in self.chain.axes])
         block = described(replace(block, body=map_expressions(block.body, tiles.get)))

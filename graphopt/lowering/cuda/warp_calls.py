@@ -1,4 +1,4 @@
-"""Calls that the threads of a warp make together, as source: each thread has its own elements of their arguments."""
+"""Warp calls: source of functions that all threads of a warp call together, each with its own fragments."""
 
 from __future__ import annotations
 

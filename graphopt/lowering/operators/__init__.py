@@ -1,1 +1,1 @@
-"""What each op computes, element by element: one table from ops to descriptions, which users add to."""
+"""Operator lowering: a table of tensor programs, one for each ONNX op, to which users can add."""

@@ -1,4 +1,4 @@
-"""What the activations of neural networks compute, by formulas that neither overflow nor cancel."""
+"""Activation functions: formulas that neither overflow nor cancel."""
 
 from __future__ import annotations
 

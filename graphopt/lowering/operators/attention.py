@@ -1,4 +1,4 @@
-"""What attention computes: scores of queries and keys, masked, as shares of one along the keys, weigh the values."""
+"""Attention: softmax of masked scores of queries and keys, multiplied by the values."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ def attended(
         return as_output(op, attend(q, k, v, scale, bias, softcap, precision, requirements).y)
     shape, size = op.shape(), v.size
 
-    def place(b: Expr, h: Expr, i: Expr, d: Expr) -> tuple[Expr, ...]:
+    def head_index(b: Expr, h: Expr, i: Expr, d: Expr) -> tuple[Expr, ...]:
         return (b, i, h * size + d) if len(shape) == 3 else (b, h, i, d)
 
-    return tiles.written(label(op), shape, place)
+    return tiles.written(label(op), shape, head_index)
 
 
 def attend(
@@ -442,19 +442,21 @@ def _rotated(op: Operation, cos: int, sin: int, positions: int) -> Tensor:
     interleaved, checked = bool(integer(op, "interleaved")), list[Requirement]()
     places = op.input(positions) if op.has(positions) else None
 
-    def place(b: Expr, i: Expr) -> Expr:
+    def position(b: Expr, i: Expr) -> Expr:
         assert places is not None
         return cast(places[0], INDEX) + i if places.rank == 1 else cast(places[b, i], INDEX)
 
     if places is not None:
         shape = (Const(1), length) if places.rank == 1 else places.shape
-        inside = [require(shape, lambda b, i: conjunction(place(b, i) >= 0, place(b, i) < c.shape[0]), _range(op))]
+        inside = [
+            require(shape, lambda b, i: conjunction(position(b, i) >= 0, position(b, i) < c.shape[0]), _range(op))
+        ]
         checked += inside
 
     def angle(table: Tensor, b: Expr, i: Expr, pair: Expr) -> Expr:
         if places is None:
             return cast(table[b, i, pair], inner)
-        return cast(table[minimum(maximum(place(b, i), 0), table.shape[0] - 1), pair], inner)
+        return cast(table[minimum(maximum(position(b, i), 0), table.shape[0] - 1), pair], inner)
 
     def turned(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
         pair, second = (d // 2, equal(d % 2, 1)) if interleaved else (d % half, d >= half)

@@ -1,4 +1,4 @@
-"""Attention whose scores are never stored: a tile of queries meets the keys tile by tile.
+"""Flash attention: tiles of queries and keys with an online softmax, so that scores are never stored.
 
 Of each query only the largest score so far, the sum of the powers of all scores against it, and the values weighed by
 those powers are kept; where a later tile holds a larger score, what was summed up is scaled down to it ("online"
@@ -134,8 +134,8 @@ class _QueryTile:
         b, h, i, j = (fresh() for _ in range(4))
         for k, _ in enumerate(self.by_query(what.score(Const(0.0, dtype), (b, h, i, j)), i, j)):
             shapes |= {f"read{k}": (wide, Const(KEYS)), f"mask{k}": (Const(KEYS), wide)}
-        self.own = {n: Buffer(f"{n}{vectors}", s, dtype, "local") for n, s in shapes.items()}
-        self.buffers = tuple(self.own.values())
+        self.tiles = {n: Buffer(f"{n}{vectors}", s, dtype, "local") for n, s in shapes.items()}
+        self.buffers = tuple(self.tiles.values())
 
     def all(self, y: Buffer, at: ElementIndex) -> tuple[Expr, Callable[[Expr], Stmt]]:
         """How many tiles of queries there are, and what is done for each."""
@@ -155,11 +155,11 @@ class _QueryTile:
 
     def element(self, name: str, *at: Expr) -> Load:
         """An element of what is kept."""
-        return Load(self.own[name], at)
+        return Load(self.tiles[name], at)
 
     def set(self, name: str, at: tuple[Expr, ...], value: Expr) -> Stmt:
         """Keeps a value."""
-        return Store(self.own[name], at, value)
+        return Store(self.tiles[name], at, value)
 
     def number(self, value: float) -> Const:
         """A number in the dtype of the scores."""
@@ -188,14 +188,14 @@ class _QueryTile:
         parts.append(loop(self.width + self.rows, lambda d: self.each(lambda i: self.set("sums", (d, i), zero))))
         parts.append(self.each(lambda i: self.set("most", (i,), self.number(-inf))))
         parts.append(self.each(lambda i: self.set("total", (i,), zero)))
-        for name in [n for n in self.own if n.startswith("read")]:
+        for name in [n for n in self.tiles if n.startswith("read")]:
             parts.append(self.without_queries(number, name))
         return seq(*parts)
 
     def without_queries(self, number: Expr, name: str) -> Stmt:
         """Zeros in the rows that the last tile has no queries for."""
         zero = self.number(0.0)
-        width = self.own[name].shape[1]
+        width = self.tiles[name].shape[1]
         return loop(self.many - number, lambda i: _along(width, lambda d: self.set(name, (number + i, d), zero)))
 
     def turned(self, target: str, source: str, m: Expr, n: Expr) -> Stmt:
@@ -206,7 +206,7 @@ class _QueryTile:
 
         def square(i: Expr, j: Expr) -> Stmt:
             sides = [
-                BufferRegion(self.own[b], (Range(r * side, Const(side)), Range(c * side, Const(side))))
+                BufferRegion(self.tiles[b], (Range(r * side, Const(side)), Range(c * side, Const(side))))
                 for b, r, c in ((target, i, j), (source, j, i))
             ]
             return Invoke(name, (*sides, Const(side), Const(side)))

@@ -1,4 +1,4 @@
-"""What products of float32 by weights in bfloat16 compute."""
+"""Mixed-precision matrix multiply: float32 by weights in bfloat16."""
 
 from __future__ import annotations
 

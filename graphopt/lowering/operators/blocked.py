@@ -1,4 +1,4 @@
-"""Images in blocks of channels, ``[N, C/size, H, W, size]``, as vectors want them; missing channels are zeros."""
+"""Blocked layouts: ``[N, C/size, H, W, size]`` images for vectors; missing channels are zeros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What convolutions compute, in one to three dimensions."""
+"""Convolution and transposed convolution in one to three dimensions."""
 
 from __future__ import annotations
 

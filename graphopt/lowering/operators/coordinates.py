@@ -1,4 +1,4 @@
-"""Where along an axis of its input a resized tensor's element lies: between which elements, and how near to each.
+"""Resize coordinates: the input elements beside each output element of an axis, and their weights.
 
 The nearest element is found in whole numbers wherever scales are fractions, so that a coordinate that lies just on an
 element, or in the middle of two, is known to. Weights need no such care: they are computed in double precision.

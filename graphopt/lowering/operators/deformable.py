@@ -1,4 +1,4 @@
-"""What DeformConv computes: a convolution whose windows read the image where offsets say, between its elements."""
+"""Deformable convolution: windows read the image at learned offsets, between its elements."""
 
 from __future__ import annotations
 

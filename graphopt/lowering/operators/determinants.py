@@ -1,4 +1,4 @@
-"""What Det computes: elimination with the largest pivot of each column (Golub and Van Loan, Matrix Computations)."""
+"""Determinants: Gaussian elimination with column pivoting (Golub and Van Loan, Matrix Computations)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Einsum computes: one operand after another is contracted over the axes that nobody needs any more."""
+"""Einsum: operands are contracted pairwise, over the axes that no later operand and no output needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every description of an op starts from: an element of a broadcast input, and the attributes with their types."""
+"""Element access: broadcast inputs and typed attributes, shared by all operator descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arithmetic, comparisons, logic and casts compute: each element by itself, inputs broadcast to each other."""
+"""Element-wise ops: arithmetic, comparisons, logic and casts, with broadcasting."""
 
 from __future__ import annotations
 

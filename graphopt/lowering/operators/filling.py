@@ -1,4 +1,4 @@
-"""What ops compute that make a tensor out of sizes and a few numbers: shapes, ranges, diagonals, one-hot rows."""
+"""Generators: tensors made from sizes and a few numbers (shapes, ranges, diagonals, one-hot rows)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Col2Im computes: blocks that overlap, added up to an image."""
+"""Col2Im: overlapping blocks added up to an image."""
 
 from __future__ import annotations
 

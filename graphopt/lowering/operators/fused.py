@@ -1,4 +1,4 @@
-"""What products and convolutions compute that end with an activation, as ONNX Runtime fuses them."""
+"""Fused activations: ONNX Runtime's products and convolutions that end with an activation."""
 
 from __future__ import annotations
 

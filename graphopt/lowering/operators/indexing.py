@@ -1,4 +1,4 @@
-"""What ops compute that read where an index tensor says."""
+"""Gather: elements read at positions that an index tensor holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an element lies: in a tensor of another shape, behind an index that is read from a tensor, along an axis."""
+"""Index arithmetic: reshaped coordinates, wrapped and clamped indices, and axes."""
 
 from __future__ import annotations
 

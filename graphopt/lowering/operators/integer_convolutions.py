@@ -1,5 +1,4 @@
-"""Convolutions of images of bytes, as products of weights by what windows see, which our own kernel lays out as it
-goes."""
+"""Integer convolution: weights times windows of a byte image, by the kernel of integer products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ops compute that put elements elsewhere: each element of the output is one of an input's."""
+"""Data movement: transpose, reshape, slice, concatenation, tile; each output element is one of an input's."""
 
 from __future__ import annotations
 

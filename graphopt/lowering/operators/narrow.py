@@ -1,4 +1,4 @@
-"""What ops compute on floats of 4 to 8 bits and integers of 2 or 4: nests see the codes that they are stored as.
+"""Narrow types: floats of 4 to 8 bits and integers of 2 or 4 bits, which nests see as codes.
 
 A float's code is a sign bit and a magnitude. Magnitudes count the numbers that there are, so that a multiple of the
 last place, counted on from where its exponent starts, is the code itself.

@@ -1,4 +1,4 @@
-"""From a node of a graph to the operation that lowering describes."""
+"""Node conversion: a graph's node becomes the operation that lowering describes."""
 
 from __future__ import annotations
 

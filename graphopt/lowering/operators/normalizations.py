@@ -1,4 +1,4 @@
-"""What normalizations compute: elements moved and scaled by the mean and the spread of those around them."""
+"""Normalization by mean and variance, or by a norm: batch, instance, group, local response, Lp."""
 
 from __future__ import annotations
 

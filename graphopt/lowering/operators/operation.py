@@ -1,4 +1,4 @@
-"""One application of an op, as lowering sees it: tensors in, facts about them, attributes with their defaults."""
+"""Operation: one application of an op, with its input tensors, their facts, and attributes with defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the optimizers of ONNX's training domain compute: one step of gradient descent, tensor by tensor."""
+"""Training optimizers: one step of gradient descent for each tensor (ONNX's training domain)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Pad and CenterCropPad compute: an element of the input, or what stands beyond its edge."""
+"""Padding and cropping: Pad and CenterCropPad."""
 
 from __future__ import annotations
 

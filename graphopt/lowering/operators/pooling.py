@@ -1,4 +1,4 @@
-"""What pools compute: the largest, the mean or a norm over windows, and over whole images."""
+"""Pooling: maximum, mean or norm over windows and over whole images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What products of matrices compute."""
+"""Matrix multiply: MatMul and Gemm, with batches and broadcasting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What quantization computes: numbers rounded to multiples of a scale, and the ops that work between two roundings."""
+"""Quantization: rounding to multiples of a scale, and ops between dequantization and quantization."""
 
 from __future__ import annotations
 

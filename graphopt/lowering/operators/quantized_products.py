@@ -1,4 +1,4 @@
-"""What products of quantized matrices and images compute: sums of products of integers, and what these stand for."""
+"""Quantized matrix multiply and convolution: sums of integer products, rescaled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: their activations, and what each makes of its gates."""
+"""Recurrent networks: LSTM, GRU and RNN, with their activations and gate formulas."""
 
 from __future__ import annotations
 

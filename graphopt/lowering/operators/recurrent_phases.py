@@ -1,4 +1,4 @@
-"""Gates that are computed together at each step, and what is done with them."""
+"""Recurrent phases: gates that are computed together at each step, and the state update that follows."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Phase:
         def from_inputs(i: Expr, gate: int, n: Expr) -> Expr:
             if r.is_single:
                 return given[i, gates.column(gate, n)]
-            where = r.place(d, number, b + i), Const(gate - gates.first), q * gates.block + n
+            where = r.row_of(d, number, b + i), Const(gate - gates.first), q * gates.block + n
             return self.projected[Const(d), b + i, *where]
 
         if self.is_split or not r.is_single:

@@ -1,4 +1,4 @@
-"""A recurrence over a sequence, in one call: a few rows of the batch go through all steps, one direction after another.
+"""Recurrent steps: one call runs a few rows of the batch through the sequence, one direction after another.
 
 The product of the inputs and their weights is made for all steps at once, before the first of them. A step adds the
 product of the hidden state and the recurrent weights, and goes on from the gates to the new states while they are near.
@@ -79,7 +79,7 @@ class Recurrence:
 
     # -- places
 
-    def place(self, d: int, step: Expr, b: Expr) -> Expr:
+    def row_of(self, d: int, step: Expr, b: Expr) -> Expr:
         """Where in the sequence a step is. Behind the end of a shorter sequence it is where it is in a longer one."""
         if self.is_single:
             return Const(0)
@@ -123,7 +123,7 @@ class Recurrence:
     def moved(self, d: int, step: Expr, b: Expr, out: Buffer) -> Stmt:
         """The new hidden state of a row, kept and written: zeros behind the end of its sequence, where it stays what
         it is."""
-        s = self.place(d, step, b)
+        s = self.row_of(d, step, b)
 
         def one(n: Expr) -> Stmt:
             value, where = self.new[Const(d), b, n], self.every(d, s, b, n)

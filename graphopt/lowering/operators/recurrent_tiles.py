@@ -1,4 +1,4 @@
-"""The gates of LSTM, GRU and RNN in tiles: their weights packed, and a few rows of a batch in registers at a time.
+"""Recurrent tiles: packed gate weights, and gates of a few rows of the batch in registers.
 
 A tile has some neighbouring elements of the hidden state and, for these, all gates that are computed together. Weights
 are packed in the order in which tiles read them, one after another; where they are constant, that is done when a
@@ -135,7 +135,7 @@ class Gates:
         """How many tiles there are side by side."""
         return self.frame.full // self.block
 
-    def place(self, q: Expr, column: Expr) -> tuple[Expr, Expr]:
+    def gate_and_unit(self, q: Expr, column: Expr) -> tuple[Expr, Expr]:
         """The gate, and the element of the hidden state, that a column of a tile is."""
         return column // self.block + self.first, q * self.block + column % self.block
 
@@ -148,7 +148,7 @@ class Gates:
         frame, parts = self.frame, self.columns // self.width
 
         def element(d: Expr, q: Expr, p: Expr, k: Expr, c: Expr) -> Expr:
-            gate, n = self.place(q, p * self.width + c)
+            gate, n = self.gate_and_unit(q, p * self.width + c)
             return frame.inside(n, cast(weights[d, frame.hidden * gate + n, k], frame.dtype))
 
         shape = (frame.ways, self.blocks, parts, weights.shape[2], self.width)
@@ -159,7 +159,7 @@ class Gates:
         frame = self.frame
 
         def element(d: Expr, q: Expr, c: Expr) -> Expr:
-            gate, n = self.place(q, c)
+            gate, n = self.gate_and_unit(q, c)
             input_bias, recurrent = (
                 cast(given[d, frame.hidden * (gate + k) + n], frame.dtype) for k in (0, frame.gates)
             )

@@ -1,4 +1,4 @@
-"""What reductions, arg-reductions and running sums compute: few elements from many."""
+"""Reductions, arg-reductions and cumulative sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RoiAlign computes: regions of images, each divided into as many bins, and what is in each bin."""
+"""Region pooling: RoiAlign divides regions of images into bins and combines each bin's samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Resize computes: the nearest element, or a sum of the elements around a coordinate, the nearer the heavier.
+"""Resize: nearest, linear and cubic interpolation, with antialiasing.
 
 One axis after another is resized, except for where few elements take part: nearest and linear need no tensor between.
 """

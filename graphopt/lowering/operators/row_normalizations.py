@@ -1,4 +1,4 @@
-"""What normalizations of rows compute: by mean and variance, or by mean square, after sums and embeddings."""
+"""Row normalization: LayerNorm and RMSNorm, and their forms fused with sums and embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ops compute that read images at coordinates which a tensor holds, and the coordinates of affine maps."""
+"""Grid sampling: images read at coordinates that a tensor holds; AffineGrid computes such coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scattering ops compute: a copy of a tensor into which elements are written, one after another."""
+"""Scatter: a copy of a tensor with updates written one after another."""
 
 from __future__ import annotations
 

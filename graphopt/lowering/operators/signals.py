@@ -1,4 +1,4 @@
-"""What the ops on signals compute: Fourier transforms as the sums that define them, windows, and mel filters.
+"""Signal processing: Fourier transforms as their defining sums, windows, and mel filters.
 
 The roots of unity stand in a tensor of their own, which is computed once in double precision, so that an angle is an
 exact index into it however long the signal is.

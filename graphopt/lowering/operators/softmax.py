@@ -1,4 +1,4 @@
-"""What softmax and the losses that rest on it compute."""
+"""Softmax, and the cross-entropy losses that use it."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def _loss(op: Operation, logarithms: Tensor) -> Tensor:
     target, dtype, inner = op.input(1), op.dtype(), wide(op.dtype())
     ignored, reduction = op.attr("ignore_index"), text(op, "reduction")
 
-    def place(at: Sequence[Expr]) -> Expr:
+    def class_of(at: Sequence[Expr]) -> Expr:
         return cast(target[tuple(at)], INDEX)
 
     def counted(at: Sequence[Expr], value: Expr) -> Expr:
-        return select(equal(place(at), ignored), 0, value) if isinstance(ignored, int) else value
+        return select(equal(class_of(at), ignored), 0, value) if isinstance(ignored, int) else value
 
     def weight(*at: Expr) -> Expr:
-        return counted(at, cast(op.input(2)[place(at)], inner) if op.has(2) else Const(1.0, inner))
+        return counted(at, cast(op.input(2)[class_of(at)], inner) if op.has(2) else Const(1.0, inner))
 
     def weighed(*at: Expr) -> Expr:
-        loss = -cast(logarithms[(at[0], place(at), *at[1:])], inner)
-        return counted(at, loss * cast(op.input(2)[place(at)], inner) if op.has(2) else loss)
+        loss = -cast(logarithms[(at[0], class_of(at), *at[1:])], inner)
+        return counted(at, loss * cast(op.input(2)[class_of(at)], inner) if op.has(2) else loss)
 
     inside = _inside(op, target, logarithms.shape[1])
     each = compute(target.shape, lambda *at: cast(weighed(*at), dtype), dtype, label(op), [inside])

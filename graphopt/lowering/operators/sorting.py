@@ -1,4 +1,4 @@
-"""What TopK computes: the largest or smallest elements along an axis, in order.
+"""TopK: the largest or smallest elements of an axis, sorted.
 
 NaN counts as larger than all numbers, as numpy sorts; of equal elements the one with the lower index comes first.
 Few elements are kept in order all the time, and most elements meet only the last of them. Many are kept as a heap
@@ -65,21 +65,21 @@ class Kept:
 
     values: Buffer
     indices: Buffer
-    place: Callable[[Expr], tuple[Expr, ...]]
+    index_of: Callable[[Expr], tuple[Expr, ...]]
     largest: bool
     count: Expr
 
     def value(self, slot: Expr) -> Expr:
         """The element in a slot."""
-        return self.values[self.place(slot)]
+        return self.values[self.index_of(slot)]
 
     def index(self, slot: Expr) -> Expr:
         """Where the element in a slot stood."""
-        return self.indices[self.place(slot)]
+        return self.indices[self.index_of(slot)]
 
     def put(self, slot: Expr, value: Expr, index: Expr) -> Stmt:
         """Keep an element in a slot."""
-        return seq(Store(self.values, self.place(slot), value), Store(self.indices, self.place(slot), index))
+        return seq(Store(self.values, self.index_of(slot), value), Store(self.indices, self.index_of(slot), index))
 
     def is_better(self, value: Expr, other: Expr) -> Expr:
         """Whether the first of two elements comes before the other, whatever their indices are."""
@@ -99,7 +99,7 @@ class Kept:
         """Every element that is better than the last one kept goes where it belongs, those behind it move up."""
 
         def insert(i: Expr) -> Stmt:
-            element, free = x[self.place(i)], minimum(i, self.count - 1)
+            element, free = x[self.index_of(i)], minimum(i, self.count - 1)
 
             def move(k: Expr) -> Stmt:
                 slot = free - k
@@ -117,17 +117,17 @@ class Kept:
         """The first elements become a heap, others take the place of its root, and the roots go behind one by one."""
 
         def first(i: Expr) -> Stmt:
-            return self.put(i, x[self.place(i)], i)
+            return self.put(i, x[self.index_of(i)], i)
 
         def ordered(k: Expr) -> Stmt:
             return self.sift(self.count // 2 - 1 - k, self.count, at, spare)
 
         def replaced(k: Expr) -> Stmt:
             i = k + self.count
-            put = seq(self.put(Const(0), x[self.place(i)], i), self.sift(Const(0), self.count, at, spare))
-            return If(self.is_better(x[self.place(i)], self.value(Const(0))), put)
+            put = seq(self.put(Const(0), x[self.index_of(i)], i), self.sift(Const(0), self.count, at, spare))
+            return If(self.is_better(x[self.index_of(i)], self.value(Const(0))), put)
 
-        def taken(k: Expr) -> Stmt:
+        def swapped(k: Expr) -> Stmt:
             last = self.count - 1 - k
             return seq(self.swap(Const(0), last, at, spare), self.sift(Const(0), last, at, spare))
 
@@ -135,7 +135,7 @@ class Kept:
             loop(self.count, first),
             loop(self.count // 2, ordered),
             loop(size - self.count, replaced),
-            loop(self.count - 1, taken),
+            loop(self.count - 1, swapped),
         )
 
     def sift(self, root: Expr, size: Expr, at: Buffer, spare: Buffer) -> Stmt:

@@ -1,4 +1,4 @@
-"""The one table of what each op computes; ``lower`` adds to it."""
+"""Operator table: the lowering function of each op; ``lower`` adds to it."""
 
 from __future__ import annotations
 

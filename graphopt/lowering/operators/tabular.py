@@ -1,4 +1,4 @@
-"""What ops on tables of features compute: numbers scaled, rows normalized, labels in place of other labels."""
+"""Feature ops (ai.onnx.ml): scalers, normalizers, label encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What MaxUnpool computes: the elements of a pool, put back where they were in the image, and zeros elsewhere."""
+"""MaxUnpool: pooled elements at their positions in the image, zeros elsewhere."""
 
 from __future__ import annotations
 

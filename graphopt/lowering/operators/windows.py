@@ -1,4 +1,4 @@
-"""Windows that slide over images: where they lie, and the image with its edges padded."""
+"""Sliding windows: their positions in an image, and the padded image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A convolution of images in blocks by minimal filtering: tiles are transformed, multiplied, and transformed back.
+"""Winograd convolution of blocked images: tiles are transformed, multiplied, and transformed back.
 
 For each place in a transformed tile there is a product of matrices, tiles by channels. A strip of tiles goes through
 all three steps while it lies in the caches: by itself where its transform is small, else from a transform of the whole
@@ -74,7 +74,7 @@ class Tiling:
         """How many tiles a strip has, the last of which may be beyond the end."""
         return minimum(self.length, (self.count - strip * self.length + 1) // 2 * 2)
 
-    def place(self, number: Expr) -> tuple[Expr, Expr, Expr]:
+    def corner(self, number: Expr) -> tuple[Expr, Expr, Expr]:
         """The image that a tile is of, and where its results begin in it."""
         tile = number % self.each
         return number // self.each, tile // self.across * self.outputs, tile % self.across * self.outputs
@@ -149,7 +149,7 @@ class _Winograd:
     def input(self, s: Expr, t: Expr, k: Expr) -> Stmt:
         """The transform of a tile's block of channels; beyond the last image, of nothing."""
         number = s * self.tiling.length + t
-        n, row, column = self.tiling.place(number)
+        n, row, column = self.tiling.corner(number)
         n = minimum(n, self.tiling.batch - 1)
         height, width = self.x.shape[2:-1]
         height = select(number < self.tiling.count, height, 0)
@@ -180,7 +180,7 @@ class _Winograd:
 
     def stored(self, y: Buffer, block: Expr, number: Expr) -> Stmt:
         """The results of a tile that are within the image."""
-        n, row, column = self.tiling.place(number)
+        n, row, column = self.tiling.corner(number)
         height, width = self.tiling.height - row, self.tiling.width - column
 
         def element(i: Expr, j: Expr, lane: Expr) -> Stmt:

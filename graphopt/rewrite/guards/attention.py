@@ -1,4 +1,4 @@
-"""Functions that rules call on the shapes and masks of attention."""
+"""Attention guards: functions of rules on shapes and masks."""
 
 from __future__ import annotations
 

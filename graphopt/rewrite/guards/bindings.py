@@ -1,4 +1,4 @@
-"""What a match binds, and what guards and replacements need to know of the values it bound.
+"""Bindings: values that a match binds, and their facts for guards and replacements.
 
 The directed matcher works on values of a graph, the e-graph on classes of equal terms. Guards,
 attribute functions and the building of right sides are written once, over a handle ``H`` that is

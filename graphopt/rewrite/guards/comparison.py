@@ -1,4 +1,4 @@
-"""What is provable of sizes: that they are equal, that one is at most the other.
+"""Size comparison: proofs that sizes are equal, or one at most the other.
 
 A size may hold symbols, so a comparison has three answers: true, false, and not known, which is
 raised as ``Unknown``. Symbols and the atoms made of them stand for sizes, so they are at least 0.

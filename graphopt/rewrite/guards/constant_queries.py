@@ -1,4 +1,4 @@
-"""What guards may ask of the elements of a constant, however many there are."""
+"""Constant queries: questions of guards about a constant's elements, whatever their number."""
 
 from __future__ import annotations
 

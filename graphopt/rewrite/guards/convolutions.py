@@ -1,4 +1,4 @@
-"""Functions that rules call on convolutions: pads of channels, output positions as channels, Toom-Cook matrices."""
+"""Convolution guards: functions of rules on pads, output positions and Toom-Cook matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that rules call to write an einsum of two operands as one product of matrices between transposes.
+"""Einsum guards: functions of rules that write an einsum of two operands as a product between transposes.
 
 Letters are of four kinds: those in both operands and the result (the batch), those of the left or right operand that
 are in the result, and those in both operands that are summed over.

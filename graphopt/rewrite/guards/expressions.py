@@ -1,4 +1,4 @@
-"""Evaluates guards and attribute expressions over what a match bound, and says in words why a guard fails.
+"""Guard evaluation: guards and attribute expressions over a match, with reasons for failures.
 
 An expression is compiled to a closure once. A fact that is not known raises ``Unknown`` with the
 reason; a guard on it does not hold. ``and`` and ``or`` look past what is unknown where the other

@@ -1,4 +1,4 @@
-"""The functions that guards and attribute expressions may call by name.
+"""Guard functions: all that guards and attribute expressions call by name.
 
 They take and give numbers, strings, sizes (which may hold symbols) and tuples of them. A question
 that symbols leave open raises ``Unknown``; wrong arguments raise ValueError or the like, and the

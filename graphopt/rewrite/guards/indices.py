@@ -1,4 +1,4 @@
-"""Functions that rules call on constant indices, on slices side by side, and on matrices that change nothing."""
+"""Index guards: functions of rules on constant indices, adjacent slices and identity matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that rules call on bounds of integers, and on matrices that stand for running sums."""
+"""Integer guards: functions of rules on bounds of integers, and triangular matrices of cumulative sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that rules call on the magnitudes of constants: whether merging them keeps what rounding makes of them.
+"""Magnitude guards: functions of rules that tell whether merged constants keep the same rounding.
 
 Over the real numbers sums and products may be bracketed at will. In floating point a sum is rounded to
 the digits of its largest term, and a product has to stay within the exponents of its dtype; models use

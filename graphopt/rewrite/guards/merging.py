@@ -1,4 +1,4 @@
-"""Functions that rules call to merge parallel work: smaller kernels inside larger ones, groups joined in pairs."""
+"""Merging guards: functions of rules for parallel work: embedded kernels and paired groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of a pattern asks of an op and its attributes; the same for the graph matcher and the e-graph."""
+"""Op matching: a pattern's op and attributes, for the graph matcher and the e-graph alike."""
 
 from __future__ import annotations
 

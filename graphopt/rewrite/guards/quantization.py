@@ -1,4 +1,4 @@
-"""Functions that rules call on scales, zero points and the ranges of quantized numbers."""
+"""Quantization guards: functions of rules on scales, zero points and ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says in words why a guard does not hold: what is there, and what the rule wants.
+"""Failure reasons: sentences that say why a guard does not hold.
 
 The words are an interface: ``explain`` prints them and tests assert them.
 """

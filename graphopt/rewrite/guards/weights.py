@@ -1,4 +1,4 @@
-"""Functions that rules call on weights, channels, dtypes and einsum equations."""
+"""Weight guards: functions of rules on weights, channels, dtypes and einsum equations."""
 
 from __future__ import annotations
 
