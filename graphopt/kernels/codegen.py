@@ -8,6 +8,8 @@ numba makes for Python is dropped, and the whole is optimized once, for this pro
 from __future__ import annotations
 
 import linecache
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,9 @@ from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
 
 from graphopt.errors import CompilationError
+from graphopt.kernels import convolution, product_tiles, products
 from graphopt.kernels.kernel import SHARED, SIZE, STORED, Kernel
 from graphopt.kernels.numba_frontend import lowered
-from graphopt.kernels.shared import shared_module
 from graphopt.runtime import cpu
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.objects import ENTRY, undefined
@@ -128,3 +130,19 @@ def _machine() -> Any:
         reloc="pic",
         codemodel="small",
     )
+
+
+FAMILIES: Mapping[str, Callable[..., Any]] = {
+    convolution.PATTERN: convolution.convolution,
+    products.PATTERN: products.product,
+    product_tiles.PATTERN: product_tiles.tiles,
+}
+"""What names are made up of, and what makes the module of LLVM that has the function of that name."""
+
+
+def shared_module(name: str) -> Any:
+    """The module with the function of that name. Raises CompilationError where there is none."""
+    for pattern, family in FAMILIES.items():
+        if match := re.fullmatch(pattern, name):
+            return family(*(int(g) if g.isdigit() else g for g in match.groups()))
+    raise CompilationError(f"no kernels share the code {name!r}")

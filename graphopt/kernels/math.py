@@ -3,6 +3,9 @@
 They become part of the kernel, with no call: formulas and polynomials, the same for every number of lanes, so that
 results do not depend on the width of vectors. Where a float64 has no polynomial, libm is called for each lane; its name
 says so in the function's documentation.
+
+The formulas stand in a module for each family of functions: there they have their names, which here are functions of
+kernel source.
 """
 
 from __future__ import annotations

@@ -17,12 +17,11 @@ from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.scheduling import NONE, Choices, refuse_unknown
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.dispatch import DispatchMode, choice, multiplied
-from graphopt.lowering.cuda.elements import element_wise, result_wise
+from graphopt.lowering.cuda.elements import by_rows, element_wise, result_wise
 from graphopt.lowering.cuda.independence import uses
 from graphopt.lowering.cuda.lookups import kept_inside
 from graphopt.lowering.cuda.procedures import is_bound, opened, shared_out
 from graphopt.lowering.cuda.products import product
-from graphopt.lowering.cuda.row_elements import by_rows
 from graphopt.lowering.cuda.row_kernels import row_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.transposes import turned_over

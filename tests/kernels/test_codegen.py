@@ -3,10 +3,10 @@
 import pytest
 
 from graphopt.errors import CompilationError
+from graphopt.kernels.codegen import shared_module
 from graphopt.kernels.compile import compile_kernels
 from graphopt.kernels.convolution import TileForm
 from graphopt.kernels.kernel import SHARED, Kernel
-from graphopt.kernels.shared import shared_module
 from graphopt.runtime.objects import Image
 
 
