@@ -140,7 +140,7 @@ class Planner:
 
     def prepared(self, ready: PrecomputedNest, constants: Mapping[NestBuffer, Constant]) -> dict[NestBuffer, int]:
         """The numbers of the buffers of constants prepared for a nest."""
-        key = ready.made, tuple(constants.items()), ready.nest.params
+        key = ready.precomputed, tuple(constants.items()), ready.nest.params
         if key not in self.ahead:
             arrays = ready.arrays({b: c.array for b, c in constants.items()})
             self.ahead[key] = {b: self.add(ProgramBuffer(b.dtype, a.shape, "constant")) for b, a in arrays.items()}
