@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import platform
-from pathlib import Path
+
+from graphopt.runtime import cpu
 
 VECTORS = (
     "sse4_1", "avx", "avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
@@ -13,30 +13,12 @@ VECTORS = (
 """Features of a processor that libraries of kernels choose by."""
 
 
-def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """A line that is the same on machines on which measured times may be shared."""
-    fields = _fields(cpuinfo)
-    model = fields.get("model name") or fields.get("CPU part") or platform.processor() or platform.machine()
-    flags = set((fields.get("flags") or fields.get("Features") or "").split())
+def machine() -> str:
+    """A line that is the same where measured times may be shared: machines alike, and code for one level of x86-64."""
+    description = cpu.description()
+    model = cpu.model() or description.get("CPU part") or platform.processor() or platform.machine()
+    flags = set((description.get("flags") or description.get("Features") or "").split())
     features = " ".join(f for f in VECTORS if f in flags)
-    return f"{' '.join(model.split())}; {features or platform.machine()}; {_cores()} cores"
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
-def _fields(cpuinfo: Path) -> dict[str, str]:
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return {}
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        fields.setdefault(name.strip(), value.strip())
-    return fields
+    level = cpu.level()
+    compiled_for = "" if level is None else f"; compiled for {level}"
+    return f"{' '.join(model.split())}; {features or platform.machine()}; {cpu.cores()} cores{compiled_for}"

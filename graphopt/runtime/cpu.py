@@ -77,7 +77,7 @@ def features() -> frozenset[str]:
 
     Raises ``UsageError`` where ``GRAPHOPT_CPU`` names no level of x86-64, or one that is above this processor.
     """
-    flags = _description().get("flags", "").split()
+    flags = description().get("flags", "").split()
     found = frozenset(f for f in flags if f.startswith(_SETS))
     chosen = level()
     if chosen is None:
@@ -102,14 +102,14 @@ def level() -> str | None:
 @cache
 def name() -> str:
     """The processor's maker, family, model and stepping, as one word."""
-    description = _description()
-    parts = [platform.machine(), *(description.get(k, "") for k in ("vendor_id", "cpu family", "model", "stepping"))]
+    said = description()
+    parts = [platform.machine(), *(said.get(k, "") for k in ("vendor_id", "cpu family", "model", "stepping"))]
     return "-".join(p for p in parts if p)
 
 
 def model() -> str:
     """What the maker calls the processor; empty where Linux does not say."""
-    return _description().get("model name", "")
+    return description().get("model name", "")
 
 
 @cache
@@ -126,7 +126,7 @@ def cache_bytes(level: int) -> int:
 
 
 @cache
-def _description() -> dict[str, str]:
+def description() -> dict[str, str]:
     """What Linux says of the first core."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")

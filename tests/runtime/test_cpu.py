@@ -11,7 +11,7 @@ from graphopt.runtime import cpu
 def described(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """A processor that is described anew, and again when the test has ended."""
     monkeypatch.delenv(cpu.VARIABLE, raising=False)
-    description = cpu._description
+    description = cpu.description
     for cached in (description, cpu.features):
         cached.cache_clear()
     yield monkeypatch
@@ -40,7 +40,7 @@ def flags(*names: str) -> dict[str, str]:
 
 def test_a_level_is_all_that_code_may_use(described: pytest.MonkeyPatch) -> None:
     there = [name for names in cpu._ADDED.values() for name in names.split()]
-    described.setattr(cpu, "_description", lambda: flags(*there, "avx512_vnni", "lm"))
+    described.setattr(cpu, "description", lambda: flags(*there, "avx512_vnni", "lm"))
     assert cpu.features() == {*there, "avx512_vnni"}
     assert cpu.level() is None
     described.setenv(cpu.VARIABLE, "")  # as unset
@@ -52,7 +52,7 @@ def test_a_level_is_all_that_code_may_use(described: pytest.MonkeyPatch) -> None
 
 
 def test_a_level_above_the_processor_is_refused(described: pytest.MonkeyPatch) -> None:
-    described.setattr(cpu, "_description", lambda: flags(*cpu._ADDED["x86-64"].split()))
+    described.setattr(cpu, "description", lambda: flags(*cpu._ADDED["x86-64"].split()))
     described.setenv(cpu.VARIABLE, "x86-64-v2")
     with pytest.raises(UsageError, match=r"GRAPHOPT_CPU=x86-64-v2: this processor lacks cx16, lahf_lm, pni"):
         cpu.features()
