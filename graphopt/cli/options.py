@@ -122,7 +122,7 @@ Inputs = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSizes:
-    """FixedSizes that open dimensions of inputs are fixed to."""
+    """Sizes that open dimensions of inputs are fixed to."""
 
     shape: Annotated[
         Repeated | None,
@@ -139,7 +139,7 @@ class FixedSizes:
 
     @property
     def dims(self) -> dict[str, int]:
-        """FixedSizes by the name of the dimension."""
+        """Sizes by the name of the dimension."""
         return values.dims(self.dim or ())
 
 
