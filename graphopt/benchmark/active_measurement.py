@@ -31,7 +31,7 @@ from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.extract.choose import extract
 from graphopt.rewrite.extract.cost import CostModel, stated_sizes
 from graphopt.rewrite.extract.terms import as_classes, calls
-from graphopt.rewrite.extract.workload import OpWorkload as Call
+from graphopt.rewrite.extract.workload import OpWorkload
 from graphopt.run.observer import Chosen, Watch
 from graphopt.run.settings import Settings
 from graphopt.target import CPU, Target
@@ -123,7 +123,7 @@ def _silent(done: int, now: int) -> None:
 
 def described(call: str) -> str:
     """A call in words: its op, with the types of what it reads."""
-    parsed = Call.parse(call)
+    parsed = OpWorkload.parse(call)
     types = ("" if x is None else f"{x.dtype}[{','.join(map(str, x.shape))}]" for x in parsed.inputs)
     return f"{parsed.op}({', '.join(types)})"
 
@@ -231,7 +231,7 @@ class _Asking:
         """Measure the default schedules of what calls become, as far as the budget goes."""
         times, new, is_last = self.records.times(self.here), dict[Workload, None](), False
         for text in wanted:
-            of_call = {w: None for w in nests(Call.parse(text)) if w not in times and w not in self.measured}
+            of_call = {w: None for w in nests(OpWorkload.parse(text)) if w not in times and w not in self.measured}
             count = len(self.measured) + len(new | of_call)
             if is_last := self.budget.trials is not None and count > self.budget.trials:
                 break
@@ -254,7 +254,7 @@ class _Asking:
 
 def _is_alone(text: str, target: Target) -> bool:
     """Whether a call takes time of its own, in loops that can be measured."""
-    call = Call.parse(text)
+    call = OpWorkload.parse(text)
     return call.op not in target.within and not is_constant(call) and bool(nests(call))
 
 

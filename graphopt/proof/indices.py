@@ -29,7 +29,7 @@ from graphopt.proof.symbols import PARAMETERS, Algebra, Opaque, compute, integer
 from graphopt.rewrite.checking.check import applied
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.pattern import Leaf, LiteralLeaf, PatternCall, Tree, WrittenPattern, variants
+from graphopt.rewrite.checking.examples.pattern import ConcreteCall, ConcretePattern, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Head
@@ -163,7 +163,7 @@ class _Scripted(Random):
         return seq[0]
 
 
-def _pattern(rule: Rule, stars: int) -> WrittenPattern | None:
+def _pattern(rule: Rule, stars: int) -> ConcretePattern | None:
     hints = Hints.of(rule)
     for name, options in list(hints.heads.items()):
         stand_in = next((REPRESENTATIVES[k] for k in REPRESENTATIVES if set(ops.KINDS[k]) == set(options)), options[0])
@@ -171,7 +171,7 @@ def _pattern(rule: Rule, stars: int) -> WrittenPattern | None:
     random = _Scripted(0)
     random.stars = stars
     try:
-        return WrittenPattern(rule, hints, random, ops.LATEST)
+        return ConcretePattern(rule, hints, random, ops.LATEST)
     except Misfit:
         return None
 
@@ -191,7 +191,7 @@ class _InstancePlan:
 class _Plans:
     """All instances of a pattern of one rank."""
 
-    def __init__(self, rule: Rule, pattern: WrittenPattern, rank: int) -> None:
+    def __init__(self, rule: Rule, pattern: ConcretePattern, rank: int) -> None:
         self.rule, self.pattern, self.rank = rule, pattern, rank
         self.work = 0
         self.shapes = tuple(_shapes(rank))
@@ -259,7 +259,7 @@ class _Plans:
                 for shape in self.shapes:
                     fact = Fact(TensorType(self._dtype(tree.name, dtype), shape), tree.name in self.hints.constants)
                     yield plan.with_fact(key, fact), fact
-            case PatternCall():
+            case ConcreteCall():
                 yield from self._step(tree, plan)
 
     def _dtype(self, name: str, wish: str | None) -> str:
@@ -267,7 +267,7 @@ class _Plans:
         wish = wish or "float32"
         return wish if allowed is None or wish in allowed else sorted(allowed)[0]
 
-    def _step(self, step: PatternCall, plan: _InstancePlan) -> Iterator[tuple[_InstancePlan, Fact | None]]:
+    def _step(self, step: ConcreteCall, plan: _InstancePlan) -> Iterator[tuple[_InstancePlan, Fact | None]]:
         if id(step) in plan.steps:
             yield plan, plan.steps[id(step)][1][step.call.output]
             return
@@ -287,7 +287,7 @@ class _Plans:
                     yield replace(whole, steps={**whole.steps, id(step): (attrs, types)}), types[step.call.output]
 
     def _inputs(
-        self, step: PatternCall, places: Sequence[int], plan: _InstancePlan, facts: dict[int, Fact | None]
+        self, step: ConcreteCall, places: Sequence[int], plan: _InstancePlan, facts: dict[int, Fact | None]
     ) -> Iterator[tuple[_InstancePlan, dict[int, Fact | None]]]:
         if not places:
             yield plan, facts
@@ -312,7 +312,7 @@ class _Plans:
     # -- attributes
 
     def _attrs(
-        self, step: PatternCall, plan: _InstancePlan, facts: dict[int, Fact | None]
+        self, step: ConcreteCall, plan: _InstancePlan, facts: dict[int, Fact | None]
     ) -> Iterator[tuple[_InstancePlan, Attrs]]:
         shape = next((f.shape for f in facts.values() if f is not None), ()) or ()
         waiting = [(plan, Attrs())]
@@ -345,7 +345,12 @@ class _Plans:
     # -- operands that say where to
 
     def _parameters(
-        self, step: PatternCall, places: Sequence[int], plan: _InstancePlan, facts: dict[int, Fact | None], attrs: Attrs
+        self,
+        step: ConcreteCall,
+        places: Sequence[int],
+        plan: _InstancePlan,
+        facts: dict[int, Fact | None],
+        attrs: Attrs,
     ) -> Iterator[tuple[_InstancePlan, dict[int, Fact | None]]]:
         trees = {i: step.inputs[i] for i in places if i < len(step.inputs) and step.inputs[i] is not None}
         open_ones = [i for i, t in trees.items() if isinstance(t, Leaf) and t.key not in plan.facts]
@@ -398,13 +403,13 @@ class _Asked:
         return None
 
 
-def _leaves(pattern: WrittenPattern) -> Iterator[Leaf]:
+def _leaves(pattern: ConcretePattern) -> Iterator[Leaf]:
     waiting: list[Tree | None] = list(pattern.roots)
     while waiting:
         match waiting.pop():
             case Leaf() as leaf:
                 yield leaf
-            case PatternCall(inputs=inputs):
+            case ConcreteCall(inputs=inputs):
                 waiting += inputs
 
 
@@ -414,7 +419,7 @@ def _shapes(rank: int) -> Iterator[tuple[int, ...]]:
         yield from product((1, 2, 3) if r <= 2 else (1, 2), repeat=r)
 
 
-def _options(op: str, name: str, shape: tuple[int, ...], step: PatternCall) -> list[Any]:
+def _options(op: str, name: str, shape: tuple[int, ...], step: ConcreteCall) -> list[Any]:
     """The values that an attribute is tried with."""
     # Bounded exhaustive enumeration, as in Alloy (Jackson: Software Abstractions, "small scope hypothesis"): a case for
     # each attribute, with all values that differ for a tensor of this shape, or the few by which an op's cases differ.
@@ -456,7 +461,7 @@ def _options(op: str, name: str, shape: tuple[int, ...], step: PatternCall) -> l
 
 
 def _places_of(
-    step: PatternCall, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
+    step: ConcreteCall, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
 ) -> Iterator[dict[int, Any]]:
     """The values that open operands which say where elements go are tried with."""
     # Bounded exhaustive enumeration, as for attributes: a case for each kind of op. Only values that ONNX allows for
@@ -558,7 +563,7 @@ def _ranges(n: int, with_steps: bool, n_inputs: int) -> Iterator[tuple[int, int,
 # -- instances
 
 
-def _agrees(rule: Rule, pattern: WrittenPattern, plan: _InstancePlan, is_real: bool) -> bool:
+def _agrees(rule: Rule, pattern: ConcretePattern, plan: _InstancePlan, is_real: bool) -> bool:
     """Whether the rule fires on an instance. Raises _Different where both sides are not the same there."""
     instance = _instance(pattern, plan)
     if instance is None:
@@ -590,7 +595,7 @@ def _agrees(rule: Rule, pattern: WrittenPattern, plan: _InstancePlan, is_real: b
     return False
 
 
-def _instance(pattern: WrittenPattern, plan: _InstancePlan) -> tuple[Graph, dict[Value, str]] | None:
+def _instance(pattern: ConcretePattern, plan: _InstancePlan) -> tuple[Graph, dict[Value, str]] | None:
     """The graph of a plan, and which of its values are symbols; None where two roots are one."""
     graph = Graph(header=Header(opsets=(("", ops.LATEST), ("com.microsoft", 1))))
     symbolic: dict[Value, str] = {}

@@ -28,8 +28,7 @@ from graphopt.lowering.link.options import Options, as_written
 from graphopt.lowering.link.passes import link
 from graphopt.lowering.lower.embedded_programs import inputs_of, type_of
 from graphopt.lowering.lower.lower import NeedsValues
-from graphopt.rewrite.extract.workload import OpWorkload as Call
-from graphopt.rewrite.extract.workload import WorkloadOperand
+from graphopt.rewrite.extract.workload import OpWorkload, WorkloadOperand
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.target import Target
 from graphopt.tuning.record import Timed
@@ -66,14 +65,14 @@ class TunedPrices:
             return target
         paces, spread = fitted(target, {text: timed.default for text, timed in timed_calls.items()})
         leap = spread**doubt
-        kept = {text: paces.get(op, paces[""]) / leap for text in chosen if (op := Call.parse(text).op)}
+        kept = {text: paces.get(op, paces[""]) / leap for text in chosen if (op := OpWorkload.parse(text).op)}
         others = {name: pace * leap for name, pace in paces.items()}
         measured = {**(target.measured or {}), **{text: timed.seconds for text, timed in timed_calls.items()}}
         return replace(target, measured=measured, paces=others | kept)
 
     def timed(self, text: str, target: Target) -> Timed | None:
         """What a call takes by itself; None where that is not known, or says nothing of what it takes among others."""
-        call = Call.parse(text)
+        call = OpWorkload.parse(text)
         if call.op in target.within or is_constant(call) or not self._may_be_known(call):
             return None
         times = [self.times.get(nest) for nest in nests(call)]
@@ -82,7 +81,7 @@ class TunedPrices:
         parts = [timed for timed in times if timed is not None]
         return Timed(sum(p.seconds for p in parts), sum(p.default for p in parts))
 
-    def _may_be_known(self, call: Call) -> bool:
+    def _may_be_known(self, call: OpWorkload) -> bool:
         """Whether a nest that is timed reads what the call does: only then is it worth to see what the call becomes."""
         if not self._read:
             self._read.update(str(type_of(b)) for w in self.times for b in inputs_of(w.nest))
@@ -92,7 +91,7 @@ class TunedPrices:
 
 
 @lru_cache(maxsize=4096)
-def nests(call: Call) -> tuple[Workload, ...]:
+def nests(call: OpWorkload) -> tuple[Workload, ...]:
     """The nests that a call becomes for the host's processor with nothing fused to it, in order; none where loops do
     not compute it."""
     if any(x is not None and x.nbytes > LARGEST for x in call.inputs):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from graphopt.lowering.loops.script_print import show
 from graphopt.runtime.arena import moments
-from graphopt.runtime.steps import KernelStep as CallStep
-from graphopt.runtime.steps import LibraryStep
+from graphopt.runtime.steps import KernelStep, LibraryStep
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import EngineTiming
@@ -126,7 +125,7 @@ def kernels(
         if row.is_native:
             profiled.setdefault(row.nodes, []).append(row)
     labels = {
-        step.nodes: step.label for step in moments(program.code.steps) if isinstance(step, CallStep | LibraryStep)
+        step.nodes: step.label for step in moments(program.code.steps) if isinstance(step, KernelStep | LibraryStep)
     }
     calls = tuple(_call(linked, part, texts, boxes, labels, profiled) for part in linked.parts)
     return Kernels(

@@ -25,7 +25,7 @@ from graphopt.ir.types import TensorType
 from graphopt.rewrite.checking.examples.arrays import array, as_dtype, numpy_dtype
 from graphopt.rewrite.checking.examples.draft import ExampleDraft
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.pattern import Leaf, LiteralLeaf, PatternCall, Tree, variants
+from graphopt.rewrite.checking.examples.pattern import ConcreteCall, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
 from graphopt.rewrite.checking.examples.solving import repair
 from graphopt.rewrite.match.matcher import Match, matches
@@ -143,7 +143,7 @@ class _Making:
             elements = elements.reshape((1,))
         return self.graph.add_constant(Constant.of(elements, dtype))
 
-    def _step(self, step: PatternCall) -> Value:
+    def _step(self, step: ConcreteCall) -> Value:
         operands = [self.make(t) for t in step.inputs]
         attrs = ops.canonical(step.op, self._attrs(step))
         facts = [None if v is None else self.fact(v) for v in operands]
@@ -161,7 +161,7 @@ class _Making:
             self.facts.update(infer(self.graph))
         return self.facts[value]
 
-    def _attrs(self, step: PatternCall) -> Attrs:
+    def _attrs(self, step: ConcreteCall) -> Attrs:
         attrs = dict(step.attrs)
         for name, expr in step.call.attrs:
             if isinstance(expr, NameRef):

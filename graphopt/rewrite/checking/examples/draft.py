@@ -12,7 +12,7 @@ from graphopt.ir.constants import BITS, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attr
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.pattern import Leaf, LiteralLeaf, PatternCall, Tree, WrittenPattern
+from graphopt.rewrite.checking.examples.pattern import ConcreteCall, ConcretePattern, Leaf, LiteralLeaf, Tree
 from graphopt.rewrite.checking.examples.sample import Misfit, Sample, SampleOperand, StaticShape, Want
 from graphopt.rewrite.checking.examples.samplers import sampler_of
 from graphopt.rewrite.guards import expressions
@@ -36,7 +36,7 @@ class ExampleDraft:
         self.rule, self.hints, self.random, self.shape = rule, hints, random, shape
         self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, *OPSETS)))
         self.even = random.choice((2, 3)) if random.random() < 0.25 else None
-        self.pattern = WrittenPattern(rule, hints, random, self.opset)
+        self.pattern = ConcretePattern(rule, hints, random, self.opset)
         self.attrs: dict[str, Attr | None] = {}
         self.leaves: dict[str, Want] = {}
         self.pinned: dict[str, Want] = {}
@@ -73,7 +73,7 @@ class ExampleDraft:
                 self._leaf(tree, want)
             case LiteralLeaf():
                 tree.want = want
-            case PatternCall():
+            case ConcreteCall():
                 self._call(tree, want)
 
     def _leaf(self, leaf: Leaf, want: Want) -> None:
@@ -102,7 +102,7 @@ class ExampleDraft:
             dtype = self.random.choice(options)
         self.leaves[leaf.key] = replace(want, shape=shape, dtype=dtype)
 
-    def _call(self, step: PatternCall, want: Want) -> None:
+    def _call(self, step: ConcreteCall, want: Want) -> None:
         operands = [self._operand(tree) for tree in step.inputs]
 
         def attr(name: str, default: Any, choose: Callable[[], Any]) -> Any:
@@ -174,7 +174,7 @@ class ExampleDraft:
             case _:
                 return SampleOperand()
 
-    def _attribute(self, step: PatternCall, name: str, default: Any, choose: Callable[[], Any]) -> Any:
+    def _attribute(self, step: ConcreteCall, name: str, default: Any, choose: Callable[[], Any]) -> Any:
         """What the pattern says of an attribute; a draw where it may be any."""
         pattern = dict(step.call.attrs)
         if name in pattern:

@@ -34,12 +34,12 @@ class LiteralLeaf:
 
 
 @dataclass(eq=False)
-class PatternCall:
+class ConcreteCall:
     """A call of the pattern, with everything starred written out."""
 
     call: CallPattern
     op: str
-    inputs: Sequence[Leaf | LiteralLeaf | PatternCall | None]
+    inputs: Sequence[Leaf | LiteralLeaf | ConcreteCall | None]
     attrs: dict[str, Attr] = field(default_factory=dict)
     n_outputs: int = 1
     drawn: bool = False
@@ -47,20 +47,20 @@ class PatternCall:
     graph: Graph | None = None
 
 
-Tree = Leaf | LiteralLeaf | PatternCall
+Tree = Leaf | LiteralLeaf | ConcreteCall
 """A part of the pattern."""
 
 
-class WrittenPattern:
+class ConcretePattern:
     """One way of writing a rule's left side out. ``counts``: how many values starred variables stand for."""
 
     def __init__(self, rule: Rule, hints: Hints, random: Random, opset: int) -> None:
         self.hints, self.random, self.opset = hints, random, opset
         self.counts: dict[str, int] = {}
-        self.steps: list[PatternCall] = []
+        self.steps: list[ConcreteCall] = []
         self._present: dict[str, bool] = {}
         self._heads: dict[str, str] = {}
-        self._named: dict[str, PatternCall] = {}
+        self._named: dict[str, ConcreteCall] = {}
         self._calls = {c.name: c for term in rule.lhs for c in calls(term) if c.name is not None}
         self.roots = [tree for term in rule.lhs for tree in self._roots(term)]
 
@@ -93,7 +93,7 @@ class WrittenPattern:
                 return self._step(term, index)
         raise Misfit("a computed constant on the left")
 
-    def _step(self, call: CallPattern, index: int | None) -> PatternCall:
+    def _step(self, call: CallPattern, index: int | None) -> ConcreteCall:
         op = call.op
         if call.is_variable:
             options = [o for o in self.hints.heads.get(op, ("Relu", "Neg", "Abs")) if self._takes(o, len(call.inputs))]
@@ -114,7 +114,7 @@ class WrittenPattern:
                 inputs.append(self._tree(term, index))
         several = ops.max_outputs(op) is None
         n_outputs = self.random.randint(call.output + 1, 3) if several else call.output + 1
-        step = PatternCall(call, op, trimmed(inputs), n_outputs=n_outputs)
+        step = ConcreteCall(call, op, trimmed(inputs), n_outputs=n_outputs)
         self.steps.append(step)
         if call.name is not None:
             return self._named.setdefault(call.name, step)
