@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from typing import Final, TypeAlias
 
@@ -47,13 +48,14 @@ class Row:
     is_random: bool = False
     """Whether equal inputs may give unequal outputs."""
     at_zero: str = ""
-    """What it makes of 0, whatever its attributes: ``ZERO``, of the same sign; ``FINITE``, another finite number."""
+    """What it makes of 0, whatever its attributes: ``ZERO``, 0 without a sign (of -0, either zero); ``FINITE``, another
+    finite number."""
     rises: bool = False
     """Whether it grows strictly with its input, as far as floats are fine enough, whatever its attributes."""
     range: tuple[float, float] | None = None
     """Bounds of its result that hold whatever its inputs are."""
     wraps: bool = False
-    """Whether it wraps around on integers."""
+    """Whether it wraps around on integers, not counting the least of them divided by -1."""
     is_approximate: bool = False
     """Whether IEEE 754 does not say how its result is rounded."""
     is_wide: bool = False
@@ -65,10 +67,10 @@ class Row:
     priced_as: str = ""
     """The op whose price by element it has on targets that name none for it."""
     schema: Contrib | None = None
-    """The schema of an op on elements that is not ONNX's."""
+    """The schema of an op that is not ONNX's and that ``means`` says all of; others have theirs in ``contrib``."""
     means: str = ""
-    """And what it computes, in ops of ONNX on its inputs and attributes: what evaluates it and, where it has no nest of
-    its own, what lowers it are made of that."""
+    """What such an op computes, in ops of ONNX on its inputs and attributes: what evaluates it and, where it has no
+    formula of its own, what lowers it are made of that."""
 
     @property
     def output_shape(self) -> str:
@@ -209,17 +211,17 @@ OPS: Final[Mapping[str, Row]] = {
     "ReduceMax": Row("reduce"),
     "ReduceMean": Row("reduce", is_wide=True),
     "ReduceMin": Row("reduce"),
-    "ReduceProd": Row("reduce", is_wide=True),
+    "ReduceProd": Row("reduce", wraps=True, is_wide=True),
     "ReduceSum": Row("reduce", wraps=True, is_wide=True),
     "ReduceSumSquare": Row("reduce", range=(0.0, inf), wraps=True, is_wide=True),
     # -- product
     "Conv": Row("product", lacks="float64"),
-    "ConvInteger": Row("product"),
+    "ConvInteger": Row("product", wraps=True),
     "ConvTranspose": Row("product", lacks="float64"),
-    "Einsum": Row("product"),
-    "Gemm": Row("product", lacks="int64 int32"),
-    "MatMul": Row("product"),
-    "MatMulInteger": Row("product"),
+    "Einsum": Row("product", wraps=True),
+    "Gemm": Row("product", wraps=True, lacks="int64 int32"),
+    "MatMul": Row("product", wraps=True),
+    "MatMulInteger": Row("product", wraps=True),
     "QLinearConv": Row("product"),
     "QLinearMatMul": Row("product"),
     "com.microsoft::FusedConv": Row("product", lacks="float64"),
@@ -265,7 +267,7 @@ OPS: Final[Mapping[str, Row]] = {
     "ArgMin": Row(range=(0.0, inf)),
     "Attention": Row(lacks="float64"),
     "Bernoulli": Row(is_random=True, is_wide=True),
-    "CumProd": Row(shape="same", is_wide=True),
+    "CumProd": Row(shape="same", wraps=True, is_wide=True),
     "CumSum": Row(shape="same", wraps=True, is_wide=True),
     "DequantizeLinear": Row(is_wide=True),
     "Det": Row(is_wide=True),
@@ -319,6 +321,7 @@ Said: TypeAlias = str | tuple["Said", ...]
 """What an op means: the name of an input or attribute, or the name of an op and what it takes."""
 
 
+@cache
 def parsed(means: str) -> Said:
     """``Row.means`` taken apart."""
 

@@ -499,8 +499,7 @@ KINDS: dict[str, frozenset[str]] = {
     kind: ops_where(kind=kind) for kind in dict.fromkeys(row.kind for row in OPS.values()) if kind != "other"
 }
 KINDS["elementwise"] |= KINDS["unary"] | KINDS["binary"]
-"""Kinds of ops. ``unary``: elementwise on one input; ``binary``: elementwise on two that broadcast to each other;
-``elementwise``: both of these and those with other arities."""
+"""Kinds of ops (``Row.kind``), but that ``elementwise`` has the unary and binary ones, too."""
 
 SETS: dict[str, frozenset[str]] = {
     **KINDS,
@@ -508,5 +507,4 @@ SETS: dict[str, frozenset[str]] = {
     "finite_at_zero": ops_where(at_zero=FINITE),
     "rising": ops_where(rises=True),
 }
-"""Names that guards may use for sets of ops. ``zero_preserving``: what makes 0 of 0; ``finite_at_zero``: another finite
-number; ``rising``: what grows strictly with its input."""
+"""Names that guards may use for sets of ops: the kinds, and what columns of the op table say."""

@@ -51,7 +51,7 @@ SOURCES = {
 """What can be converted to, and from which dtypes."""
 
 WIDE = ops_where(is_wide=True)
-"""Ops that half precision does not serve: sums along axes, exponentials, coordinates, quantization."""
+"""Ops that half precision does not serve."""
 
 INDICES = names("Range OneHot NonMaxSuppression Resize Upsample")
 """Ops whose float operands may be sizes and positions."""

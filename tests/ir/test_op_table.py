@@ -72,6 +72,17 @@ def test_what_commutes(op: str) -> None:
     np.testing.assert_array_equal(computed(op, one, other), computed(op, other, one))
 
 
+@pytest.mark.parametrize("op", sorted(ops_where(kind=("unary", "binary"), group="arithmetic")))
+def test_what_wraps_around(op: str) -> None:
+    """What is computed of int32 is not what is computed of the same numbers as int64."""
+    ends = np.iinfo(np.int32)
+    a = np.array([ends.min, ends.min + 1, -3, -1, 0, 1, 2, ends.max - 1, ends.max], np.int32)
+    operands = [a] if OPS[op].kind == "unary" else [np.repeat(a, 2), np.tile(np.int32([2, ends.max]), a.size)]
+    with np.errstate(over="ignore"):
+        narrow, wide = (computed(op, *(x.astype(dtype) for x in operands)) for dtype in (np.int32, np.int64))
+    assert bool((narrow != wide).any()) == OPS[op].wraps
+
+
 @pytest.mark.parametrize("op", sorted(op for op in ops_where(kind="unary") if OPS[op].range is not None))
 def test_results_are_within_their_range(op: str) -> None:
     row = OPS[op]
