@@ -41,7 +41,7 @@ def group(name: str, help: str, **options: Any) -> typer.Typer:
 
 @dataclass(frozen=True)
 class Default:
-    """The value of an option that is not given, in the annotation that declares the option."""
+    """The value of an option that is not given, in the annotation that declares it; a command may have its own."""
 
     value: Any = None
 
@@ -94,6 +94,9 @@ def _value(name: str, hint: Any, default: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _default(hint: Any, default: Any) -> Any:
+    """What an option is that is not given: what the command says, or else what the option's declaration does."""
+    if default is not inspect.Parameter.empty:
+        return default
     return next((mark.value for mark in _marks(hint) if isinstance(mark, Default)), default)
 
 

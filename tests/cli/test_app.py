@@ -103,10 +103,15 @@ def test_options_of_a_class_arrive_as_one_object(arguments: list[str], expected:
     def two(*, color: Color) -> None:
         calls.append(color)
 
+    @register(commands, "three")
+    def three(*, color: Color = "green") -> None:
+        calls.append(color)
+
     commands(["one", "me", *arguments], standalone_mode=False)
     assert calls == [("me", expected, True)]
     commands(["two"], standalone_mode=False)
-    assert calls[1:] == ["red"]
+    commands(["three"], standalone_mode=False)
+    assert calls[1:] == ["red", "green"]
 
 
 def test_options_that_a_command_leaves_out_are_unknown_to_it() -> None:
