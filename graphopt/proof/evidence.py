@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from graphopt.rewrite.rule.rule import Rule, Soundness
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.rewrite.ruleset import standard_folder
 
@@ -43,10 +43,6 @@ class Evidence:
     def brief(self) -> str:
         """Without the dtypes."""
         return str(self) if self.kind == "index" else f"proved {self.kind}" if self.is_proof else "checked"
-
-    def supports(self, soundness: Soundness) -> bool:
-        """Whether it does not contradict a class: what is claimed bit by bit is not proved over the reals alone."""
-        return self.kind != "reals" or soundness in (Soundness.REALS, Soundness.APPROX)
 
 
 def evidence_of(rule: Rule) -> Evidence | None:

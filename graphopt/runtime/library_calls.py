@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from graphopt.runtime.steps import Attribute, LibraryStep
+from graphopt.runtime.steps import LibraryStep
 
 Epilogue: TypeAlias = Literal["", "relu", "gelu_tanh"]
 
@@ -95,9 +95,3 @@ def function_of(step: LibraryStep) -> Function:
     if len(step.args) != len(function.params):
         raise ValueError(f"{step.name} takes {', '.join(function.params)}, and {len(step.args)} arguments are given")
     return function
-
-
-def attributes_of(function: Function) -> tuple[tuple[str, Attribute], ...]:
-    """What a step that calls it has as attributes: those that are not as they are by default."""
-    pairs = ((f.name, getattr(function, f.name), f.default) for f in fields(function))
-    return tuple((name, value) for name, value, default in pairs if value != default)

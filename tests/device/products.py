@@ -11,10 +11,11 @@ from onnx import TensorProto, helper
 
 import graphopt
 from graphopt.runtime.device_program import DeviceProgram
-from graphopt.runtime.library_calls import Gemm, attributes_of
+from graphopt.runtime.library_calls import Gemm
 from graphopt.runtime.steps import BufferRef, Code, LibraryStep, Port, ProgramBuffer
 from tests.device.machine import Call, Machine, Simulated, run
 from tests.device.table import Line
+from tests.runtime.device_programs import attributes_of
 
 KINDS = {"f32": ("float32", False), "TF32": ("float32", True), "f16": ("float16", False)}
 _OWN_GOALS = {"f32": 0.60, "f16": 0.50}

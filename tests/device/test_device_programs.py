@@ -13,10 +13,10 @@ from graphopt.kernels.cuda.compile import assemble, ptx
 from graphopt.kernels.cuda.machine import has_cublas_lt
 from graphopt.kernels.cuda.simulated_library import gemm as reference
 from graphopt.kernels.kernel import Kernel
-from graphopt.runtime.library_calls import Gemm, attributes_of
+from graphopt.runtime.library_calls import Gemm
 from graphopt.runtime.steps import Bind, Branch, BufferRef, HostStep, LibraryStep, LoopStep, ProgramBuffer
 from tests.runtime import device_programs
-from tests.runtime.device_programs import COUNT, FAIL, LESS, REVERSE, STEP, floats, launch, scale
+from tests.runtime.device_programs import COUNT, FAIL, LESS, REVERSE, STEP, attributes_of, floats, launch, scale
 
 pytestmark = pytest.mark.device
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice, packed
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime.device_program import DeviceProgram
-from graphopt.runtime.steps import BufferRef, Code, Launch, Port, ProgramBuffer, Step
+from graphopt.runtime.library_calls import Function
+from graphopt.runtime.steps import Attribute, BufferRef, Code, Launch, Port, ProgramBuffer, Step
 
 IMPORTS = """from graphopt.kernels.cuda.functions import barrier, block_x, shared, thread_x
 from graphopt.kernels.cuda.target import float32, int32, uint8
@@ -116,3 +118,9 @@ def chain(device: Any = None, code_of: Callable[[Kernel], bytes] = packed) -> De
     buffers = [floats("input", "n"), floats("arena", "n"), floats("arena", "n"), floats("output", "n")]
     steps: list[Step] = [scale(0, 1, 2, 1), scale(1, 2, 3, 0), scale(2, 3, 1, 5)]
     return program(buffers, steps, {"x": 0}, {"y": 3}, device=device, code_of=code_of)
+
+
+def attributes_of(function: Function) -> tuple[tuple[str, Attribute], ...]:
+    """The attributes of a step that calls a library's function: those that are not as they are by default."""
+    pairs = ((f.name, getattr(function, f.name), f.default) for f in fields(function))
+    return tuple((name, value) for name, value, default in pairs if value != default)

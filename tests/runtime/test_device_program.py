@@ -8,9 +8,21 @@ import pytest
 
 from graphopt.errors import DeviceMemoryError, ExecutionError, InputError
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
-from graphopt.runtime.library_calls import Gemm, attributes_of
+from graphopt.runtime.library_calls import Gemm
 from graphopt.runtime.steps import Bind, Branch, BufferRef, Condition, HostStep, LibraryStep, LoopStep, ProgramBuffer
-from tests.runtime.device_programs import COUNT, FAIL, LESS, REVERSE, STEP, chain, floats, launch, program, scale
+from tests.runtime.device_programs import (
+    COUNT,
+    FAIL,
+    LESS,
+    REVERSE,
+    STEP,
+    attributes_of,
+    chain,
+    floats,
+    launch,
+    program,
+    scale,
+)
 
 
 def f32(*values: float) -> np.ndarray[Any, Any]:
