@@ -48,8 +48,8 @@ class Row:
     is_random: bool = False
     """Whether equal inputs may give unequal outputs."""
     at_zero: str = ""
-    """What it makes of 0, whatever its attributes: ``ZERO``, 0 without a sign (of -0, either zero); ``FINITE``, another
-    finite number."""
+    """What it makes of 0, whatever finite attributes it has: ``ZERO``, of either sign; ``FINITE``, another finite
+    number."""
     rises: bool = False
     """Whether it grows strictly with its input, as far as floats are fine enough, whatever its attributes."""
     range: tuple[float, float] | None = None

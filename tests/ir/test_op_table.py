@@ -14,7 +14,8 @@ from graphopt.ir import ops
 from graphopt.ir.evaluate import compute
 from graphopt.ir.graph import NO_ATTRS, Attrs
 from graphopt.ir.op_table import FINITE, OPS, ZERO, ops_where, parsed
-from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, Lit, Series, subexpressions
+from graphopt.rewrite.rule.notation import show_rule
+from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, Lit, Series, Soundness, subexpressions
 from graphopt.rewrite.ruleset import standard
 
 ROOT = Path(graphopt.__file__).parent
@@ -57,6 +58,15 @@ def test_what_is_made_of_zero(op: str) -> None:
     else:
         assert made != 0
         assert np.isfinite(made)
+
+
+def test_attributes_change_the_sign_of_a_zero_and_so_the_class_of_rules_that_show_it() -> None:
+    selu = compute("Selu", Attrs({"gamma": -1.0}), [np.zeros(1, np.float32)], 1)[0]
+    assert selu == 0
+    assert np.signbit(selu)
+    texts = {rule: show_rule(rule) for rule in standard().rules}
+    shown = {rule for rule, text in texts.items() if "zero_preserving" in text and "graphopt::" not in text}
+    assert {(rule.name, rule.soundness) for rule in shown} == {("pad-unary", Soundness.REALS)}
 
 
 @pytest.mark.parametrize("op", sorted(ops_where(rises=True)))
