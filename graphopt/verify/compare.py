@@ -57,6 +57,10 @@ TURNS = 64
 STILL = 4
 """How many sizes more are tried on a model whose outputs do not depend on its inputs."""
 
+WHOLE = 16
+"""How many whole numbers or truth values are compared at least where outputs are nothing else: fewer are equal by
+chance, as the places of maxima are."""
+
 _UNKNOWN = "NOT_IMPLEMENTED"
 """What ONNX Runtime says of an op that it has no kernel for."""
 
@@ -182,6 +186,7 @@ def _runs(
     samples = list(_samples(before, after, run, request))
     more, untaken = _other_branches(before, after, run, engine, request, samples)
     samples += more
+    samples += _more_of_few(before, run, request, samples)
     del run  # a session is as large as the model
     enter("result")
     names = {after.names[value] for value in after.inputs}
@@ -239,6 +244,30 @@ def _other_branches(
             what = f"condition {before.names.get(value, '')!r} of {op} in {a} {was}"
             untaken.append(f"{what}: what it leaves out was not compared; --input can give others")
     return more, untaken
+
+
+def _more_of_few(before: Graph, run: Runner, request: Mapping[str, Any], samples: list[_Sample]) -> Iterator[_Sample]:
+    """More draws where outputs are a few whole numbers or truth values and nothing else, while they cost little."""
+    sample, names = samples[0], set(without_inputs(before))
+    index = [i for i, name in enumerate(before.output_names) if name not in names]
+    if any(not isinstance(sample.outputs[i], np.ndarray) or is_inexact(sample.outputs[i]) for i in index):
+        return
+    found = sum(s.outputs[i].size for s in samples for i in index)
+    given_inputs, bounds = _told(before, request["inputs"]), ranges(before)
+    start = time.perf_counter()
+    for turn in range(WHOLE if index else 0):
+        if found >= WHOLE or time.perf_counter() - start > CHEAP:
+            return
+        seed, kind = 2 * (request["draws"] + TURNS + turn), turn % DISTRIBUTIONS
+        try:
+            feeds = draw(before, sample.sizes, bounds, given_inputs, seed, kind)
+            outputs = run(feeds)
+        except (EngineError, ValueError):
+            continue
+        if _is_equal(list(feeds.values()), list(sample.feeds.values())):  # all of them are the user's
+            return
+        found += sum(outputs[i].size for i in index)
+        yield _Sample(feeds, feeds, outputs, sample.sizes, sample.silent)
 
 
 def _note(seen: dict[Value, set[bool]], truths: list[Any]) -> bool:

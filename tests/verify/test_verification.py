@@ -69,6 +69,26 @@ def test_a_wrong_result_is_an_error_that_names_the_output(in_a_process: None, tm
         verify(a, unary(tmp_path / "b.onnx", "Sigmoid"))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_one_place_of_a_maximum_that_is_equal_by_chance_does_not_verify(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    weights = {"w": rng.normal(size=(16, 32)).astype("f4"), "v": rng.normal(size=(32, 5)).astype("f4")}
+
+    def model(name: str, op: str) -> Path:
+        nodes = [N("MatMul", ["x", "w"], ["t"]), N(op, ["t"], ["u"]), N("MatMul", ["u", "v"], ["z"])]
+        inputs = {"x": (F, [1, 16])}
+        return write(
+            tmp_path / name, [*nodes, N("ArgMax", ["z"], ["y"], axis=1)], inputs, {"y": TensorProto.INT64}, weights
+        )
+
+    a = model("a.onnx", "Relu")
+    assert verify(a, a).draws == 16
+    with pytest.raises(VerificationError, match="output 'y' of the result differs"):
+        verify(a, model("b.onnx", "Identity"))
+    given = {"x": np.ones((1, 16), "f4")}
+    assert verify(a, a, inputs=given).draws == 1
+
+
 def test_a_result_of_another_type_is_an_error(tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Relu")
     node = N("Unsqueeze", ["x", "axes"], ["y"])
