@@ -129,6 +129,11 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
+def count_of(number: int, noun: str) -> str:
+    """So many of them, in words: ``1 model``, ``2 models``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def printable(message: str) -> str:
     """The message as one line that any terminal shows."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphopt.cli import count_of
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
     failed = sum(o.exit_code != 0 for o in summary.outcomes)
     mean = mean_gain(summary)
     out.print(
-        f"{len(summary.outcomes)} models, {failed} failed"
+        f"{count_of(len(summary.outcomes), 'model')}, {failed} failed"
         + (f"; modelled {mean:.2f}x in the geometric mean" if mean else "")
     )
 

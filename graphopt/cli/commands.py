@@ -42,9 +42,7 @@ def root(
 @register(app)
 def inspect(
     model: Model,
-    nodes: Annotated[
-        bool, typer.Option("--nodes", help="List the nodes instead: number, op, name, and what they make.")
-    ] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes instead: number, op, name, outputs.")] = False,
 ) -> None:
     """Print what a model holds: ops, sizes, types, open dimensions, opsets."""
     from graphopt.cli import printable, tables
@@ -110,8 +108,8 @@ def completion(
         ),
     ],
 ) -> None:
-    """Print what makes a shell complete commands, options and names: eval "$(graphopt completion bash)" in ~/.bashrc,
-    the same with zsh in ~/.zshrc, and `graphopt completion fish | source` in config.fish."""
+    """Print the script by which a shell completes commands, options and names: eval "$(graphopt completion bash)" in
+    ~/.bashrc, the same with zsh in ~/.zshrc, and `graphopt completion fish | source` in config.fish."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     if shell not in names.SHELLS:
@@ -141,7 +139,7 @@ def convert(
     input: Fed,
     quiet: Quiet,
 ) -> None:
-    """Write the model in another dtype, but for the ops that need theirs, and a table of errors by output."""
+    """Write the model in another dtype, except for ops that need their own, and print the error of each output."""
     from graphopt.cli import files, progress
     from graphopt.tools.convert import convert as run
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import names, printable, values
+from graphopt.cli import count_of, names, printable, values
 from graphopt.cli.app import app, register
 from graphopt.cli.options import (
     Check,
@@ -87,8 +87,7 @@ def explain(
         return
     assert rule is not None
     explained = explanation.explain_rule(model, rule, rules or None, named(target or "portable"), policy)
-    count = len(explained.fired)
-    print(f"{explained.rule}: acts at {count} place{'s' * (count != 1)}")
+    print(f"{explained.rule}: acts at {count_of(len(explained.fired), 'place')}")
     for entry in explained.fired:
         _print_entry(entry)
     for why, sites in sorted(explained.misses.items(), key=lambda item: (-len(item[1]), item[0])):
@@ -124,7 +123,8 @@ def bisect(
             timeout=timeout,
             listener=listener,
         )
-    print(f"{check!r} begins to fail with this rewrite, one of {culprit.rewrites} (tried {culprit.tries} models):")
+    tried = count_of(culprit.tries, "model")
+    print(f"{check!r} begins to fail with this rewrite, one of {culprit.rewrites} (tried {tried}):")
     _print_entry(culprit.entry)
     given = "".join(
         f" --{name} {value}"
@@ -162,7 +162,8 @@ def revert(
             model, result, rewrites, path, journal=journal, verify=values.draws(verify), listener=listener
         )
     if not quiet:
-        print(f"{path}: without {len(reverted.taken_back)} rewrites, and {len(reverted.lost)} that needed them")
+        count = count_of(len(reverted.taken_back), "rewrite")
+        print(f"{path}: without {count}, and {len(reverted.lost)} more that needed them")
         for entry in (*reverted.taken_back, *reverted.lost):
             _print_entry(entry)
         tables.show_verification("outputs", reverted.verification)

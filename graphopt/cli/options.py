@@ -93,7 +93,7 @@ Check = Annotated[
     str,
     typer.Option(
         metavar="CMD",
-        help="A shell command that fails on the model; {} stands for its file, which else is the last argument.",
+        help="A shell command that fails on the model; {} is its file, by default the last argument.",
         show_default=False,
     ),
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli import names, values
+from graphopt.cli import count_of, names, values
 from graphopt.cli.app import Without, app, register
 from graphopt.cli.options import (
     Compilation,
@@ -106,7 +106,7 @@ def bench_model(
     ] = None,
     report: PageFile,
 ) -> None:
-    """Time runs of a model on random inputs, here and in other engines, which take turns."""
+    """Time runs of a model on random inputs, in graphopt and in other engines, in turns."""
     from graphopt.benchmark.bench import bench
     from graphopt.benchmark.roofline import check_picture
     from graphopt.cli import files, progress
@@ -145,7 +145,7 @@ def bench_model(
     show_warnings(sorted({str(w.message) for w in caught}))
     for count, timings in timings_by_threads.items():
         if len(timings_by_threads) > 1:
-            print(f"{count} thread{'s' * (count > 1)}")
+            print(count_of(count, "thread"))
         show_timings(timings)
 
 
@@ -196,7 +196,8 @@ def compile_model(
         write_page(page_of_program(str(model), compiled.compiled, sizes=counted), report)
     if not quiet:
         size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
-        print(f"{output}: {size:,} bytes, {compiled.report.kernels} kernels, {compiled.report.calls} calls")
+        made = f"{count_of(compiled.report.kernels, 'kernel')}, {count_of(compiled.report.calls, 'call')}"
+        print(f"{output}: {size:,} bytes, {made}")
 
 
 @register(app, "show")
@@ -290,8 +291,8 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
         table.add_row(*map(printable, row))
     console().print(table)
     print(
-        f"{folder}: {len(compiled.kernels)} kernels for {compiled.architecture}, "
-        f"{len(compiled.library)} calls of the library, {len(compiled.host)} steps of the host"
+        f"{folder}: {count_of(len(compiled.kernels), 'kernel')} for {compiled.architecture}, "
+        f"{count_of(len(compiled.library), 'call')} of the library, {count_of(len(compiled.host), 'step')} of the host"
     )
 
 

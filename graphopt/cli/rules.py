@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import names
+from graphopt.cli import count_of, names
 from graphopt.cli.app import group, register
 from graphopt.cli.options import Json, Model, Models, NoProgress, Repeated, Rules, written
 from graphopt.errors import RuleError, UsageError
@@ -34,7 +34,7 @@ def list_rules() -> None:
 def show_rules(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=names.rules)],
 ) -> None:
-    """Print a rule, or all rules of a family, as a rule file would write them, after what the families mean."""
+    """Print a rule, or all rules of a family, as rule files write them, with the meaning of their families."""
     from graphopt.proof.evidence import evidence_of
     from graphopt.rewrite.rule.notation import show_rule
     from graphopt.rewrite.ruleset import standard
@@ -119,7 +119,7 @@ def check_rules(
     deep: Annotated[bool, typer.Option("--deep", help="Many more graphs and random inputs.")] = False,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse and keep results of checks.")] = True,
 ) -> None:
-    """Check that every rule reads, that it fires, and that both its sides agree on random tensors.
+    """Check that each rule can be read, that it fires, and that both its sides agree on random tensors.
 
     Results are kept by the rule's content, so that a second run is quick. Stops at the first rule that is wrong.
     """
@@ -136,7 +136,7 @@ def check_rules(
         count += 1
         print(f"{rule.source}: {rule.name} ok")
     cached = f", {verdicts.hits} of them before" if verdicts is not None and verdicts.hits else ""
-    print(f"{count} rules checked{cached}")
+    print(f"{count_of(count, 'rule')} checked{cached}")
 
 
 @register(commands, "docs")
@@ -145,7 +145,7 @@ def rules_docs(
         "docs/rules"
     ),
 ) -> None:
-    """Write a page for each rule file: what each rule does, why it pays, where it is true, and who else has it."""
+    """Write a page for each rule file: what each rule does, why it pays, where it holds, which tools have it."""
     from graphopt.tools.documentation import write
 
     for path in write(output):
@@ -159,7 +159,7 @@ def format_files(
         bool, typer.Option("--check", help="Write nothing; exit with 7 where a file would change.")
     ] = False,
 ) -> None:
-    """Format rule files in place: what they say stays, comments too. Prints the names of files that changed."""
+    """Format rule files in place: only spaces and line breaks change. Prints the names of files that changed."""
     from graphopt.cli.files import write_text
     from graphopt.rewrite.reading.formatting import format_rules
     from graphopt.rewrite.ruleset import read_text
@@ -268,7 +268,7 @@ def prove_rules(
             files.write_text(standard_folder() / evidence.FILE, evidence.written(proved))
     print(prove.figures(proved))
     if wrong:
-        raise RuleError(f"{wrong} rules are refuted: mend their guards or their classes")
+        raise RuleError(f"{count_of(wrong, 'rule')} refuted: mend guards or classes")
 
 
 @register(commands, "try")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from graphopt.cli import printable
+from graphopt.cli import count_of, printable
 from graphopt.cli.progress import duration
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _measured(measured: Measured) -> Iterator[str]:
     if measured.kept == "original":
         yield f"measured    [yellow]the original is kept[/]: nothing is as fast{at}"
     else:
-        part = f", {len(measured.taken_back)} rewrites taken back" if measured.taken_back else ""
+        part = f", {count_of(len(measured.taken_back), 'rewrite')} taken back" if measured.taken_back else ""
         yield f"measured    {_race(measured.race)}{at}: {escape(measured.kept)} is kept{part}"
     if len(measured.races) > 1 or measured.kept == "original" or measured.taken_back:
         for race in measured.races:
@@ -235,9 +235,9 @@ def show_verification(title: str, verification: Verification) -> None:
 def show_reduction(reduction: ReducedModel, output: Path) -> None:
     """What reducing left."""
     out = console()
+    tried = count_of(reduction.tries, "trial")
     out.print(
-        f"{reduction.nodes_before} nodes -> {reduction.nodes_after}, in {reduction.tries} tries: {escape(str(output))}",
-        soft_wrap=True,
+        f"{reduction.nodes_before} nodes -> {reduction.nodes_after}, in {tried}: {escape(str(output))}", soft_wrap=True
     )
     out.print(_counts("op", "", reduction.ops))
 

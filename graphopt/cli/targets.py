@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import names, values
+from graphopt.cli import count_of, names, values
 from graphopt.cli.app import app, group, register
 from graphopt.cli.options import Models, Quiet
 from graphopt.errors import UsageError
@@ -80,7 +80,7 @@ def calibrate(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all measured times.")] = False,
     quiet: Quiet,
 ) -> None:
-    """Measure how long ops of models (default: a corpus) take here, for the cost models of optimize and compile."""
+    """Measure how long ops of models (default: common ops) take here, for the costs of optimize and compile."""
     from graphopt.benchmark.calibrate import calibrate as run
     from graphopt.benchmark.calibrate import clear as forget
     from graphopt.benchmark.calibrate import summary
@@ -110,7 +110,7 @@ def calibrate(
 
 def _report(done: Calibration, path: Path) -> None:
     print(f"machine    {done.setting.machine}")
-    print(f"runtime    {done.setting.runtime}, {done.setting.threads} thread(s)")
+    print(f"runtime    {done.setting.runtime}, {count_of(done.setting.threads, 'thread')}")
     print(
         f"workloads  {done.measured} measured, {done.known} measured before, {done.refused} not measurable"
         + (f", {done.left} not measured in time" if done.left else "")
@@ -134,7 +134,7 @@ def _show(summary: CalibrationSummary) -> None:
     console.print(f"{summary.path}", markup=False)
     for part in summary.parts:
         s = part.setting
-        console.print(f"\n{s.machine}\n{s.runtime}, {s.threads} thread(s)", markup=False)
+        console.print(f"\n{s.machine}\n{s.runtime}, {count_of(s.threads, 'thread')}", markup=False)
         table = Table("op", "measured", "not measurable", "fastest", "slowest", "spread")
         for row in part.rows:
             cells = (duration(row.fastest), duration(row.slowest), f"{row.spread:.0%}")

@@ -29,7 +29,7 @@ def tune_model(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(metavar="S", help="When to stop; default: when nothing is gained.", show_default=False),
+        typer.Option(metavar="S", help="When to stop; default: when no faster schedule is found.", show_default=False),
     ] = None,
     search: Annotated[
         str,
@@ -45,7 +45,7 @@ def tune_model(
         ),
     ] = None,
     choices: Annotated[
-        bool, typer.Option("--choices", help="Measure only what could change the choice of ops and layouts.")
+        bool, typer.Option("--choices", help="Measure only ops whose times could change the choice of ops and layouts.")
     ] = False,
     executor: Annotated[
         str | None, typer.Option(metavar="dask://HOST:PORT", help="A Dask cluster to measure on.", show_default=False)
@@ -62,8 +62,8 @@ def tune_model(
 
     What is measured is kept at once: it may be interrupted at any moment, and goes on from there the next time.
 
-    With --choices default schedules alone are measured, of those ops that the model becomes, or would become if prices
-    were off in their favour: it tells what was asked, and what the model becomes by the answers.
+    With --choices no schedules are searched: ops are measured by their default schedules, where their times could
+    change which ops and layouts are chosen. The table lists these ops; lines below it say what the choice becomes.
     """
     from graphopt.tuning.session import Budget
 
