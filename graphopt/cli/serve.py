@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from graphopt.cli.app import app, register
-from graphopt.errors import MissingDependencyError
+from graphopt.errors import MissingDependencyError, UsageError
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 OPEN = (
@@ -33,6 +33,12 @@ def serve(
         list[str] | None,
         typer.Option(metavar="HOST", help="Another host name to accept; repeatable.", show_default=False),
     ] = None,
+    target: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.toml", help="The file of a target to choose from, too; repeatable.", show_default=False
+        ),
+    ] = None,
     upload: Annotated[int, typer.Option(metavar="MB", min=1, help="Size limit of uploads.")] = 256,
     seconds: Annotated[int, typer.Option(metavar="S", min=1, help="Time limit of a run.")] = 120,
 ) -> None:
@@ -48,9 +54,13 @@ def serve(
     from graphopt.serving.app import listening
     from graphopt.serving.folder import ServedFolder
     from graphopt.serving.runs import RunLimits
+    from graphopt.target import read
     from graphopt.web.layered import check as check_pages
 
     check_pages()
+    for path in target or ():
+        if not read(path).makes_models:
+            raise UsageError(f"--target {path} makes programs, no ONNX models, and serve shows models")
     with tempfile.TemporaryDirectory(prefix="graphopt-serve-") as scratch:
         served = ServedFolder(folder, Path(scratch))
         with listening(host, port) as socket:
@@ -58,7 +68,8 @@ def serve(
             print(f"http://{named}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
             if host not in LOCAL:
                 print(OPEN, file=sys.stderr)
-            shown = application(served, [*LOCAL, host, *(name or ())], RunLimits(upload << 20, seconds))
+            limits = RunLimits(upload << 20, seconds)
+            shown = application(served, [*LOCAL, host, *(name or ())], limits, target or ())
             server = uvicorn.Server(
                 uvicorn.Config(shown, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
             )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -107,10 +108,12 @@ def targets() -> tuple[str, ...]:
     return tuple(t.name for t in TARGETS.values() if t.makes_models)
 
 
-def application(folder: ServedFolder, hosts: list[str], limits: RunLimits | None = None) -> Starlette:
-    """The server's application, which answers to these host names and to no other. ``state.ends`` says whether the
-    server is about to end, and runs with it."""
-    answers = _Answers(folder, limits or RunLimits())
+def application(
+    folder: ServedFolder, hosts: list[str], limits: RunLimits | None = None, target_files: Sequence[Path] = ()
+) -> Starlette:
+    """The server's application, which answers to these host names and to no other, with the targets of these files
+    beside those that come with graphopt. ``state.ends`` says whether the server is about to end, and runs with it."""
+    answers = _Answers(folder, limits or RunLimits(), target_files)
     server = Starlette(
         routes=[
             Route("/", answers.index),
@@ -129,8 +132,10 @@ def application(folder: ServedFolder, hosts: list[str], limits: RunLimits | None
 class _Answers:
     """What the server answers to each address."""
 
-    def __init__(self, folder: ServedFolder, limits: RunLimits) -> None:
+    def __init__(self, folder: ServedFolder, limits: RunLimits, target_files: Sequence[Path]) -> None:
         self.folder, self.limits, self.runs = folder, limits, Runs(limits)
+        self.targets = {name: name for name in targets()} | {str(path): str(path.resolve()) for path in target_files}
+        """What stands for each target in a request to run, by the name that the page shows."""
 
     async def index(self, request: Request) -> Response:
         """The page, in which a script asks for everything else."""
@@ -145,7 +150,7 @@ class _Answers:
                 "models": [{"name": m.name, "bytes": m.bytes} for m in models],
                 "rules": [r.name for r in rules],
                 "upload": self.limits.upload,
-                "targets": targets(),
+                "targets": [*self.targets],
                 "policies": POLICIES,
             }
         )
@@ -163,7 +168,7 @@ class _Answers:
         body = await _body(request)
         if body is None:
             return refused(413, f"the rules take more than {REQUEST} bytes")
-        wanted = _wanted(body)
+        wanted = _wanted(body, self.targets)
         path = await asyncio.to_thread(self.folder.find, wanted["name"])
         answer = await _unless_gone(request, self.runs.answer({**wanted, "model": str(path.path)}))
         return refused(503, "the server has ended") if answer is None else JSONResponse(answer[1], answer[0])
@@ -190,8 +195,8 @@ class _Answers:
         return refused(413 if size else 400, f"an upload has 1 to {self.limits.upload} bytes")
 
 
-def _wanted(body: bytes) -> dict[str, str]:
-    """What a run is asked for. UsageError where it is not put so that it can be understood."""
+def _wanted(body: bytes, targets: Mapping[str, str]) -> dict[str, str]:
+    """What a run is asked for, by one of these targets. UsageError where it cannot be understood."""
     try:
         request = json.loads(body)
         wanted = {k: request[k] for k in ("name", "rules", "with", "target", "policy")}
@@ -199,9 +204,9 @@ def _wanted(body: bytes) -> dict[str, str]:
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError("a run has a name, rules, with, target and policy, all text") from None
-    if wanted["target"] not in targets() or wanted["policy"] not in POLICIES:
-        raise UsageError(f"targets are {', '.join(targets())}; policies {', '.join(POLICIES)}")
-    return wanted
+    if wanted["target"] not in targets or wanted["policy"] not in POLICIES:
+        raise UsageError(f"targets are {', '.join(targets)}; policies {', '.join(POLICIES)}")
+    return {**wanted, "target": targets[wanted["target"]]}
 
 
 async def _body(request: Request) -> bytes | None:

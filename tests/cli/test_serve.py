@@ -41,6 +41,12 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "is no folder" in capsys.readouterr().err
     assert run(["serve", str(tmp_path), "--host", "203.0.113.1", "--port", "0"]) == 2
     assert "cannot listen there" in capsys.readouterr().err
+    (tmp_path / "mine.toml").write_text('device = "tpu"\n[prices]\nlike = "ort"\nsource = "assumed"\n')
+    assert run(["serve", str(tmp_path), "--port", "0", "--target", str(tmp_path / "mine.toml")]) == 3
+    assert "mine.toml: device: expected" in capsys.readouterr().err
+    (tmp_path / "mine.toml").write_text('[ops]\nlike = "cpu"\n[prices]\nlike = "cpu"\nsource = "assumed"\n')
+    assert run(["serve", str(tmp_path), "--port", "0", "--target", str(tmp_path / "mine.toml")]) == 2
+    assert "makes programs, no ONNX models" in capsys.readouterr().err
 
 
 def test_without_its_packages_they_are_named(

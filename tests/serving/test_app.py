@@ -96,6 +96,19 @@ def test_the_page_and_the_models(client: Client) -> None:
     assert "portable" in found["targets"]
 
 
+def test_the_file_of_a_target_is_one_to_run_for(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[ops]\nsource = "assumed"\n"ai.onnx" = "Relu"\n[prices]\nlike = "ort"\nsource = "assumed"\n')
+    onnx_io.save(small(), tmp_path / "m<img>.onnx")
+    client = Client(application(ServedFolder(tmp_path, tmp_path), ["127.0.0.1"], target_files=[file]))
+    assert str(file) in json.loads(client("GET", "/api/files")[2])["targets"]
+    status, _, body = client("POST", "/api/run", asked(target=str(file)), **{"content-type": "application/json"})
+    assert status == 200, body
+    assert ["target", "mine"] in json.loads(body)["page"]["facts"]
+    other = asked(target=str(tmp_path / "other.toml"))
+    assert client("POST", "/api/run", other, **{"content-type": "application/json"})[0] == 400
+
+
 def test_files_of_rules_are_read(client: Client) -> None:
     status, _, body = client("GET", "/api/rules?name=mine.rules")
     assert (status, json.loads(body)) == (200, {"rules": RULES})
