@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
@@ -21,9 +21,9 @@ from graphopt.lowering.loops.compute import (
     placeholder,
     producers_first,
 )
-from graphopt.lowering.loops.conditions import without_conditions
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, const, variables, walk
-from graphopt.lowering.loops.nest import Check, Nest, expressions, statements
+from graphopt.lowering.loops.nest import Block, Check, Nest, Seq, Stmt, expressions, seq, statements
+from graphopt.lowering.loops.sizes import size_of
 from graphopt.lowering.lower.lower import FactsByValue, inputs_read, is_written, known_tensor
 from graphopt.lowering.operators.node import operation_of
 from graphopt.lowering.operators.operation import DTYPES, SizeVars, held
@@ -79,6 +79,31 @@ def write(
         plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
     )
     return FusedNest(nest, tuple(sources[t] for t in read), tuple(written), tuple(kept.values()), conditions, atoms)
+
+
+def without_conditions(nest: Nest) -> tuple[Nest, tuple[Check, ...]]:
+    """The nest without its unconditional checks of sizes, and these checks, which the program makes before it runs."""
+    checks: dict[Check, None] = {}
+    names = {v: v.name for v in nest.sizes}
+
+    def left(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Seq():
+                return seq(*map(left, stmt.stmts))
+            case Block(axes=(), init=None):
+                body = left(stmt.body)
+                return body if body == Seq(()) else replace(stmt, body=body)
+            case Check():
+                try:
+                    size_of(stmt.condition, names)
+                except ValueError:  # it is of elements too
+                    return stmt
+                checks[stmt] = None
+                return Seq(())
+        return stmt
+
+    body = left(nest.body)
+    return (replace(nest, body=body), tuple(checks)) if checks else (nest, ())
 
 
 def _variables(nest: Nest) -> set[Var]:

@@ -16,10 +16,9 @@ from math import gcd, prod
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from graphopt.lowering.index.interval_bounds import high, low
-from graphopt.lowering.index.polynomials import Polynomial, Product
-from graphopt.lowering.index.ranges import Ranges, ranges
-from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables
+from graphopt.lowering.index.polynomials import Polynomial, Product, number
+from graphopt.lowering.index.ranges import Ranges, ranges, tame
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
 from graphopt.lowering.loops.nest import BufferRegion, Range
 
 Extents: TypeAlias = Mapping[Var, Expr] | Mapping[Var, int] | Mapping[Var, Expr | int]
@@ -46,7 +45,7 @@ def bounds(expr: Expr, extents: Extents, around: Extents | None = None) -> tuple
     """
     facts = ranges_over({**(around or {}), **extents})
     p, over = facts.polynomial(expr), frozenset(extents)
-    least, most = low(facts, p, over), high(facts, p, over)
+    least, most = _lower_bound(facts, p, over), _upper_bound(facts, p, over)
     return None if least is None or most is None else (facts.expr(least), facts.expr(most))
 
 
@@ -92,7 +91,7 @@ def cover(regions: Sequence[BufferRegion], inner: Extents, around: Extents | Non
 def _covered(sides: Sequence[Range], inner: frozenset[Var], around: frozenset[Var], facts: Ranges) -> Range | None:
     starts = [facts.polynomial(s.start) for s in sides]
     ends = [facts.polynomial(s.start) + facts.polynomial(s.extent) for s in sides]
-    lows, highs = [low(facts, p, inner) for p in starts], [high(facts, p, inner) for p in ends]
+    lows, highs = [_lower_bound(facts, p, inner) for p in starts], [_upper_bound(facts, p, inner) for p in ends]
     least, most = lows[0], highs[0]
     for other in lows[1:]:
         least = None if least is None or other is None else facts.chosen("min", least, other)
@@ -100,7 +99,7 @@ def _covered(sides: Sequence[Range], inner: frozenset[Var], around: frozenset[Va
         most = None if most is None or other is None else facts.chosen("max", most, other)
     if least is None or most is None:
         return None
-    extent = high(facts, facts.collected(most - least), around)
+    extent = _upper_bound(facts, facts.collected(most - least), around)
     return None if extent is None else Range(facts.expr(least), facts.expr(extent))
 
 
@@ -129,3 +128,97 @@ def _factor(atom: Expr) -> int:
 def ranges_over(extents: Extents) -> Ranges:
     """The ranges of variables with these extents."""
     return ranges(tuple(extents.items()))
+
+
+# ------------------------------------------------------------------ interval bounds
+
+
+def _lower_bound(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | None:
+    """A lower bound, free of the variables ``over``; None where none was found."""
+    most = _upper_bound(facts, -p, over)
+    return None if most is None else -most
+
+
+def _upper_bound(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | None:
+    """An upper bound, free of the variables ``over``; None where none was found."""
+    bound = _eliminated(facts, p, over)
+    if bound is None:
+        most = facts.interval(p)[1]
+        return None if most is None else number(most)
+    return bound
+
+
+def _eliminated(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | None:
+    """The upper bound by elimination: one atom after another is replaced by its end."""
+    while True:
+        running = [a for a in p.atoms if variables(a) & over]
+        if not running:
+            return facts.collected(p)
+        inner = min(running, key=facts.turn)
+        parts = p.split_atom(inner)
+        if parts is None:
+            return None
+        factor, rest = parts
+        up = facts.at_least_zero(factor)
+        if not up and not facts.at_least_zero(-factor):
+            return None
+        if isinstance(inner, Var):
+            p = factor * (facts.extents[inner] - 1) + rest if up else rest
+            continue
+        if not (isinstance(inner, Apply) and tame(inner)):
+            return None
+        if inner.fn == "floordiv":
+            bound = _quotient_bound(facts, inner, factor, rest, up, over)
+            if bound is not None:
+                return bound
+        end = _atom_bound(facts, inner, over, up)
+        if end is None:
+            return None
+        p = factor * end + rest
+
+
+def _quotient_bound(
+    facts: Ranges, inner: Apply, factor: Polynomial, rest: Polynomial, up: bool, over: frozenset[Var]
+) -> Polynomial | None:
+    """``factor * (x // d) + rest`` from above by ``x - d + 1 <= x // d * d <= x``, where x and the rest move together.
+
+    Bounds of the quotient alone would forget that they do.
+    """
+    x, d = map(facts.polynomial, inner.args)
+    n = d.number
+    if n is None or n < 1 or not _shares(x, rest):
+        return None
+    end = _upper_bound(facts, facts.collected(factor * (x if up else x - n + 1) + rest * n), over)
+    return None if end is None else facts.division(end, number(n))[0]
+
+
+def _shares(x: Polynomial, rest: Polynomial) -> bool:
+    """Whether the two have variables in common."""
+    return bool({v for a in x.atoms for v in variables(a)} & {v for a in rest.atoms for v in variables(a)})
+
+
+def _atom_bound(facts: Ranges, inner: Apply, over: frozenset[Var], up: bool) -> Polynomial | None:
+    """The largest (``up``) or least value of an atom."""
+    reach = _upper_bound if up else _lower_bound
+    match inner.fn:
+        case "floordiv" if not variables(inner.args[1]) & over:
+            x, d = map(facts.polynomial, inner.args)
+            end = reach(facts, x, over)
+            return None if end is None or not facts.divides(d) else facts.division(end, d)[0]
+        case "mod" if not variables(inner.args[1]) & over:
+            d = facts.polynomial(inner.args[1])
+            return None if not facts.divides(d) else d - 1 if up else number(0)
+        case "min" | "max":
+            ends = [reach(facts, facts.polynomial(a), over) for a in inner.args]
+            if None in ends:
+                bounds = [e for e in ends if e is not None]
+                return bounds[0] if bounds and up == (inner.fn == "min") else None
+            return facts.chosen(inner.fn, *(e for e in ends if e is not None))
+        case "select":
+            a, b = (reach(facts, facts.polynomial(x), over) for x in inner.args[1:])
+            if a is None or b is None:
+                return None
+            if not variables(inner.args[0]) & over:
+                return facts.polynomial(apply("select", inner.args[0], facts.expr(a), facts.expr(b), dtype=INDEX))
+            return facts.chosen("max" if up else "min", a, b)
+    return None

@@ -1,4 +1,7 @@
-"""Lowering options for CUDA."""
+"""Lowering options for CUDA.
+
+It stands apart from the options for the host, which import nothing of CUDA.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Timing of one nest, compiled as it stands, and run without Python between the runs."""
+"""Timing of one nest, compiled as it stands, and run without Python between the runs.
+
+It stands apart from the lowering steps: it compiles and runs what they give, and users import it from here.
+"""
 
 from __future__ import annotations
 

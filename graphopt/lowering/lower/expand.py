@@ -1,5 +1,8 @@
 """Function expansion: ops without a nest, which ONNX defines by other ops, become calls of functions, which are
-inlined."""
+inlined.
+
+It stands apart from ``graphopt.compile``, which holds the steps alone.
+"""
 
 from __future__ import annotations
 
