@@ -31,7 +31,7 @@ from graphopt.lowering.loops.nest import (
 REGISTERS: Final = {64: 32, 32: 16, 16: 16}
 """Vector registers, by the bytes of a vector."""
 UNKNOWN: Final = 1 << 20
-"""What a size that is not known is taken to be."""
+"""The assumed value of an unknown size."""
 NEAR: Final = (1, 2, 3, 4)
 """Distances of elements that are read as whole vectors."""
 

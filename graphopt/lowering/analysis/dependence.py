@@ -35,7 +35,7 @@ from graphopt.lowering.loops.nest import (
 
 CURE: Final = "take a loop of a spatial axis"
 TRIES: Final = 64
-"""How many parts of indices a search for an owner looks at."""
+"""The maximal number of index parts in a search for an owner."""
 _LazyExpr: TypeAlias = Callable[[], Expr]
 """Writes an expression, which is written only where it is an answer."""
 
@@ -174,7 +174,7 @@ def _remainder(value: _LazyExpr, d: Polynomial, facts: Ranges) -> Expr:
 
 
 def _joined(seen: Mapping[Polynomial, _LazyExpr], facts: Ranges) -> Iterator[tuple[Polynomial, _LazyExpr]]:
-    """What was divided, where both its quotient and its remainder are known."""
+    """The dividends of divisions of which both quotient and remainder are known."""
     singles = {p.single: e for p, e in seen.items() if p.single is not None}
     for single, remainder in singles.items():
         if isinstance(single, Apply) and single.fn == "mod":

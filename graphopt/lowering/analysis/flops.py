@@ -67,7 +67,7 @@ class _Count:
         return self.of(block.body, {a.var: a.extent for a in block.axes}, points, points)
 
     def most(self, extent: Expr, around: Mapping[Var, Expr]) -> Size:
-        """How long a loop may be; 0 where elements say that."""
+        """The maximal trip count of a loop; 0 where it depends on elements."""
         limit = longest(extent, around)
         try:
             return 0 if limit is None else size_of(limit, self.sizes)

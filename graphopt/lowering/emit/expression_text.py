@@ -25,7 +25,7 @@ class Speller:
     line: Callable[[str], None]
     name: Callable[[Buffer], str]
     local: Callable[[Load, Polynomial, Lanes | None], Text | None]
-    """What an element of a local buffer is called, where it is a variable."""
+    """The variable of a local buffer's element; None where the buffer is in memory."""
     fresh: Callable[[str], str]
     bounds: Mapping[Var, Expr]
     order: list[Var]
@@ -33,9 +33,9 @@ class Speller:
     used: set[str] = field(default_factory=set)
     """The names that the source takes from elsewhere: functions and dtypes."""
     shared: set[Expr] = field(default_factory=set)
-    """What has to be computed once because it is needed again."""
+    """Common subexpressions, to be computed once."""
     held: dict[Expr, Text] = field(default_factory=dict)
-    """What is the same in all steps of the loop that is being written, and was computed before it."""
+    """Invariants of the current loop, computed before it."""
     safe: set[Expr] = field(default_factory=set)
     """Loads that are carried out whatever is chosen."""
     known: dict[tuple[Expr, Lanes | None], Text] = field(default_factory=dict)

@@ -59,7 +59,7 @@ from graphopt.lowering.loops.nest import (
 from graphopt.lowering.loops.script_print import show_expr
 
 LaunchDims: TypeAlias = tuple[int, int, int]
-"""How many along x, y and z."""
+"""The launch dimensions along x, y and z."""
 
 
 class EmitError(ScheduleError):
@@ -125,7 +125,7 @@ class LibraryCall:
 
 
 EmittedKernel: TypeAlias = Emitted | Launchable | LibraryCall
-"""What a part of a nest becomes."""
+"""The code of a part of a nest."""
 StmtInContext: TypeAlias = tuple[Stmt, EmitContext]
 
 
@@ -190,7 +190,7 @@ class KernelWriter:
         self.order: list[Var] = []
         self.private = private(nest)
         self.loops = self.stores = 0
-        """How many there are so far, of those in memory."""
+        """The numbers of loops, and of stores to memory, so far."""
         self.stores_in_rounds = False
         """Whether a loop that has none within stores to memory. Then LLVM is to know that buffers are apart from each
         other: what is read and written in each round stays in registers, and rounds are done together. Where loops

@@ -20,7 +20,7 @@ from graphopt.lowering.index.polynomials import Polynomial, Product, by_text
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, loads_in, variables
 
 InvariantKey: TypeAlias = "Expr | frozenset[tuple[Product, int]]"
-"""What has a name: an atom, or the terms of a sum."""
+"""The key of a name: an atom, or the terms of a sum."""
 Spell: TypeAlias = Callable[[Expr], Text]
 """Source of an expression."""
 

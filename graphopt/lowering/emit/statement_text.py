@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphopt.lowering.loops.expressions import Expr, Var
 
 ATOM, UNARY, PRODUCT, SUM, CHOICE = 9, 8, 6, 5, -1
-"""How tightly operators bind."""
+"""Precedences of operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Text:
         return self.text if self.level >= level else f"({self.text})"
 
     def argument(self, function: str) -> str | None:
-        """What a function of one argument is called with; None where the source is anything else."""
+        """The argument of a call of a function of one argument; None for any other source."""
         start = f"{function}("
         if not (self.text.startswith(start) and self.text.endswith(")")):
             return None

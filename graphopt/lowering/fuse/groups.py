@@ -35,7 +35,7 @@ class Member:
     work: float
     """About how many multiplications one element takes."""
     shapes: tuple[tuple[Size, ...], ...]
-    """Of the outputs."""
+    """The shapes of the outputs."""
     described: Described
 
 

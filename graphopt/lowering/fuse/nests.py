@@ -44,7 +44,7 @@ class FusedNest:
     outputs: tuple[Value, ...]
     sizes: tuple[SizeAtom, ...]
     conditions: tuple[Check, ...]
-    """What is required of sizes, over the variables of ``atoms``, that the nest does not check itself."""
+    """Conditions on sizes, over the variables of ``atoms``, that the nest does not check itself."""
     atoms: Mapping[Var, SizeAtom]
 
 

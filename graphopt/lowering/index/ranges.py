@@ -28,11 +28,11 @@ from graphopt.lowering.loops.expressions import (
 Interval: TypeAlias = tuple[int | None, int | None]
 NEGATED: Final = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 EFFORT: Final = 400
-"""How many steps a proof may take."""
+"""The maximal number of steps of a proof."""
 
 
 KEPT: Final = 1 << 14
-"""How many expressions answers are kept for."""
+"""The capacity of the caches, in expressions."""
 
 
 def ranges(extents: tuple[tuple[Var, Expr | int], ...]) -> Ranges:

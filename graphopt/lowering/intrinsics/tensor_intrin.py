@@ -215,7 +215,7 @@ def _by_function(description: Nest, function: str) -> TensorIntrin:
 
 
 NOTHING = Nest("barrier", (), Seq(()))
-"""What threads that wait for each other compute."""
+"""The program of a barrier: it synchronizes threads and computes nothing."""
 
 
 @lru_cache(maxsize=64)
@@ -272,7 +272,7 @@ FAMILIES: Mapping[str, IntrinFamily] = {
     tile.INTO.format("(2|4)"): lambda n: _by_function(tile.tile_in(n), f"winograd.input_{n}"),
     tile.BACK.format("(2|4)"): lambda n: _by_function(tile.tile_out(n), f"winograd.output_{n}"),
 }
-"""What names of intrinsics are made up of, and what makes the intrinsic."""
+"""Families of intrinsics: the pattern of the name, and the function that makes the intrinsic."""
 
 
 # ------------------------------------------------------------------ calls

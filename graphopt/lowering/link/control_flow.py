@@ -107,14 +107,14 @@ def _has_condition(facts: FactsByValue, lowering: Bodied) -> bool:
 
 
 def _given(facts: FactsByValue, lowering: Bodied, k: int) -> Fact:
-    """What is known of the node's input."""
+    """The fact of a node's input."""
     value = lowering.node.inputs[k]
     assert value is not None
     return facts[value]
 
 
 def _results(body: LoweredBody) -> list[Value]:
-    """What a body gives."""
+    """The results of a body."""
     return [v for v in body.graph.outputs if v is not None]
 
 
@@ -177,7 +177,7 @@ class _Control:
         yield LoopStep(tuple(steps), counter, self.trips(), condition)
 
     def trips(self) -> BufferRef | Size | None:
-        """How many rounds there are at most."""
+        """The maximal number of iterations."""
         given = self.node.inputs[0]
         if given is None:
             return None

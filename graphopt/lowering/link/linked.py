@@ -64,11 +64,11 @@ class Linked:
     functions: Mapping[str, ReferenceFunction] = field(default_factory=dict)
     parts: tuple[LinkedCall, ...] = ()
     reference: tuple[tuple[str, str, str], ...] = ()
-    """Of each node that is left to reference: its name, its op, and why."""
+    """Nodes left to reference: name, op and reason of each."""
     nests: Mapping[str, Nest] = field(default_factory=dict)
     """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
     conditions: tuple[Condition, ...] = ()
-    """What sizes have to be like."""
+    """Conditions on sizes."""
     work: tuple[Work, ...] = ()
 
     def show(self) -> str:

@@ -146,7 +146,7 @@ class Lowered:
     graph: Graph
     facts: FactsByValue
     lowered: Mapping[int, LoweredNode]
-    """What becomes of each node: ``LegalizeOps``."""
+    """The lowering of each node: ``LegalizeOps``."""
     options: Options = BY_RULE
     main: LoweredScope | None = None
     """The items of the program: groups of nodes (``FuseOps``), then nests (``LowerToPrograms``)."""
@@ -211,7 +211,7 @@ def _group(graph: Graph, group: Group) -> str:
 
 
 def _fate(lowering: LoweredNode) -> str:
-    """What becomes of a node, in words."""
+    """The lowering of a node, in words."""
     op = lowering.node.op
     match lowering:
         case Described():

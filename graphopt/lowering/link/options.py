@@ -65,9 +65,9 @@ class Options:
     emit: Callable[[Nest], Sequence[tuple[Nest, EmittedKernel]]] = for_the_host
     """The kernels of a nest that is scheduled, in order, each with the part of it that it does."""
     lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
-    """Which constants are laid out anew for a nest that is scheduled by rule."""
+    """The constants with a new layout for a nest with a default schedule."""
     prepare: Callable[[Nest, Collection[Buffer]], PrecomputedNest | None] = prepared
-    """What is computed from constants ahead of time for such a nest."""
+    """The arrays computed from constants ahead of time for such a nest."""
     is_for_host: bool = True
     """Whether ops may be computed in tiles by functions that the host has."""
     takes: Callable[[Node], bool] = every_node

@@ -10,7 +10,7 @@ HORIZONTAL = {"add": "reduce_add", "mul": "reduce_mul", "max": "reduce_max", "mi
     "or": "reduce_or",
     "and": "reduce_and",
 }
-"""What combines the lanes of a vector, by the function that combines two values."""
+"""Reductions of a vector's lanes, by the function that combines two values."""
 
 
 def accumulated(target: Load, value: Expr) -> tuple[str, Expr] | None:

@@ -29,7 +29,7 @@ from graphopt.display import Displayed
 from graphopt.lowering.loops.expressions import Const, Expr, Load, ScalarNumber, Var, rewrite, walk
 
 MemoryScope: TypeAlias = Literal["global", "shared", "local"]
-"""Where a buffer lives: memory, what one block of CUDA threads shares, or registers."""
+"""The memory scope of a buffer: global memory, shared memory of a CUDA block, or registers."""
 LoopKind: TypeAlias = Literal["serial", "parallel", "vectorized", "unrolled", "bound"]
 AxisKind: TypeAlias = Literal["spatial", "reduce", "ordered"]
 Note: TypeAlias = "ScalarNumber | str | tuple[ScalarNumber | str, ...]"

@@ -320,7 +320,7 @@ def _remap(run: Sequence[tuple[Axis, Expr]]) -> Iterator[str]:
 
 
 def _declared(block: Block) -> Iterator[str]:
-    """What a block says beside its axes, as far as it does not follow from its statements."""
+    """The declarations of a block besides its axes, as far as they do not follow from its statements."""
     reads, writes = accesses(block)
     if block.predicate != TRUE:
         yield f"where({show_expr(block.predicate, 'bool')})"

@@ -51,7 +51,7 @@ def check(nest: Nest) -> None:
 
 
 class _Checker:
-    """What is known where a statement stands."""
+    """The scope of a statement: the names, extents and conditions known there."""
 
     def __init__(self, program: Nest) -> None:
         self.program = program

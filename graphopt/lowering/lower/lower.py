@@ -162,7 +162,7 @@ class _Lowerer:
             return self.by_reference(node, str(why))
 
     def by_user(self, brought: EmbeddedProgram | Called) -> LoweredNode:
-        """What the node brings. CompilationError where it needs sizes that nobody knows by then."""
+        """The embedded program or registered function of a node. CompilationError where it needs unknown sizes."""
         try:
             self.check_bound(brought.node, [self.facts[v] for v in brought.node.outputs], SizeVars())
         except NotLowered as why:
@@ -220,11 +220,11 @@ class _Lowerer:
         return LoweredBody(body, facts, self.lowered(body, facts))
 
     def lowered(self, body: Graph, facts: FactsByValue) -> Mapping[int, LoweredNode]:
-        """What becomes of the nodes of a body."""
+        """The lowering of a body's nodes."""
         return lower(body, facts, self.bound, is_body=True, takes=self.takes, is_for_host=self.is_for_host)
 
     def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
-        """What is known of a body's inputs in every round."""
+        """The facts of a body's inputs that hold in every iteration."""
         outer = len(node.inputs) - node.captures
         captured = [NOTHING if v is None else self.facts[v] for v in node.inputs[outer:]]
         inputs: list[Fact] = []
@@ -320,7 +320,7 @@ class _Lowerer:
 
 
 def _states(node: Node) -> int:
-    """How many states a Scan has."""
+    """The number of states of a Scan."""
     scans = node.attrs.get("num_scan_inputs")
     return len(node.inputs) - node.captures - (scans if isinstance(scans, int) else 0)
 

@@ -120,6 +120,6 @@ def seen(array: Any, fact: Fact | None) -> Any:
 
 
 def _stored(array: Any) -> Any:
-    """What the evaluator gives as a program holds it: arrays, strings in arrays of objects."""
+    """The evaluator's result as a program holds it: arrays, with strings in arrays of objects."""
     array = np.asarray(array) if isinstance(array, np.generic) else array
     return array.astype(object) if isinstance(array, np.ndarray) and array.dtype.kind in "US" else array

@@ -33,7 +33,7 @@ from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotLowered, SizeVars
 
 ValueLike: TypeAlias = "Value | Array | float | int | bool | None"
-"""What a call may take: a value of the graph, an array or a number that becomes a constant, or nothing."""
+"""An argument of a call: a value of the graph, an array or a number that becomes a constant, or nothing."""
 ShapeLike: TypeAlias = "Sequence[Size | str]"
 OPSET = 21
 """The opset that graphs are made for where nobody asks for another."""
@@ -378,7 +378,7 @@ def _size(size: Size | str) -> Size:
 
 
 def _attr(value: Any) -> Attr:
-    """What a user gives as an attribute, as nodes hold it."""
+    """A user's attribute in the form that nodes hold."""
     if isinstance(value, np.ndarray | np.generic):
         return Constant.of(np.asarray(value))
     if isinstance(value, list | tuple):

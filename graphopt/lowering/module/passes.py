@@ -94,7 +94,7 @@ class LoweringStep:
 PassLike: TypeAlias = (
     "Pass | LoweringStep | type[Mutator] | type[Visitor[Any]] | Mutator | Visitor[Any] | Callable[[Graph], Graph]"
 )
-"""What a pipeline can be made of."""
+"""The parts of pipelines."""
 
 
 def as_pass(part: PassLike, name: str = "") -> Pass | LoweringStep:
@@ -119,7 +119,7 @@ class Pipeline:
     tell: Callable[[Done], object] | None = None
 
     def __call__(self, graph: Graph, step: Callable[..., Graph] | None = None) -> Graph:
-        """What the passes make of a graph; ``step(name, pass, graph)`` runs one, where it is given."""
+        """Runs the passes on a graph; ``step(name, pass, graph)`` runs one of them, where it is given."""
         for each in self.passes:
             begin, old = perf_counter(), graph
             graph = each(graph) if step is None else step(each.name, each, graph)

@@ -36,7 +36,7 @@ from graphopt.lowering.module.module import External, ModuleFunction
 
 _NAME = r"`[^`\n]*`|[^\s`=()#]+"
 _HEAD = re.compile(r"(?P<graph>graph\b)|(?P<program>@(?:\w+\.)*program\b)|(?P<external>external[ \t]+(?![=:,]))")
-"""How the first line of a function begins. No line of another function does so: ``graph`` is a reserved word of
+"""The beginnings of functions' first lines. No line of another function does so: ``graph`` is a reserved word of
 graphs, whose statements have ``=``, ``:`` or ``,`` behind their first name, and the lines of a program are indented."""
 _EXTERNAL = re.compile(
     rf"external[ \t]+(?P<name>{_NAME})(?:[ \t]*=[ \t]*(?P<registered>{_NAME}))?"

@@ -181,7 +181,7 @@ def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buff
 
 @dataclass(frozen=True, slots=True)
 class _Formula:
-    """What each element of a buffer is: ``value`` over the variables of ``points``."""
+    """The formula of a buffer's elements: ``value`` over the variables of ``points``."""
 
     buffer: Buffer
     points: tuple[Var | None, ...]
@@ -193,7 +193,7 @@ class _Formula:
 
 
 def _formula(block: Block) -> _Formula:
-    """What the block computes, one element at a time; raises ScheduleError where it does something else."""
+    """The formula of a block that computes one element at a time; raises ScheduleError for any other."""
     _elementwise(block)
     store = _sole_store(block)
     if any(e.buffer == store.buffer for e in loads(block)):

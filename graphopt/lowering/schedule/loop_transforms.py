@@ -51,7 +51,7 @@ from graphopt.lowering.loops.nest import (
 )
 
 TAILS = ("guard", "short")
-"""What is done about the iterations that a split makes too many."""
+"""The treatment of a split's surplus iterations."""
 
 
 @primitive

@@ -228,7 +228,7 @@ class _PartialReduction:
         return self.reduce_axes[self.factor.var]
 
     def at(self, indices: Sequence[Expr], step: Expr) -> tuple[Expr, ...]:
-        """Where the partial result of a step is kept for the element at the indices."""
+        """The indices of a step's partial result for the element at the indices."""
         return (*indices[: self.position], step, *indices[self.position :])
 
     def partial_results(self, name: str, around: Mapping[Var, Expr]) -> Stmt:

@@ -96,7 +96,7 @@ def _tile(outer: Block) -> tuple[tuple[For, ...], Block]:
 
 @dataclass(frozen=True, slots=True)
 class _PartialMatch:
-    """What the names of a description are in the program."""
+    """A partial match: the bindings of a description's names to those of the program."""
 
     vars: Mapping[Var, Var]
     loads: tuple[tuple[Load, Load], ...] = ()
@@ -286,7 +286,7 @@ class _Match:
     # ------------------------------------------------------------------ arguments
 
     def arguments(self, match: _PartialMatch) -> tuple[BufferRegion | Expr, ...] | None:
-        """What the intrinsic is called with; None (and a difference) where extents or kinds of axes do not fit."""
+        """The arguments of the call; None (and a difference) where extents or kinds of axes do not fit."""
         sizes: dict[Var, Expr] = {}
         ours = {v: a for v, a in self.axes.items() if a.extent != Const(1)}
         for axis in self.wanted.axes:

@@ -18,7 +18,7 @@ from graphopt.lowering.loops.nest import Buffer, BufferRegion, Invoke, Nest, blo
 from graphopt.lowering.loops.script import show_expr
 
 IndexMap: TypeAlias = Callable[..., "tuple[Expr | int, ...]"] | str
-"""Where an element lies, by its indices: a function of them, or the text of a lambda."""
+"""An index map: a function of an element's indices, or the text of a lambda."""
 
 
 @primitive
@@ -217,7 +217,7 @@ def _sizes(extents: Mapping[Var, Expr], digits: Mapping[Var, _Digit]) -> dict[Va
 
 
 def _reach(form: Expr, sizes: Mapping[Var, Expr], shown: str, *, dense: bool = False) -> Expr:
-    """How many values a sum of digits has, from 0 on; raises ScheduleError where several sums are the same, or with
+    """The number of values of a sum of digits, from 0 on; raises ScheduleError where several sums are the same, or with
     ``dense``, where some value is no sum."""
     vars = [v for v in sizes if v in variables(form)]
     linear = affine(form, vars)
