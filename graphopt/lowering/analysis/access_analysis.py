@@ -306,6 +306,9 @@ def scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]
 
 def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
     """The extents of a register tile along each axis; None where tiles do not pay."""
+    # Register tiling (Goto and van de Geijn, 2008): axes that the vector operand does not vary along are rows, those
+    # that only the broadcast operand varies along are columns; _best chooses the sizes by loads and by work beyond the
+    # ends.
     vector = vector_axis(first, [last] if last is not first else [])
     if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
         return None

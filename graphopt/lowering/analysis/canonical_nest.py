@@ -127,6 +127,7 @@ def chains(nest: Nest) -> tuple[Chain, ...] | None:
 
 def chain_of(stmt: Stmt) -> Chain | None:
     """The statement as a chain; None where it is not one."""
+    # Peels perfectly nested loops off a block, and asks that each binds one axis.
     loops, block = peeled(stmt)
     if not isinstance(block, Block) or not block.axes or len(loops) != len(block.values):
         return None

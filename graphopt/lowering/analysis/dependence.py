@@ -329,6 +329,8 @@ def check_order(site: LoopSite, before: Sequence[For], after: Sequence[For]) -> 
 
 def _check_pair(b: BlockInLoop, outer: Var, later: Var) -> None:
     """Whether ``later`` may move out of ``outer`` as far as one block goes."""
+    # Loop interchange by the kinds of the axes that the two loops move (Allen and Kennedy, 2001): spatial ones commute,
+    # ordered ones do not, and a reduction keeps its loops around one start.
     kinds, others = b.kinds(outer), b.kinds(later)
     name = b.block.name
     if "ordered" in kinds | others:

@@ -44,6 +44,7 @@ def eager(expr: Expr, written: set[Buffer], safe: set[Expr]) -> Iterator[Expr]:
 def invariant(expr: Expr, var: Var, written: set[Buffer]) -> Iterator[Expr]:
     """The largest loop-invariant parts of an expression that are loads, or computed from loads; of indices, loads
     alone."""
+    # Top down: the first part on each path that neither the variable nor a store changes.
     loads_ = loads_in(expr)
     same = var not in variables(expr) and not any(e.buffer in written for e in loads_)
     if isinstance(expr, Load):

@@ -136,6 +136,8 @@ class Speller:
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """A load of one element, or of a vector."""
+        # Instruction selection, the cheapest first: a register, a broadcast, a contiguous load, a strided one, repeated
+        # elements, a gather.
         address = self.address(load)
         register = self.local(load, address, lanes)
         if register is not None:
@@ -182,8 +184,10 @@ class Speller:
         return parts[0].number, self.names.sum(first).text
 
     def repeated(self, address: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
-        """The number of neighbouring lanes with the same element, the distance to the next element, and the address of
-        the first: the address has ``lane // n`` in it. A vector starts at a multiple of its length."""
+        """The number of neighbouring lanes with the same element, where these elements are contiguous, and the address
+        of the first: the address has ``lane // n`` in it. A vector starts at a multiple of its length."""
+        # Pattern match of the address: (base + lane) // n, where the base is a multiple of n, so that each vector
+        # starts at a new element.
         wide = [product for product in address.terms if any(lanes.var in variables(atom) for atom in product)]
         if len(wide) != 1 or len(wide[0]) != 1 or address.terms[wide[0]] != 1:
             return None
@@ -244,6 +248,8 @@ class Speller:
 
     def applied(self, expr: Apply, lanes: Lanes | None) -> Text:
         """A function of its arguments."""
+        # Instruction selection, special forms first: choices, conversions, fused multiply-add, neutral factors; then
+        # one operator or function for each dtype.
         if expr.fn == "select":
             return self.choice(expr, lanes)
         if expr.fn == "cast":

@@ -335,6 +335,8 @@ class KernelWriter:
 
     def flat(self, stmt: Stmt, context: EmitContext) -> Iterator[StmtInContext]:
         """The statements in sequence, with unrolled loops expanded and blocks opened."""
+        # A case for each statement, depth first: what is known of extents and conditions here decides loops and
+        # branches.
         match stmt:
             case Seq():
                 for inner in stmt.stmts:

@@ -81,6 +81,8 @@ class VectorLoops:
 
     def vectors(self, loop: For, context: EmitContext, extent: Expr, lanes: int) -> None:
         """The steps of a vectorized loop."""
+        # Strip mining: SEVERAL vectors at once for reductions, whose accumulators are combined pairwise behind the
+        # loop; then single vectors; then the remainder as a shorter or a masked vector; last, horizontal reductions.
         accumulators = self.accumulators(loop, context, lanes)
         number = int(extent.value) if isinstance(extent, Const) else None
         is_long = number is None or number >= SEVERAL * lanes

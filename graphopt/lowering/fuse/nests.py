@@ -55,6 +55,8 @@ def write(
 
     ``is_for_host`` is as in ``Operation``.
     """
+    # In order of the members: tensors from outside are placeholders, each node's tensors are built on its inputs', and
+    # sizes that nothing depends on are no parameters.
     sizes = SizeVars()
     tensors: dict[Value, Tensor] = {}
     sources: dict[Tensor, Value] = {}

@@ -199,6 +199,8 @@ def _shares(x: Polynomial, rest: Polynomial) -> bool:
 
 def _atom_bound(facts: Ranges, inner: Apply, over: frozenset[Var], up: bool) -> Polynomial | None:
     """The largest (``up``) or least value of an atom."""
+    # Bounds by cases: division and remainder by what does not run are monotone or limited by the divisor; minima,
+    # maxima and choices combine the bounds of their operands.
     reach = _upper_bound if up else _lower_bound
     match inner.fn:
         case "floordiv" if not variables(inner.args[1]) & over:

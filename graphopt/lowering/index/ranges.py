@@ -133,6 +133,8 @@ class Ranges:
         return polynomial
 
     def _polynomial(self, expr: Expr) -> Polynomial:
+        # Structural recursion: sums and products are those of polynomials, divisions are worked out by division(), and
+        # any other expression is an atom with simplified parts.
         if isinstance(expr, Const):
             return number(int(expr.value))
         if isinstance(expr, Var):
@@ -308,6 +310,7 @@ class Ranges:
         return interval
 
     def _of_atom(self, expr: Expr) -> Interval:
+        # Interval arithmetic (Moore, 1966), with ends at infinity.
         if isinstance(expr, Var):
             if expr.type != INDEX:
                 return None, None
@@ -346,6 +349,7 @@ class Ranges:
 
     def holds(self, condition: Expr) -> bool:
         """Whether the condition provably holds."""
+        # A comparison holds where the difference of its sides has a proved sign; connectives are proved part by part.
         if isinstance(condition, Const):
             return bool(condition.value)
         if not isinstance(condition, Apply):
@@ -429,6 +433,8 @@ class Ranges:
 
     def _without(self, inner: Expr, factor: Polynomial, rest: Polynomial) -> bool:
         """Whether ``factor * inner + rest`` is at least 0, by what is known of ``inner``."""
+        # Elimination of one atom: a sum that is monotone in it is least at one of its ends; choices are proved case by
+        # case.
         if isinstance(inner, Apply) and inner.fn == "select":
             return all(self._proved(factor * self.polynomial(a) + rest) for a in inner.args[1:])
         up = self._proved(factor)
@@ -506,6 +512,7 @@ def _toward_zero(a: int, n: int) -> int:
 
 def _times(a: Interval, b: Interval) -> Interval:
     """The range of a product; None is without end."""
+    # Interval arithmetic (Moore, 1966): the product's ends are products of ends; where some are infinite, signs decide.
     if None not in a and None not in b:
         ends = [x * y for x in a for y in b if x is not None and y is not None]
         return min(ends), max(ends)

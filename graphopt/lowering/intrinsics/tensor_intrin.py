@@ -177,6 +177,7 @@ def convolution_tile(form: str, flat: str | None, rank: int, dtype: str) -> Tens
     to ``high`` are sure to meet none of them. Where it is flat, all pixels of the image are one row. Of a plain image,
     ``deep`` channels, of which the image has a multiple, are summed together.
     """
+    # A direct convolution as a contraction: the description is put together as text, index by index.
     axes, last = range(rank), rank - 1
     name = f"convolve_{form}{flat or ''}_{rank}d_{dtype}"
     kernels, sides = [f"kernel_{k}" for k in axes], [f"side_{k}" for k in axes]
@@ -326,6 +327,8 @@ def implementation(call: Invoke) -> Stmt:
 
 def placed(nest: Nest, call: Invoke) -> Stmt:
     """The statements of a nest with its parameters replaced by the arguments of a call."""
+    # Inlining of a call: local names get a prefix against capture, scalars are substituted, and accesses to a buffer
+    # are offset by its region's start.
     prefix = f"{call.intrinsic}_"
     variables = {s.var for s in statements(nest.body) if isinstance(s, For)}
     variables |= {a.var for s in statements(nest.body) if isinstance(s, Block) for a in s.axes}

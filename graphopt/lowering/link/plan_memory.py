@@ -175,6 +175,7 @@ class Planner:
     ) -> Step:
         """A call of a kernel; unknown buffers are scratch memory. Its operation count is that of ``counted``, the nest
         before scheduling."""
+        # One step for each form of kernel, after what they share: scratch memory, overlap, the work that is done.
         for b in emitted.buffers:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)

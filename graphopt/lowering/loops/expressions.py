@@ -278,6 +278,8 @@ _FOLD: Mapping[str, Callable[[int, int], ScalarNumber]] = {
 
 
 def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
+    # Peephole simplification: constants are folded, moved behind, and merged with those of the operand (x + 1 + 2 = x +
+    # 3); neutral and absorbing elements and equal operands go. Everything else is left to index arithmetic.
     expr = Apply(fn, tuple(args), dtype)
     if len(args) == 1:
         return const(-args[0].value, dtype) if fn == "neg" and isinstance(args[0], Const) else expr

@@ -233,6 +233,8 @@ class _ScriptReader(ScriptNames):
         return names
 
     def block(self, node: ast.With, name: str, body: Sequence[ast.stmt]) -> Block:
+        # Two passes: axes and clauses are collected first, for they bind the names in the statements that are parsed
+        # then.
         axes: dict[str, tuple[Axis, Expr]] = {}
         clauses: dict[str, ast.Call] = {}
         rest: list[ast.stmt] = []

@@ -180,6 +180,7 @@ class _Checker:
 
     def bounds(self, expr: Expr, seen: set[Var]) -> IndexBounds | None:
         """The least and largest value, both of them reached; None where that is not plain, as for a loop used twice."""
+        # Interval arithmetic (Moore, 1966) as long as the ends are reached: no variable occurs twice.
         if isinstance(expr, Const):
             return int(expr.value), int(expr.value)
         if isinstance(expr, Var):

@@ -322,6 +322,7 @@ class GraphBuilder:
     def _declared(
         self, values: Sequence[Value | None], shape: ShapeLike | list[ShapeLike], dtype: str | Sequence[str] | None
     ) -> list[TensorType]:
+        # Three checks, then types: as many dtypes as shapes, and no symbol that is not a size of a value before.
         shapes = shape if isinstance(shape, list) else [shape]
         first = next((v for v in values if v is not None), None)
         if dtype is None and first is None:

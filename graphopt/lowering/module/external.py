@@ -1,5 +1,8 @@
 """External functions: Python functions that graphs call by a registered name, and that fill the arrays they are
-given."""
+given.
+
+Public as ``graphopt.register``; modules need no more of a function than its name.
+"""
 
 from __future__ import annotations
 

@@ -48,6 +48,8 @@ def _check(graph: Graph, ids: set[int]) -> None:
 
 def _cut(graph: Graph, ids: set[int]) -> tuple[Graph, list[Value], list[Value]]:
     """The part, with the values of the graph that its inputs and outputs are."""
+    # In topological order: constants are copied, other values from outside become inputs, and values used outside
+    # outputs.
     facts = infer(graph)
     part = Graph("part", graph.header, dict(graph.functions))
     places: dict[Value, Value] = {}

@@ -67,6 +67,8 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
                             C[v0_o * 4 + v0_i, v1_o * 4 + v1_i] + A[v0_o * 4 + v0_i, v2_o] * B[v2_o, v1_o * 4 + v1_i]
                         )
     """
+    # As TVM's blockize: each axis splits into one of the tiles and one within a tile; conditions go to the block whose
+    # axes they name; the init of a reduction over tiles runs before them.
     site = find_loop(nest, loop)
     inside, block = chain_of(site)
     around = extents_around(site.above)
@@ -185,6 +187,7 @@ def _shared_out(
 
 def _start(nest: Nest, inner: Block, inside: Sequence[For], names: set[str]) -> Stmt:
     """Loops over a tile with what runs before its reduction, in a block of its own."""
+    # The init alone: the spatial loops of the tile, renamed, around the init on axes of its own.
     assert inner.init is not None
     spatial = [(a, v) for a, v in zip(inner.axes, inner.values, strict=True) if a.kind == "spatial"]
     moved = {x for _, v in spatial for x in variables(v)}

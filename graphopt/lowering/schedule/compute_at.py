@@ -89,6 +89,8 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: 
                     v2, v3 = axis.remap("SS", [i2, i3])
                     C[v2, v3] = B[v2, v3] + B[v2, v3 + 1]
     """
+    # As TVM's compute_at: check that the block is the only writer and that only the loop reads its results, infer the
+    # domain that one step of the loop reads (bound inference), and write the block over it before its first reader.
     if loop == ROOT:
         return nest, None
     if loop == INLINE:

@@ -93,6 +93,8 @@ def split(
                     v0 = axis.spatial(10, i0_0 * 4 + i0_1)
                     B[v0] = A[v0] + 1.0
     """
+    # As TVM's split: i = i0 * f1 * f2 + i1 * f2 + i2. A guard tests i < n where the parts cover more than n; with a
+    # short tail the inner loop runs min(f1, n - i0 * f1) times.
     site = find_loop(nest, loop)
     stmt = site.stmt
     name = stmt.var.name
@@ -153,6 +155,7 @@ def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
                 v1 = axis.spatial(8, i0_i1 % 8)
                 B[v0, v1] = A[v0, v1] + 1.0
     """
+    # As TVM's fuse: one loop over the product of the extents; the loops' variables are its quotients and remainders.
     if not loops:
         raise ScheduleError("there are no loops to fuse; name at least one")
     sites = [find_loop(nest, loop) for loop in loops]

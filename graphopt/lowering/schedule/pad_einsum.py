@@ -65,6 +65,8 @@ def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nes
                 vax0_2 = axis.remap("S", [ax0_2])
                 C[vax0_2] = C_pad[vax0_2]
     """
+    # As TVM's pad_einsum: operands are copied into zero-padded buffers, the block runs on these, and the part of the
+    # result that counts is copied out. Zeros are neutral, for each term is a product of elements.
     site = find_block(nest, block)
     stmt = site.stmt
     if len(padding) != len(stmt.axes) or any(p < 1 for p in padding):

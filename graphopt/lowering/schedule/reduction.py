@@ -82,6 +82,8 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
                     v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
                     C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
     """
+    # As TVM's decompose_reduction: check that each element starts once below the loop, copy the spatial loops with the
+    # init as a block of its own, and put it before the loop.
     site = find_block(nest, block)
     stmt = site.stmt
     if stmt.init is None:
@@ -233,6 +235,7 @@ class _PartialReduction:
 
     def partial_results(self, name: str, around: Mapping[Var, Expr]) -> Stmt:
         """The loops with a block that reduces into the buffer of partial results."""
+        # As TVM's rfactor: the update with the factor as one more spatial axis of the result.
         left = [s for s in self.chain if s.var in self.roles.reduce and s is not self.factor]
         axes = [a for a, _ in self.spatial]
         axes.append(Axis(self.step, self.factor.extent, "spatial"))

@@ -41,6 +41,8 @@ def sample_perfect_tile(
 
     Raises ScheduleError where the extent is not a number.
     """
+    # As TVM's sample_perfect_tile, but uniform: a factor is drawn with the number of factorizations of the rest as its
+    # weight.
     stmt = find_loop(nest, loop).stmt
     name = stmt.var.name
     if not isinstance(stmt.extent, Const):

@@ -228,6 +228,8 @@ class _Match:
 
     def load(self, theirs: Load, ours: Load, match: _PartialMatch) -> Iterator[_PartialMatch]:
         """A load with the description's buffer as the program's, from some base on."""
+        # Unification of loads: axes of the description are bound to those of the program, index by index, and what is
+        # left over has to be a base that does not move.
         depth = len(match.loads)
         if theirs.dtype != ours.dtype:
             self.differs(depth, f"{theirs.buffer.name} is {theirs.dtype}, and {ours.buffer.name} {ours.dtype}")

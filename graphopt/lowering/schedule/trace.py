@@ -153,6 +153,7 @@ def _frozen(value: object) -> Argument:
 
 def _lines(trace: Trace) -> list[str]:
     """The trace as Python, one line a step; what no later step uses is not named."""
+    # Linear: names are given where a step's results are used later, in order.
     used = {r for s in trace.steps for r in s.references}
     names: dict[Reference, str] = {}
     lines = []

@@ -193,6 +193,8 @@ def _digit(expr: Expr) -> _Digit:
 
 def _sizes(extents: Mapping[Var, Expr], digits: Mapping[Var, _Digit]) -> dict[Var, Expr]:
     """The extents of the digits; raises ScheduleError where those of an index do not say all of it, each once."""
+    # A mixed radix number system: sorted by their steps, the digits of an index must follow on each other without gap
+    # or overlap, and reach its end; so the map is injective.
     sizes: dict[Var, Expr] = {}
     left = set(extents)
     for base in dict.fromkeys(d.base for d in digits.values()):
