@@ -56,7 +56,7 @@ def native_driver() -> Kernel:
 
 
 def title(kernel: Kernel) -> str:
-    """What a kernel calls itself: the first line of its docstring."""
+    """The title of a kernel: the first line of its docstring."""
     try:
         text = ast.get_docstring(ast.parse(kernel.source))
     except (SyntaxError, ValueError):

@@ -43,9 +43,9 @@ AHEAD = 16
 
 @dataclass(frozen=True, slots=True)
 class TileForm:
-    """What code is made for: the dtype, how many neighbours in memory are channels of one pixel, the lanes of a block,
-    how many blocks and at most how many pixels a tile has, every how many pixels of the image there is a result, and
-    how many channels that are no neighbours are summed together."""
+    """Parameters of a convolution tile: the dtype, the number of adjacent channels of a pixel, the lanes of a block,
+    the number of blocks, the largest number of pixels, the stride of the image, and the number of separate channels
+    that are summed together."""
 
     dtype: str
     size: int
@@ -57,7 +57,7 @@ class TileForm:
 
     @property
     def name(self) -> str:
-        """What the code is called."""
+        """The name of the function."""
         sizes = f"{self.size}x{self.lanes}_{self.blocks}x{self.most}_{self.step}_{self.deep}"
         return f"graphopt_convolve_{self.dtype}_{sizes}"
 
@@ -198,13 +198,13 @@ class _ConvolutionTile:
             memory.write(of["c"].at(of["ldc_pixels"] * pixel + self.lane(vector, of["ldc_blocks"])), total[0])
 
     def following(self, channel: VectorValue) -> VectorValue:
-        """How far it is to what is read after a block of channels: the next, or the first of the next tile."""
+        """The distance to the next block of channels to read: the next one, or the first of the next tile."""
         last, apart = self.given["channels"] - 1, self.given["lda_channels"]
         tile = apart.number(self.count * self.form.step * self.form.size)
         return select(channel < last, apart, tile - last * apart)
 
     def lane(self, vector: int, apart: VectorValue) -> VectorValue:
-        """Where one of the vectors of all blocks lies, when the blocks are so far apart."""
+        """The address of one of the vectors of all blocks, when the blocks are so far apart."""
         block, part = divmod(vector * self.lanes, self.form.lanes)
         return apart * block + part
 

@@ -67,7 +67,7 @@ def _lane_quotient(a: VectorValue, b: VectorValue) -> VectorValue:
 
 
 def remainder(a: VectorValue, b: VectorValue) -> VectorValue:
-    """What division towards zero leaves, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0.
+    """The remainder of division towards zero, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0.
 
     Exact; of floats a call of libm's fmod or fmodf for each lane.
     """

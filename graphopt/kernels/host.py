@@ -14,18 +14,18 @@ _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint
 
 @cache
 def vector_bytes() -> int:
-    """How many bytes the widest vectors have that are computed at full speed."""
+    """The size in bytes of the widest vectors that are computed at full speed."""
     features = cpu.features()
     return 64 if "avx512f" in features else 32 if "avx2" in features else 16
 
 
 def registers() -> int:
-    """How many registers there are for vectors."""
+    """The number of vector registers."""
     return 32 if vector_bytes() == 64 else 16
 
 
 def lanes(dtype: str) -> int:
-    """How many elements of a dtype a vector holds; narrow ones are computed in no more lanes than single precision."""
+    """The number of elements of a dtype in a vector; narrow ones have no more lanes than single precision."""
     return vector_bytes() // _BYTES.get(dtype, 4)
 
 

@@ -89,7 +89,7 @@ class NumbaLowering(NativeLowering):
 
     @property
     def lowering_class(self) -> Any:
-        """What writes a function."""
+        """The class that generates a function's code."""
         return _Lower
 
 
@@ -146,7 +146,7 @@ class _Typing(Context):
 
 @cache
 def context_of_types() -> _Typing:
-    """What types calls in this process."""
+    """The typing context of this process."""
     return _Typing()
 
 

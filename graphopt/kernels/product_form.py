@@ -85,13 +85,13 @@ def instruction() -> str:
 
 
 def name(dtype: str) -> str:
-    """What the product is called by kernels of this processor, by the dtype of its second operand."""
+    """The name of the product in kernels of this processor, by the dtype of its second operand."""
     kind = f"{dtype}_{instruction()}" if dtype in BYTES else dtype
     return f"graphopt_product_{kind}_{rows()}x{host.lanes(sums_of(dtype))}"
 
 
 def shift(left: str, right: str) -> int:
-    """What is added to bytes of the first operand, so that one of the two has signs."""
+    """The number added to bytes of the first operand, so that one of the two has signs."""
     return 0 if left != right else 128 if left == "int8" else -128
 
 
@@ -99,12 +99,12 @@ def shift(left: str, right: str) -> int:
 
 
 def panel(dtype: str) -> int:
-    """How many columns lie side by side in a panel: two vectors of sums."""
+    """The number of columns in a panel: two vectors of sums."""
     return 2 * host.lanes(sums_of(dtype))
 
 
 def groups(depth: int, dtype: str) -> int:
-    """How many groups so many products of a sum make up."""
+    """The number of groups in so many products of a sum."""
     return -(-depth // GROUPS.get(dtype, 1))
 
 
@@ -131,24 +131,24 @@ def in_panels(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def rows() -> int:
-    """How many rows a tile has at most: its sums, two vectors a row, take three quarters of the registers."""
+    """The largest number of rows of a tile: its sums, two vectors a row, take three quarters of the registers."""
     return host.registers() * 3 // 8
 
 
 def depth(step: int) -> int:
-    """How many steps of the sums are done at a time, of so many bytes of a panel each: half a panel's steps take three
+    """The number of steps in a block of the sums, of so many bytes of a panel each: half a panel's steps take three
     quarters of the first cache."""
     return cpu.cache_bytes(1) * 3 // 4 // step
 
 
 def height(row: int, rows: int) -> int:
-    """How many rows, of so many bytes each, are done between two readings of the second operand: they take a quarter of
-    the second cache, and are a multiple of ``rows``."""
+    """The number of rows, of so many bytes each, between two readings of the second operand: they take a quarter of the
+    second cache, and are a multiple of ``rows``."""
     return max(cpu.cache_bytes(2) // 4 // row // rows, 1) * rows
 
 
 def stride(row: int) -> int:
-    """How far apart rows of so many bytes are laid out: an odd number of lines, so that they do not meet in caches."""
+    """The distance between packed rows of so many bytes: an odd number of lines, so that they do not meet in caches."""
     return (row // _LINE + 1 | 1) * _LINE
 
 
@@ -158,7 +158,7 @@ def near(dtype: str) -> int:
 
 
 def block(dtype: str, rows: int, lanes: int) -> tuple[int, int]:
-    """How many steps of the sums, and rows, of floats make a block that fits the caches."""
+    """The number of steps and rows of floats in a block that fits the caches."""
     size = np.dtype(dtype).itemsize
     deep = depth(lanes * size)
     return deep, height(deep * size, rows)
@@ -211,7 +211,7 @@ class _Specialized(ast.NodeTransformer):
         self.constants = constants
 
     def decided(self, test: ast.expr) -> bool | None:
-        """What a condition is; None where constants do not say."""
+        """The value of a condition; None where constants do not decide it."""
         if not all(e.id in self.constants for e in ast.walk(test) if isinstance(e, ast.Name)):
             return None
         return bool(eval(compile(ast.Expression(test), "condition", "eval"), {}, dict(self.constants)))

@@ -39,8 +39,8 @@ DTYPES = {name: (getattr(types, kind.left), getattr(types, kind.right)) for name
 
 
 def sides(sums: int, chains: int) -> int:
-    """How many groups of each of a tile's sums are done side by side, so that as many ``chains`` of additions run at
-    once as the processor has under way: several where a tile is small."""
+    """The number of interleaved groups for each of a tile's sums, so that as many ``chains`` of additions run at once
+    as the processor has under way: several where a tile is small."""
     return max(1, min(_SIDES, chains // sums))
 
 
@@ -260,8 +260,8 @@ class _Body:
         return sums.ahead
 
     def group(self, first: int) -> Pointer:
-        """Where some rows start. Unless LLVM knows how far apart they lie, it is not to know it of these and others: it
-        would compute the one from the other in each round."""
+        """The start of some rows. Unless LLVM knows how far apart they lie, it is not to know it of these and others:
+        it would compute the one from the other in each round."""
         start: Pointer = self.a.at(self.row * first)
         if self.shape.row:
             return start

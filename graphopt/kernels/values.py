@@ -184,7 +184,7 @@ def broadcast(x: VectorValue, lanes: int) -> VectorValue:
 
 
 def suffix(ir_type: Any) -> str:
-    """How names of LLVM's intrinsics spell a type: ``v16f32``."""
+    """The suffix of a type in names of LLVM's intrinsics: ``v16f32``."""
     if isinstance(ir_type, llvm.VectorType):
         return f"v{ir_type.count}{suffix(ir_type.element)}"
     if isinstance(ir_type, llvm.PointerType):

@@ -128,7 +128,7 @@ def function(define: Define) -> Any:
 
 
 def resolver(define: Define) -> Callable[..., Any]:
-    """What numba asks for a function: its type, and what generates its code."""
+    """The resolver that numba asks for a function: its type, and the generator of its code."""
 
     def resolve(typing_context: Any, *args: Any) -> Any:
         result, trace = define(*args)
@@ -203,7 +203,7 @@ def horizontal(trace: EmitVector, kinds: str = "fi") -> Any:
 
 
 def check(name: str, args: Sequence[Any], kinds: str) -> tuple[Any, int]:
-    """Where the arguments meet. Raises ``TypingError`` where one is no scalar or vector of an allowed kind."""
+    """The common type of the arguments. Raises ``TypingError`` where one is no scalar or vector of an allowed kind."""
     for arg in args:
         if not isinstance(arg, Vector) and not is_scalar(plain(arg)):
             raise TypingError(f"{name} of {arg}: expected a scalar or a vector")

@@ -37,7 +37,7 @@ class Draw:
 
     @cached_property
     def features(self) -> tuple[float, ...]:
-        """What a cost model looks at."""
+        """The inputs of a cost model."""
         return features(self.nest, dict(self.workload.sizes))
 
 
@@ -50,7 +50,7 @@ class Draws:
 
     @staticmethod
     def of(workload: Workload, spaces: Sequence[Space], random: Random) -> Draws:
-        """Those of the spaces that have something for the workload."""
+        """Draws from those of the spaces that apply to the workload."""
         fitting, why = [], []
         for space in spaces:
             try:

@@ -32,7 +32,7 @@ _SOME: Final = 100
 
 
 def operands(workload: Workload, case: int, are_integers_zero: bool = False) -> list[Array]:
-    """What the nest reads, in the order of its parameters. Integers by which it indexes are within range, as far as
+    """The inputs of the nest, in the order of its parameters. Integers by which it indexes are within range, as far as
     that can be seen; or all are 0."""
     nest, sizes = workload.nest, dict(workload.sizes)
     size_by_var = {var: sizes[var.name] for var in nest.sizes}

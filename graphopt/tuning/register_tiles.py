@@ -106,8 +106,8 @@ class _Contraction:
 
     @staticmethod
     def of(s: Schedule) -> _Contraction:
-        """That of a schedule's nest. What comes before it is written out in it, or made for each piece by itself, such
-        as a padded image, of which elements need not be told from padding then. ScheduleError where there is none."""
+        """The contraction of a schedule's nest. Earlier blocks are inlined in it, or computed for each piece, such as a
+        padded image, of which elements need not be told from padding then. ScheduleError where there is none."""
         chain = only_reduction(s)
         producers = s.get_producers(chain.block.name)
         is_made = s.sample_categorical([0, 1]) if producers else 0

@@ -1,7 +1,7 @@
 """Search spaces: schedules with sampled decisions. A nest of another kind raises ScheduleError.
 
 A space is any function of a ``Schedule`` that calls its ``sample_`` methods; here are those that graphopt tries by
-itself.
+itself; spaces that tile loops are long, and modules of their own.
 """
 
 from __future__ import annotations

@@ -48,13 +48,13 @@ def scalar(function: Gemm, value: float) -> Any:
 
 
 def least_rows(function: Gemm, m: int, n: int, k: int) -> tuple[int, int, int]:
-    """How far the rows of the operands and the result lie apart at least: cuBLAS refuses less, even of one row."""
+    """The least distance between rows of the operands and the result: cuBLAS refuses less, even of one row."""
     lda, ldb = (m if function.transpose_a else k), (k if function.transpose_b else n)
     return max(lda, 1), max(ldb, 1), max(n, 1)
 
 
 def arguments(function: Gemm, words: Words, spare: Spare) -> list[int]:
-    """What a product is called with. Sums of no terms become sums of a single one, which is zero: libraries need not
+    """Arguments of a product's call. Sums of no terms become sums of a single one, which is zero: libraries need not
     take operands without elements."""
     args: list[int] = words.tolist()
     m, n, k = args[_SIZES]
@@ -75,7 +75,7 @@ class Blas:
         self._spare = Spare(device)
 
     def gemm(self, function: Gemm, args: Words) -> Run:
-        """What computes a product that nothing is done to, with the words in ``args``."""
+        """A run of a plain product, with the words in ``args``."""
         cublas, kind = self._cublas, TYPES[function.dtype]
         alpha, beta = scalar(function, function.alpha), scalar(function, function.beta)
         factors = alpha.ctypes.data, beta.ctypes.data

@@ -45,7 +45,7 @@ class BlasLt:
         self._lt.matmul_preference_set_attribute(self._preference, attribute, value.ctypes.data, value.nbytes)
 
     def gemm(self, function: Gemm, args: Words) -> Run:
-        """What computes a product with the words in ``args``; the algorithm is chosen once for each sizes."""
+        """A run of a product with the words in ``args``; its algorithm is chosen once for each set of sizes."""
         plans: dict[tuple[int, ...], _LtPlan] = {}
         spare, itemsize = Spare(self._device), STORAGE[function.dtype].itemsize
         alpha, beta = scalar(function, function.alpha), scalar(function, function.beta)

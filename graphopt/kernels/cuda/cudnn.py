@@ -62,8 +62,8 @@ class Dnn:
         self._workspace: tuple[int, Allocation | None] = 0, None
 
     def convolution(self, function: Convolution, args: Words) -> Run:
-        """What computes a convolution with the words in ``args``. Plans are made once for each shape, and go with what
-        is returned, not before: their code runs wherever they were captured."""
+        """A run of a convolution with the words in ``args``. Plans are made once for each shape, and live as long as
+        the run, not less: their code runs wherever they were captured."""
         plans: dict[tuple[int, ...], Sequence[_CudnnPlan]] = {}
 
         def run() -> None:
@@ -145,7 +145,7 @@ class Description:
         )
 
     def finish(self, value: Any) -> None:
-        """What is done to it: in the order in which cuDNN has kernels that do all at once."""
+        """Adds the epilogue, in the order for which cuDNN has fused kernels."""
         function, graph = self.function, self.graph
         if function.has_residual:
             value = graph.add(a=value, b=self.tensor("residual", "y"))

@@ -217,7 +217,7 @@ class CudaDevice:
     # -- work
 
     def kernel(self, function: Any, block: tuple[int, int, int], args: Words, grid: Words) -> Run:
-        """What launches a kernel with the words in ``args`` and ``grid``."""
+        """A launch of a kernel with the words in ``args`` and ``grid``."""
         self._check(function.ptr, prod(block))
         # the driver takes the addresses of the arguments, which lie in words that stay where they are
         places = np.array(args.ctypes.data + 8 * np.arange(max(len(args), 1)), np.int64)
@@ -241,7 +241,7 @@ class CudaDevice:
             )
 
     def library(self, function: Function, args: Words) -> Run:
-        """What calls cuBLAS, or cuBLASLt where something is done to the product, or cuDNN."""
+        """A call of cuBLAS, or cuBLASLt where the product has an epilogue, or cuDNN."""
         if isinstance(function, Convolution):
             self._dnn = self._dnn or Dnn(self._stream.ptr, self.allocate)
             return self._dnn.convolution(function, args)

@@ -76,7 +76,7 @@ def cublas() -> ctypes.CDLL:
 
 
 def count() -> int:
-    """How many GPUs there are; raises ``DeviceError`` where there is none, or no driver that is new enough."""
+    """The number of GPUs; raises ``DeviceError`` where there is none, or no driver that is new enough."""
     try:
         return int(runtime.getDeviceCount())
     except runtime.CUDARuntimeError as error:

@@ -1,4 +1,7 @@
-"""Function table of CUDA kernels: all names that kernel source calls, in one namespace."""
+"""Function table of CUDA kernels: all names that kernel source calls, in one namespace.
+
+They stand in modules by topic, apart from this list.
+"""
 
 from graphopt.kernels.cuda.arithmetic import (
     bits,

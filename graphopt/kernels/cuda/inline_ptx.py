@@ -16,7 +16,7 @@ SINGLE = llvm.FloatType()
 
 
 def written(builder: Any, text: str, constraints: str, result: Any, args: Sequence[Any], effects: bool) -> Any:
-    """What a line of PTX gives, which all threads of a warp have to reach together."""
+    """Results of a line of PTX that all threads of a warp reach together."""
     kind = llvm.FunctionType(result, [arg.type for arg in args])
     whole = ",".join(filter(None, [constraints, "~{memory}" if effects else ""]))
     asm = llvm.InlineAsm(kind, text, whole, effects)
@@ -24,7 +24,7 @@ def written(builder: Any, text: str, constraints: str, result: Any, args: Sequen
 
 
 def parts(first: int, count: int) -> str:
-    """How PTX names so many operands that are one, from a number on."""
+    """PTX's text for so many operands in one, from a number on."""
     return "{" + ", ".join(f"${first + k}" for k in range(count)) + "}"
 
 

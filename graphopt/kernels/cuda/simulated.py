@@ -114,7 +114,7 @@ def quotient(a: Any, b: Any) -> Any:
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """What division towards zero leaves, with the sign of ``a``; of integers 0 where ``b`` is 0."""
+    """The remainder of division towards zero, with the sign of ``a``; of integers 0 where ``b`` is 0."""
     a, b = _same(a, b)
     if isinstance(a, np.floating):
         return np.fmod(a, b)

@@ -154,7 +154,7 @@ class SimulatedDevice:
     # -- work
 
     def kernel(self, function: Kernel, block: tuple[int, int, int], args: Words, grid: Words) -> Run:
-        """What has the simulator run a kernel."""
+        """A run of a kernel in the simulator."""
         if len(args) != len(function.params):
             raise ValueError(f"the kernel has {len(function.params)} parameters, and {len(args)} arguments are given")
 
@@ -167,7 +167,7 @@ class SimulatedDevice:
         return lambda: self._do(launch, [int(w) for w in args], tuple(int(g) for g in grid))
 
     def library(self, function: Function, args: Words) -> Run:
-        """What has numpy compute it."""
+        """A run of a library function in numpy."""
 
         def call(words: Sequence[int]) -> None:
             self.launches += 1

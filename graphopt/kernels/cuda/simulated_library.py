@@ -17,7 +17,7 @@ MemoryView: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 
 
 def compute(function: Function, args: Mapping[str, int], memory: MemoryView) -> None:
-    """What a function does with these arguments."""
+    """Computes a function with these arguments."""
     if isinstance(function, Gemm):
         gemm(function, args, memory)
     else:

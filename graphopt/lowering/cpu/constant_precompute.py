@@ -45,7 +45,7 @@ class PrecomputedNest:
     precomputed: tuple[Chain, ...]
 
     def arrays(self, constants: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
-        """What was computed, from the constants that the nest was given."""
+        """Computes the precomputed buffers from the nest's constants."""
         arrays = dict(constants)
         for chain in self.precomputed:
             (store,) = chain.stores

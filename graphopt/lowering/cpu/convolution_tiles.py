@@ -44,7 +44,7 @@ NEAR: Final = 1 << 18
 
 @dataclass(frozen=True)
 class ConvolutionLayout:
-    """Where everything that an element of a convolution is made of lies, axis by axis of space."""
+    """The layout of a convolution: windows, pads and channels of its image, axis by axis of space."""
 
     image: Buffer
     weights: Load
@@ -214,7 +214,7 @@ def convolved(owner: Scheduling, conv: ConvolutionLayout, first: Chain, rest: Se
 
 
 def blocks_of_tile(owner: Scheduling, conv: ConvolutionLayout, first: Chain, pixels: int | None) -> int:
-    """How many blocks of channels a tile has: those for which a result takes the least time, as far as it is known."""
+    """The number of channel blocks in a tile: the one with the least time for a result, as far as it is known."""
     count = known_size([first.spatial[1].extent]) or 1
     candidates = [n for n in range(1, min(BLOCKS, count) + 1) if _share_channels(conv, first.spatial[1], count, n)]
     by_rule = min(candidates, key=lambda n: (_cost(first, n, count, pixels), n))
@@ -342,7 +342,7 @@ class _ConvolutionLoops:
         return seq(self.call(where, start, width, blocks), *(wrapped([pixel, block, lane], p) for p in parts))
 
     def width_at(self, start: Expr) -> Expr:
-        """How many pixels the tile has that begins there: the last of a row may have fewer than others."""
+        """The number of pixels in the tile that begins there: the last of a row may have fewer."""
         pixels, width = known_size([self.pixels]), known_size([self.width])
         is_even = pixels is not None and width and pixels % width == 0
         return self.width if is_even else minimum(self.width, self.pixels - start)
@@ -390,12 +390,12 @@ class _ConvolutionLoops:
         return Invoke(f"convolve_{form}_{len(sides)}d_{self.result.dtype}", (c, a, b, *sizes))
 
     def deep(self) -> int:
-        """How many channels of a plain image are summed together: as many as divide them all, but not too many."""
+        """The number of channels of a plain image that are summed together: a divisor of all, but not too many."""
         depth = known_size([self.conv.depth.extent]) or 1
         return next(n for n in range(DEEP, 0, -1) if depth % n == 0)
 
     def row(self, k: int, at: Expr) -> tuple[Range, Range]:
-        """What a row of results reads of an outer axis of the image, and of the kernel: what of it lies within."""
+        """The part of an outer axis of image and kernel, inside the image, that a row of results reads."""
         conv = self.conv
         extent, side, apart = conv.kernel[k].extent, conv.image.shape[2 + k], conv.dilations[k]
         origin = at * conv.strides[k]

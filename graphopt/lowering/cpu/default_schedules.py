@@ -1,6 +1,7 @@
 """Default schedules for the CPU: rules by a nest's structure, without a search.
 
-One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
+One list of rules, tried in order on a nest as it was first written (a chain of loops for each block); each is a module
+of its own, so that a schedule is found by the computation's name:
 
 - *called*: a product of matrices that is worth a call, of BLAS or of our own kernel; what is done to the result follows
   by parts. Products of bytes always go to a kernel of their own.
@@ -242,7 +243,7 @@ class _Scheduler(Scheduling):
         return dots(self, first, rest) if plan is None else tiled(self, first, rest, plan)
 
     def widths(self, first: Chain, plan: dict[Var, int] | None) -> dict[Var, int] | None:
-        """How many results along each axis a tile holds, if there are to be tiles."""
+        """The number of results along each axis of a tile, if there are to be tiles."""
         if plan is None:
             return None
         widths = {}

@@ -96,7 +96,7 @@ PANELS = 4
 
 
 def pieces(product: IntegerProduct) -> dict[Axis, int]:
-    """How many rows and columns of a product are computed at once."""
+    """The number of rows and columns of a product in a piece."""
     sizes = [known_size([a.extent]) for a in (product.m, product.n, product.k)]
     m, n, k = (OPEN if s is None else max(s, 1) for s in sizes)
     down = -(-m // OPEN)
@@ -106,8 +106,8 @@ def pieces(product: IntegerProduct) -> dict[Axis, int]:
 
 
 def columns_of(columns: int | None, rows: int, count: int, near: int) -> int:
-    """How many of the columns of some rows are computed at once: whole panels, of no more sums than ``near``, in about
-    so many pieces as ``count``; as many as can be where it is not known how many there are."""
+    """The number of columns in a piece of some rows: whole panels, of no more sums than ``near``, in about ``count``
+    pieces; as many as can be where the number of columns is not known."""
     width = panel(SUMS)
     most = max(near // rows // width, 1) * width
     if columns is None:

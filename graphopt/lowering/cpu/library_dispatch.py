@@ -152,7 +152,7 @@ def axes_of(chain: Chain, operand: Load, other: Load) -> list[Axis]:
 
 
 def second_operands(chain: Chain, a: Load, b: Load, k: Axis) -> list[tuple[Axis, MatrixOperand | Panels | None]]:
-    """What the second operand may be, with the axis of its columns: a matrix as it is, else one in panels."""
+    """Candidates for the second operand, with the axis of its columns: a plain matrix, else one in panels."""
     plain: list[tuple[Axis, MatrixOperand | Panels | None]] = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
     return plain or [(n, Panels(b)) for n in chain.spatial if b.indices == place_of(b.buffer, k.var, n.var)]
 
@@ -165,7 +165,7 @@ def panels_of(k: int, n: int, dtype: str) -> tuple[Expr, ...]:
 
 
 def place_of(buffer: Buffer, row: Expr, column: Expr) -> tuple[Expr, ...]:
-    """Where an element of a matrix lies in panels; nowhere in what has another rank than these."""
+    """Indices of a matrix's element in panels; none for buffers of another rank."""
     group = GROUPS.get(buffer.dtype, 1)
     if len(buffer.shape) != (4 if group > 1 else 3):
         return ()
@@ -257,8 +257,8 @@ def _height(dtype: str) -> int:
 
 
 def blocks(product: MatrixProduct, name: str) -> dict[str, list[int]]:
-    """How many steps and rows a block of a function may have, by ``BLOCKS``, beside 0, which is as many as fit caches:
-    parts of that, of which there is more than one block; nothing where the function has no such sizes."""
+    """Candidates for the steps and rows of a function's block, by ``BLOCKS``, beside 0, which is as many as fit caches:
+    parts that make more than one block; nothing where the function has no such sizes."""
     if name != "product":
         return {}
     dtype = product.c.load.dtype
@@ -289,7 +289,7 @@ LIBRARY_STEP = 16
 
 
 def pieces(product: MatrixProduct) -> dict[Axis, int]:
-    """How many rows and columns of a product are computed at once."""
+    """The number of rows and columns of a product in a piece."""
     if not isinstance(product.b, MatrixOperand):
         return _panel_pieces(product)
     split = product.n if is_longer(product.n, product.m) else product.m
@@ -301,7 +301,7 @@ def pieces(product: MatrixProduct) -> dict[Axis, int]:
 
 
 def steps(product: MatrixProduct, axis: Axis) -> list[int]:
-    """How many rows or columns of a product may be computed at once, beside those that ``pieces`` gives."""
+    """Candidates for the rows or columns of a piece, beside those that ``pieces`` gives."""
     extent = known_size([axis.extent])
     is_panelled = axis is product.n and not isinstance(product.b, MatrixOperand)
     least = panel(product.c.load.buffer.dtype) if is_panelled else LIBRARY_STEP

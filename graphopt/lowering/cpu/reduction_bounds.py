@@ -31,7 +31,7 @@ from graphopt.lowering.loops.nest import Axis, Block, described, map_expressions
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """That ``factor * axis + rest`` is at least 0, the axis being one that is reduced over."""
+    """A bound: ``factor * axis + rest`` is at least 0, for an axis that is reduced over."""
 
     axis: Var
     factor: int

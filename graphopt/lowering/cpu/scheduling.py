@@ -49,7 +49,7 @@ class Scheduling:
         self.gone: set[Buffer] = set()
 
     def choose(self, name: str, candidates: Iterable[int], by_rule: int) -> int:
-        """What was chosen, else what the rules would choose. ScheduleError for what is neither that nor a candidate."""
+        """The chosen value, else the rules' default. ScheduleError for a value that is neither that nor a candidate."""
         self.offered[name] = tuple(sorted({*candidates, by_rule}))
         chosen = self.choices.get(name, by_rule)
         if chosen not in self.offered[name]:

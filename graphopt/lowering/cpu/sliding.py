@@ -41,7 +41,7 @@ class Sliding:
 
 
 def sliding(first: Chain) -> Sliding | None:
-    """What the chain is, if each of its steps reads vectors side by side, and its windows are of known size."""
+    """Matches a chain whose steps read vectors of neighbours, with windows of known size."""
     if not first.reduced or len(first.stores) != 1 or len(first.spatial) < 2:
         return None
     size, vector = known_size([a.extent for a in first.reduced]), first.spatial[-1]
@@ -130,7 +130,7 @@ class SlidingRowWriter:
         return seq(begin, steps, *self.ends(where, tile))
 
     def ends(self, where: Mapping[Var, Expr], tile: Buffer) -> list[Stmt]:
-        """What is done to the results: at least they are stored."""
+        """The epilogue of the results: at least they are stored."""
         return [self.over(c, where, {}, tile, None) for c in self.rest or [self.windows.first]]
 
     def over(

@@ -65,8 +65,8 @@ def finished(
     chain: Chain, first: Chain, parts: Mapping[Axis, Range], loops: Sequence[LoopSpec], values: Mapping[Var, Expr],
     source: tuple[Buffer, tuple[Expr, ...]],
 ) -> Stmt:  # fmt: skip
-    """What a chain does to each element of a piece of what the ``first`` makes: ``parts`` of its rows and columns, over
-    which the ``loops`` go, where its other axes are as ``values`` say. ``source`` is where that element lies."""
+    """The epilogue of a piece: the chain for the ``parts`` of rows and columns that the ``first`` computed, over
+    ``loops``, with its other axes at ``values``. ``source`` is the element's location."""
     mine = dict(zip((a.var for a in first.spatial), (a.var for a in chain.spatial), strict=True))
     where = {mine[v]: e for v, e in values.items() if v in mine}
     for (axis, part), loop in zip(parts.items(), loops, strict=True):

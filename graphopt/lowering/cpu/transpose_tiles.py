@@ -32,7 +32,7 @@ class TransposedLoads:
 
 
 def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> TransposedLoads | None:
-    """What is to be turned over in an element-wise block over groups of axes, the last of which is vectorized."""
+    """The loads to transpose in an element-wise block over groups of axes, the last of which is vectorized."""
     last = groups[-1][-1]
     far = [a for a in chain.accesses if not a.is_write and not is_near(a, last)]
     if not far or any(not is_near(a, last) for a in chain.accesses if a.is_write):

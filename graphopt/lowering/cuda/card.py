@@ -35,8 +35,8 @@ class Card:
     the 10 bits of a half float, and by the gelu of tanh for that of erf."""
 
     def width(self, dtypes: Iterable[str], extent: int = 0) -> int:
-        """How many neighbours of each of the dtypes a thread may read or write at once: a power of two, of which a row
-        of ``extent`` elements is a multiple."""
+        """The widest access of a thread for all dtypes, in elements: a power of two that divides a row of
+        ``extent``."""
         return gcd(self.access * 8 // max(BITS[dtype] for dtype in dtypes), extent)
 
 

@@ -19,7 +19,7 @@ IN_TURN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class PartialResult:
-    """What each thread has of a row's result, an element of a local buffer, and the function that combines two."""
+    """A partial result of a row: each thread's element in a local buffer, and the function that combines two."""
 
     buffer: Buffer
     fn: str

@@ -27,17 +27,17 @@ class AxisGroup:
 
     @property
     def extent(self) -> Expr:
-        """How many points there are."""
+        """The number of points."""
         return total_size([a.extent for a in self.axes])
 
     @property
     def known(self) -> int | None:
-        """How many points there are, where that is known."""
+        """The number of points, where it is known."""
         return known_size([a.extent for a in self.axes])
 
     @property
     def units(self) -> Expr:
-        """How many units there are."""
+        """The number of units."""
         return total_size([a.extent for a in self._counted])
 
     @property
@@ -50,7 +50,7 @@ class AxisGroup:
         return (*self.axes[:-1], replace(last, extent=Const(int(last.extent.value) // self.width)))
 
     def at(self, unit: Expr, lane: Expr) -> dict[Var, Expr]:
-        """Where along each axis the neighbour ``lane`` of a unit is."""
+        """The index along each axis of the neighbour ``lane`` of a unit."""
         values = taken_apart(unit, self._counted)
         if self.width > 1:
             last = self.axes[-1].var
@@ -80,7 +80,7 @@ class Contraction:
 
     @property
     def result(self) -> Buffer:
-        """What is computed."""
+        """The buffer that the contraction writes."""
         return self.chain.stores[0].buffer
 
 
@@ -130,8 +130,8 @@ def lies_along(factor: Expr, axis: Axis) -> bool:
 
 
 def alignment(factor: Expr, axis: Axis, most: int = 1) -> int:
-    """How many neighbours along an axis, a power of two up to ``most``, lie side by side, from a place on that is a
-    multiple of so many, in everything that a factor reads along it; 0 where not even single ones do."""
+    """The vector width of a factor's loads along an axis: a power of two up to ``most``, from places on that are
+    multiples of it; 0 where not even single elements are adjacent."""
     reads = [part for part in walk(factor) if isinstance(part, Load) and axis.var in variables(part)]
     width = most if reads else 0
     for load in reads:

@@ -32,7 +32,7 @@ OWN: Final = "product"
 
 
 def choice(way: DispatchMode, prices: Mapping[str, ProductPrices]) -> DispatchChoice:
-    """How it is decided who computes a product."""
+    """The decision who computes a product: library, our own kernel, or the faster one."""
     if way != "auto":
         return lambda name, recognized, is_whole: way == "library"
 
@@ -43,7 +43,7 @@ def choice(way: DispatchMode, prices: Mapping[str, ProductPrices]) -> DispatchCh
 
 
 def seconds(recognized: Recognized, prices: ProductPrices, is_whole: bool) -> float:
-    """What a product takes. Sizes that are not known are taken to be moderate."""
+    """The predicted time of a product. Unknown sizes are taken to be moderate."""
 
     def count(sizes: Sequence[Expr]) -> int:
         return prod(int(e.value) if isinstance(e, Const) else OPEN for e in sizes)

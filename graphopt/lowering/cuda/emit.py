@@ -370,7 +370,7 @@ class DeviceWriter(KernelWriter):
         return True
 
     def neighbours(self, elements: Mapping[Load, object]) -> list[list[Load]]:
-        """Those of the elements that lie side by side, as many as are aligned together."""
+        """Groups of elements that are adjacent and aligned together."""
         places: dict[tuple[Buffer, frozenset[tuple[Product, int]]], dict[int, Load]] = {}
         for load in elements:
             address = self.spell.address(load)

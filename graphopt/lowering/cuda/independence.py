@@ -34,7 +34,7 @@ class Use:
 
 
 def uses(stmt: Stmt, env: Mapping[Var, Expr] | None = None) -> Iterator[Use]:
-    """What a statement reads and writes, in the order of its text."""
+    """Reads and writes of a statement, in the order of its text."""
     env = env or {}
 
     def over_loops(expr: Expr) -> Expr:
@@ -86,8 +86,8 @@ def is_independent(loop: For, within: Stmt, private: Collection[Buffer]) -> bool
 
 
 def own_buffers(body: Stmt, scratch: Sequence[Buffer]) -> set[Buffer]:
-    """Those of the buffers, which only the body of a loop uses, in which each iteration writes whatever it reads
-    before: all of it at places that are known."""
+    """Private buffers of a loop's body: those in which each iteration writes, at known places, all that it reads
+    later."""
     buffers = set()
     for buffer in scratch:
         mine = [u for u in uses(body) if u.buffer == buffer]

@@ -1,7 +1,7 @@
 """Library call table: the matchers of library functions that dispatch goes through.
 
 A statement that a library is to compute keeps its loops, which say what is meant; its outermost one has the note
-``("library", name)``.
+``("library", name)``. Each library function is matched in a module of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIBRARY: Final = "library"
 
 
 class Recognized(Protocol):
-    """What a library's function is to compute."""
+    """A recognized library function with its operands."""
 
     @property
     def dtype(self) -> str:

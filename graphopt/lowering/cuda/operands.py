@@ -27,7 +27,7 @@ class ProductOperand:
 
     @property
     def width(self) -> int:
-        """How many neighbours a thread fetches at once."""
+        """The number of neighbours that a thread fetches at once."""
         return self.steps.width if self.is_deep else self.outer.width
 
     @property
@@ -37,7 +37,7 @@ class ProductOperand:
 
     @property
     def zero(self) -> Const:
-        """What there is in place of elements beyond the end."""
+        """The fill value for elements beyond the end."""
         return const(0, self.value.dtype)
 
     def tile_index(self, unit: Expr, lane: Expr) -> tuple[Expr, Expr]:
@@ -74,7 +74,7 @@ def operand(value: Expr, outer: AxisGroup, steps: AxisGroup, size: int, depth: i
 
 
 def stored(value: Expr) -> Expr:
-    """What is kept of a factor until it is multiplied: what it was before it was made wider."""
+    """The stored form of a factor until it is multiplied: the narrow element before a cast."""
     while isinstance(value, Apply) and value.fn == "cast" and BITS[value.args[0].dtype] < BITS[value.dtype]:
         value = value.args[0]
     return value

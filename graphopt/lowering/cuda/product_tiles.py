@@ -42,12 +42,12 @@ class ProductTiles:
         return self.owner.shared(name, shape, operand.value.dtype, [Const(operand.size + PAD), Const(1)])
 
     def registers(self, name: str, operand: ProductOperand) -> Buffer:
-        """What each thread has fetched of an operand."""
+        """Registers for the elements of an operand that each thread fetched."""
         shape = [Const(self.tile.threads), Const(self.rounds(operand)), Const(operand.width)]
         return self.owner.local(name, shape, operand.value.dtype)
 
     def rounds(self, operand: ProductOperand) -> int:
-        """How often each thread fetches."""
+        """The number of fetches for each thread."""
         return -(-operand.count // self.tile.threads)
 
     # ------------------------------------------------------------------ the whole
@@ -92,7 +92,7 @@ class ProductTiles:
         )
 
     def fetch_one(self, t: Expr, operand: ProductOperand, k: int, tile: Expr, slab: Expr, batch: PointInTile) -> Stmt:
-        """What a thread reads of an operand."""
+        """A thread's loads of an operand into its registers."""
         registers, lane = self.fetched[k], self.owner.var("u")
         rounds = LoopSpec(self.owner.var("q"), registers.shape[1], "unrolled")
         unit = t + rounds.var * self.tile.threads
@@ -109,7 +109,7 @@ class ProductTiles:
         return wrapped([rounds], whole)
 
     def put(self) -> Stmt:
-        """What was fetched is laid where all threads of the block reach it."""
+        """Stores the fetched elements in shared memory."""
 
         def one(t: Expr, operand: ProductOperand, k: int) -> Stmt:
             registers, lane = self.fetched[k], LoopSpec(self.owner.var("u"), Const(operand.width), "unrolled")
@@ -146,7 +146,7 @@ class ProductTiles:
         return self.by_threads(body)
 
     def end(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
-        """What is done to each result of the tile."""
+        """The epilogue of each result of the tile."""
         rows, columns = self.contraction.rows, self.contraction.columns.in_units(min(CHUNK, self.tile.across))
 
         def body(t: Expr) -> Stmt:
@@ -206,7 +206,7 @@ def slabs(contraction: Contraction, depth: int, splits: int, split: Expr) -> tup
 
 
 def finished_by(first: Chain, rest: Sequence[Chain]) -> TileEpilogue:
-    """What is done to each result: by the blocks that follow, or it is stored."""
+    """The epilogue of each result: the blocks that follow, or a store."""
     result = first.stores[0].buffer
 
     def finish(where: PointInTile, split: Expr, value: Load) -> Stmt:

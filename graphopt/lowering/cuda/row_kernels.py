@@ -114,7 +114,7 @@ class RowKernel:
         return self.owner.over_blocks(groups * self.plan.blocks, body)
 
     def of(self, member: RowBlock) -> list[Stmt]:
-        """What one block does."""
+        """The statements of one block."""
         stmts = [self.read_ahead(load, m) for load, m in self.passing.to_read(member)]
         if member.reduces:
             return stmts + self.reduction(member)
@@ -134,7 +134,7 @@ class RowKernel:
         return self.owner.within(self.row(row), self.count, self.teams.rows, lambda _: body)
 
     def values(self, member: RowBlock, row: Expr, element: Expr | None) -> dict[Var, Expr]:
-        """What a block's axes are at an element of a row."""
+        """Values of a block's axes at an element of a row."""
         values: dict[Var, Expr] = {a.var: Const(0) for a in member.chain.axes}
         values.update(taken_apart(self.row(row), member.rows))
         if element is not None:
@@ -187,7 +187,7 @@ class RowKernel:
         return self.teams.phase(lambda row, lane: self.each(row, lane, one(row, lane)))
 
     def element(self, member: RowBlock, row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
-        """What a block does to one element."""
+        """The body of a block for one element."""
 
         def at(element: Expr, slot: Expr) -> Stmt:
             values = self.values(member, row, element)
@@ -198,7 +198,7 @@ class RowKernel:
         return at
 
     def of_row(self, member: RowBlock, row: Expr, lane: Expr) -> Stmt:
-        """What a block does to each row, by every thread of the row."""
+        """The body of a block for each row, run by every thread of the row."""
         values = self.values(member, row, None)
         body = self.passing.body(member, member.chain.block.body, row, lane, None)
         block = replace(member.chain.block, body=body, values=tuple(values[a.var] for a in member.chain.axes))

@@ -28,9 +28,8 @@ CarriedKey: TypeAlias = "Load | Buffer"
 
 
 class Passing:
-    """Where the blocks of some rows find what they pass to each other. ``needed`` are the buffers that have to be in
-    memory when all is done; the others are gone, but where elements do not fit into registers and cannot be computed
-    again."""
+    """Value passing between the blocks of some rows. ``needed`` are the buffers that have to be in memory in the end;
+    the others are gone, but where elements do not fit into registers and cannot be computed again."""
 
     def __init__(self, owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, needed: set[Buffer]) -> None:
         self.rows, self.plan, self.needed = rows, plan, needed
@@ -97,7 +96,7 @@ class Passing:
         yield from ((key, member) for key, member in first.items() if count[key] > 1)
 
     def to_read(self, member: RowBlock) -> list[tuple[Load, RowBlock]]:
-        """What to read before a block that is the first to need it."""
+        """Loads to make before a block that is the first to need them."""
         wanted = [k for k, m in self.to_come.items() if m is member]
         loads = dict.fromkeys(_certain(member))
         return [(load, member) for key in wanted for load in loads if self.key(member, load) == key]

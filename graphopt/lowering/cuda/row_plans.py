@@ -37,7 +37,7 @@ class RowPlan:
 
 
 def planned(owner: DeviceScheduling, rows: RowBlocks, is_split: bool = True) -> RowPlan:
-    """How rows are shared out to threads; to several blocks each only where ``is_split`` says so."""
+    """Plans the threads of rows; several blocks for each row only where ``is_split`` says so."""
     length, access = known_size(rows.length), _access(owner, rows)
     units = None if length is None else length // access
     teams = _teams(owner, rows, length, units)
@@ -115,7 +115,7 @@ def _is_shared(rows: RowBlocks) -> bool:
 
 
 def at_least(extents: Sequence[Expr]) -> int:
-    """How many points there are, at a guess where sizes are not known."""
+    """The number of points, at a guess where sizes are not known."""
     return prod(int(e.value) if isinstance(e, Const) else MANY if k else 1 for k, e in enumerate(extents))
 
 

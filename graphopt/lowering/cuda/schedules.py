@@ -2,6 +2,7 @@
 
 The blocks of a nest are taken from the first on: each rule in turn is asked for the kernels of as many of them as it
 takes together. Of what no rule takes each element is computed by a thread. Statements of procedures are kernels too.
+Each rule is a module of its own, so that a schedule is found by the computation's name.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class SumEpilogue:
-    """What is added to each sum, and what is done to it then: ``""``, ``relu`` or ``gelu_tanh``."""
+    """The epilogue of a sum: the terms added to it, and then ``""``, ``relu`` or ``gelu_tanh``."""
 
     added: tuple[Load, ...]
     epilogue: str
@@ -82,7 +82,7 @@ def _is_wider(dtype: str, than: str) -> bool:
 
 
 def finish_of(sums: Sums, is_approximate: bool) -> SumEpilogue | None:
-    """What is done to each sum, where the result is of the type of the factors; None where libraries do not do that.
+    """The epilogue of each sum, where the result has the factors' type; None where libraries have no such epilogue.
 
     They round the result once, where the nest may round it to that type several times. ``is_approximate``: gelu may be
     the one by tanh.

@@ -25,12 +25,12 @@ class Teams:
 
     @property
     def width(self) -> int:
-        """How many threads there are along x."""
+        """The number of threads along x."""
         return self.lanes if self.along else self.rows
 
     @property
     def height(self) -> int:
-        """How many threads there are along y."""
+        """The number of threads along y."""
         return self.rows if self.along else self.lanes
 
     @property
@@ -51,7 +51,7 @@ class Teams:
         return at(Const(0)) if self.height == 1 else self.owner.by_threads(self.height, at, "y")
 
     def by_rows(self, body: Callable[[Expr], Stmt]) -> Stmt:
-        """What all threads of a row do together, for each row of the block, where they go along it."""
+        """The loop over the rows of a block, one for each thread along y; ``body`` has the threads of a row."""
         return body(Const(0)) if self.height == 1 else self.owner.by_threads(self.height, body, "y")
 
     def local(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:

@@ -33,7 +33,7 @@ of float32, where steps lie side by side."""
 
 
 def deep(dtype: str) -> int:
-    """How many steps a warp multiplies at once."""
+    """The number of steps that a warp multiplies at once."""
     return 8 * warps.together(dtype)
 
 
@@ -125,7 +125,7 @@ class TensorTiles:
         self.shared = [self.slots(f"{name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
 
     def fragments(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
-        """What each thread of each warp holds."""
+        """Fragments of each thread of each warp."""
         return self.owner.local(name, [Const(n) for n in (self.tile.warps, WARP, *shape)], dtype)
 
     def slots(self, name: str, operand: ProductOperand) -> Buffer:
@@ -181,7 +181,7 @@ class TensorTiles:
     def fetch(
         self, t: Expr, target: Buffer, operand: ProductOperand, tile: Expr, slab: Expr, slot: Expr, batch: PointInTile
     ) -> Stmt:
-        """What a thread copies of an operand to a slot; zeros where there is nothing."""
+        """Copies a thread's part of an operand to a slot; zeros beyond its end."""
         lane, threads = self.owner.var("u"), self.tile.warps * WARP
         rounds = LoopSpec(self.owner.var("q"), Const(-(-operand.count // threads)), "unrolled")
         unit = t + rounds.var * threads
@@ -255,7 +255,7 @@ class TensorTiles:
         return Invoke(name, (_held(target, indices, Range(Const(0), Const(self.held))), source))
 
     def end(self, row: Expr, column: Expr, split: Expr, batch: PointInTile) -> Stmt:
-        """What is done to each result of the tile: a thread has pairs of neighbours."""
+        """The epilogue of each result of the tile: a thread has pairs of neighbours."""
         var, tile = self.owner.var, self.tile
         rows, columns = self.contraction.rows, self.contraction.columns.in_units(2)
 

@@ -52,7 +52,7 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """How many threads a block has."""
+        """The number of threads in a block."""
         return self.rows // self.down * (self.columns // self.across)
 
 
@@ -94,8 +94,8 @@ def chosen_shape(
 
 
 def splits_of(contraction: Contraction, owner: DeviceScheduling, blocks: int, depth: int) -> int:
-    """How many blocks share out the steps of each tile, where there are few tiles, and steps enough: none is left
-    without any."""
+    """The number of blocks that share the steps of each tile, where there are few tiles and many steps: each has
+    some."""
     steps = contraction.steps.known
     if steps is None or None in (contraction.rows.known, contraction.columns.known, contraction.batch.known):
         return 1

@@ -85,7 +85,7 @@ class _Tiles:
         return self.owner.by_threads(threads, several)
 
     def point(self, first: Sequence[Expr], row: Expr, column: Expr) -> tuple[dict[Var, Expr], Expr]:
-        """What the block's axes are at an element of the tile, and whether that is there."""
+        """Values of the block's axes at an element of the tile, and whether that element exists."""
         here, rows_at = list(first), self.turned.rows_at
         here[rows_at], here[-1] = here[rows_at] + row, here[-1] + column
         values: dict[Var, Expr] = {}

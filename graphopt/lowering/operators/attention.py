@@ -95,7 +95,7 @@ Bias = Callable[[Expr, Expr, Expr, Expr], tuple[list[Expr], list[Expr]]]
 
 @dataclass(frozen=True)
 class Attended:
-    """What attention computes on its way: each is [batch, heads, queries, keys]."""
+    """Results and intermediates of attention, each ``[batch, heads, queries, keys]``."""
 
     scores: Tensor
     capped: Tensor

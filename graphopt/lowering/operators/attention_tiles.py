@@ -94,7 +94,7 @@ class Tiled:
 
     @property
     def vectors(self) -> int:
-        """How many vectors of queries a tile has: as many as are full."""
+        """The number of vectors of queries in a tile: as many as are full."""
         queries = self.q.shape[2]
         wanted = -(-int(queries.value) // lanes_of(self.q.tensor.dtype)) if isinstance(queries, Const) else VECTORS
         return max(1, min(wanted, VECTORS))
@@ -138,7 +138,7 @@ class _QueryTile:
         self.buffers = tuple(self.tiles.values())
 
     def all(self, y: Buffer, at: ElementIndex) -> tuple[Expr, Callable[[Expr], Stmt]]:
-        """How many tiles of queries there are, and what is done for each."""
+        """The number of query tiles, and the body for each."""
         pieces = (self.queries + (self.many - 1)) // self.many
 
         def tile(item: Expr) -> Stmt:
@@ -283,7 +283,7 @@ class _QueryTile:
         return loop((rows + (self.rows - 1)) // self.rows, block)
 
     def by_query(self, score: Expr, query: Expr, key: Expr) -> list[Load]:
-        """What a score reads that lies side by side for neighbouring keys, and apart for neighbouring queries."""
+        """The loads of a score that are adjacent for neighbouring keys and strided for neighbouring queries."""
         query_variables = variables(query)
         elements = (e for e in walk(score) if isinstance(e, Load) and isinstance(e.buffer, Tensor) and e.indices)
         reads = (e for e in elements if e.indices[-1] == key and e.buffer.shape[-1] == self.keys)
@@ -292,7 +292,7 @@ class _QueryTile:
         )
 
     def masks(self, at: tuple[Expr, Expr, Expr], number: Expr, start: Expr, width: Expr) -> list[Stmt]:
-        """What scores of a tile read by query, turned over."""
+        """The elements that a tile's scores read by query, loaded and transposed."""
         b, h, first = at
         i, j = fresh(), fresh()
         score = self.what.score(Const(0.0, self.dtype), (b, h, first + i, start + j))
@@ -351,7 +351,7 @@ class _QueryTile:
         )
 
     def ended(self, number: Expr, store: Callable[[Expr, Expr], Stmt]) -> Stmt:
-        """What was summed up as shares of one, turned over again; zero where nothing was seen."""
+        """Normalizes the accumulated values and transposes them back; zero for queries that see no key."""
 
         def share(d: Expr, i: Expr) -> Stmt:
             total = self.element("total", i)

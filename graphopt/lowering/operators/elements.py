@@ -67,14 +67,14 @@ def spread(sizes: Sequence[Expr], shape: Sequence[Expr], at: Sequence[Expr]) -> 
 
 
 def required(condition: Expr, message: str) -> list[Requirement]:
-    """That a condition over sizes holds; nothing where it is known to."""
+    """The requirement that a condition over sizes holds; nothing where it is known to."""
     if condition == Const(True, "bool"):
         return []
     return [require((), lambda: condition, message)]
 
 
 def fitting(name: str, sizes: Sequence[Expr], shape: Sequence[Expr]) -> list[Requirement]:
-    """That a tensor of these sizes broadcasts to a shape, where that is not known."""
+    """The requirements for sizes that broadcast to a shape, where that is not known."""
     skipped = max(len(shape) - len(sizes), 0)
     fits = [
         equal(size, 1) | equal(size, whole)
@@ -85,7 +85,7 @@ def fitting(name: str, sizes: Sequence[Expr], shape: Sequence[Expr]) -> list[Req
 
 
 def inputs_fitting(op: Operation, inputs: Iterable[int], shape: Sequence[Expr]) -> list[Requirement]:
-    """That inputs, those of them that are given, broadcast to a shape, where that is not known."""
+    """The requirements for all given inputs to broadcast to a shape, where that is not known."""
     return [r for k in inputs if op.has(k) for r in fitting(op.op, op.input(k).shape, shape)]
 
 

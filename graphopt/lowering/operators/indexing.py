@@ -64,7 +64,7 @@ def extract_features(op: Operation) -> Tensor:
 
 
 def row_length(op: Operation, indices: Tensor) -> int:
-    """How many indices a row of an index tensor has. NotLowered where that is not known."""
+    """The number of indices in a row of an index tensor. NotLowered where it is not known."""
     last = indices.shape[-1]
     if not isinstance(last, Const):
         raise NotLowered(f"the last size of the indices of {op.op} is not known")
@@ -72,7 +72,7 @@ def row_length(op: Operation, indices: Tensor) -> int:
 
 
 def rows_within(op: Operation, indices: Tensor, sizes: tuple[Expr, ...]) -> Requirement:
-    """That each index of each row lies within the size that it is for."""
+    """The requirements that each index of each row lies within its axis."""
 
     def holds(*row: Expr) -> Expr:
         return conjunction(*(within(cast(indices[(*row, k)], INDEX), size) for k, size in enumerate(sizes)))

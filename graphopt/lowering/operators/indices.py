@@ -179,7 +179,7 @@ def _size(product: tuple[Factors, int]) -> Expr:
 
 
 def length(op: Operation, k: int) -> int:
-    """How many elements a vector has that is an input. NotLowered where that is not known."""
+    """The number of elements of an input vector. NotLowered where it is not known."""
     fact = op.facts[k]
     size = None if fact is None or fact.shape is None else fact.size
     if not isinstance(size, int):
@@ -263,13 +263,13 @@ def _constant_or(op: Operation, k: int, at: tuple[Expr, ...]) -> Expr:
 
 
 def matching(op: Operation, ours: Sequence[Expr], theirs: Sequence[Expr]) -> list[Requirement]:
-    """That sizes of two inputs agree, one by one, where that is not known."""
+    """The requirements that sizes of two inputs agree one by one, where that is not known."""
     fits = conjunction(*(equal(a, b) for a, b in zip(ours, theirs, strict=True)))
     return required(fits, f"{op.op}: sizes of its inputs do not agree")
 
 
 def equally_many(source: Sequence[Expr], target: Sequence[Expr], message: str) -> list[Requirement]:
-    """That two shapes have the same number of elements, where that is not provable."""
+    """The requirement that two shapes have the same number of elements, where that is not provable."""
     if same_size(source, target):
         return []
     sizes = [_whole(shape) for shape in (source, target)]

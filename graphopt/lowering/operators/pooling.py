@@ -96,7 +96,7 @@ def _average_pool(op: Operation) -> Tensor:
 
 
 def steps_inside(w: Windows, at: Sequence[Expr], sizes: Sequence[Expr], counts_pads: bool, dtype: str) -> Expr:
-    """How many elements of a window are counted: those inside the image, with its pads where these count."""
+    """The number of elements of a window that count: those inside the image, with its pads where these count."""
     counted: Expr = Const(1)
     for k, p, s, d, b, a, size in zip(w.kernel, at, w.strides, w.dilations, w.before, w.after, sizes, strict=True):
         first = p * s - b

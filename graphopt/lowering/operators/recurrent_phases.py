@@ -66,12 +66,12 @@ class Phase:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What it reads that is packed."""
+        """Packed inputs of the phase."""
         return [self.weights, self.recurrent, *([] if self.biases is None else [self.biases])]
 
     @property
     def buffers(self) -> list[Buffer]:
-        """What it computes in."""
+        """Scratch buffers of the phase."""
         buffers = [self.gates.sums(n, "sums") for _, _, n in pieces(self.r.batch)]
         if not self.r.is_single:
             return [*buffers, self.projected, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.steps))]
@@ -87,7 +87,7 @@ class Phase:
         return seq(gates.filled(sums, gates.all, bias), gates.added(sums, left, self.weights, d, q))
 
     def project(self, d: int, q: Expr, start: Expr, many: Expr) -> Stmt:
-        """What comes from the inputs of some rows of the batch, for all steps and the elements of one tile."""
+        """Projects the inputs of some rows of the batch, for all steps and the elements of one tile."""
         gates = self.before
 
         def tile(b: Expr, first: Expr, rows: int) -> Stmt:
@@ -150,7 +150,7 @@ class Phase:
         return seq(*parts, finish)
 
     def own_bias(self, d: int, q: Expr) -> Callable[[Expr, int, Expr], Expr]:
-        """What the product of the state starts with, for the gate that keeps it apart."""
+        """The initial value of the state's product, for the gate that keeps its recurrent bias apart."""
         biases, gates = self.r.own_bias, self.gates
 
         def bias(i: Expr, gate: int, n: Expr) -> Expr:

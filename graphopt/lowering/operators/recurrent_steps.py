@@ -27,7 +27,7 @@ WAYS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
 class Recurrence:
-    """What the three ops have in common: sizes, where things lie, and the steps.
+    """Shared parts of the three ops: sizes, layouts, and the steps.
 
     The gate ``apart``, if any, does not add up what comes from the inputs and from the state.
     """
@@ -64,7 +64,7 @@ class Recurrence:
         return self.states[-1][0]
 
     def between(self, name: str) -> Buffer:
-        """What lives within a step, for each element of the state."""
+        """A scratch buffer within a step, with an element for each of the state."""
         self.scratch.append(self.frame.state(name))
         return self.scratch[-1]
 
@@ -80,7 +80,8 @@ class Recurrence:
     # -- places
 
     def row_of(self, d: int, step: Expr, b: Expr) -> Expr:
-        """Where in the sequence a step is. Behind the end of a shorter sequence it is where it is in a longer one."""
+        """The position of a step in the sequence. Behind a shorter sequence's end, it is the position in a longer
+        one."""
         if self.is_single:
             return Const(0)
         if not self.backwards[d]:
@@ -96,15 +97,15 @@ class Recurrence:
         return BufferRegion(self.x, (*sides, Range(Const(0), self.x.shape[2])))
 
     def every(self, d: int, s: Expr, b: Expr, n: Expr) -> tuple[Expr, ...]:
-        """Where a hidden state stands among all of them."""
+        """The index of a hidden state among all of them."""
         return (b, s, Const(d), n) if self.batchwise else (s, Const(d), b, n)
 
     def last(self, d: int, b: Expr, n: Expr) -> tuple[Expr, ...]:
-        """Where a hidden state stands among the first, or the last."""
+        """The index of a hidden state among the first, or the last."""
         return (b, Const(d), n) if self.batchwise else (Const(d), b, n)
 
     def running(self, step: Expr, b: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
-        """What is done at a step that the sequence of a row has."""
+        """The body of a step within the length of a row's sequence."""
         return then if self.lengths is None else If(step < cast(self.lengths[b], INDEX), then, otherwise)
 
     # -- statements
@@ -145,7 +146,7 @@ class Recurrence:
         return along(self.frame.hidden, one)
 
     def projected(self, phase: Phase, d: int, b: Expr, rows: int) -> Stmt:
-        """What comes from the inputs of some rows, for all steps."""
+        """Projections of the inputs of some rows, for all steps."""
         return loop(phase.before.blocks, lambda q: phase.project(d, q, b, Const(rows)))
 
     def rows(self, d: int, b: Expr, rows: int, out: Buffer, last: Sequence[Buffer]) -> Stmt:
@@ -170,7 +171,7 @@ class Recurrence:
         return total is None or total >= SHARED
 
     def each_way(self, count: Expr, body: Callable[[int, Expr], Stmt]) -> Stmt:
-        """What is done so often in each direction, ``body(direction, number)``, shared out."""
+        """A parallel loop of ``body(direction, number)``, so often in each direction."""
         item, extent = fresh(), count * len(self.backwards)
         number: Expr = Const(0) if count == Const(1) else item % count
         bodies = [body(d, number) for d in range(len(self.backwards))]
@@ -178,7 +179,7 @@ class Recurrence:
         return For(item, extent, bodies[0] if len(bodies) == 1 else If(item < count, *bodies), kind)
 
     def checks(self) -> list[Stmt]:
-        """What sizes and lengths have to be like."""
+        """Run-time checks of sizes and sequence lengths."""
         fits = required(self.sizes_agree(), f"{self.op.op}: sizes of its inputs do not agree")
         checks: list[Stmt] = [Check(r.condition, r.message) for r in fits]
         if self.lengths is not None:

@@ -37,7 +37,7 @@ def along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectoriz
 
 @dataclass(frozen=True)
 class Frame:
-    """What all gates of an op have in common."""
+    """Shared sizes of all gates of an op."""
 
     ways: int
     """Directions."""
@@ -65,8 +65,8 @@ class Frame:
         return value if self.full == self.hidden else select(n < self.hidden, value, const(0, self.dtype))
 
     def fits(self, source: Tensor, parts: int) -> list[Requirement]:
-        """That the second axis of ``source`` has so many parts, each of the size of a hidden state, and the first all
-        directions: what lies further in is read by its own sizes."""
+        """The requirement that the first axis of ``source`` has all directions, and the second so many parts of the
+        size of a hidden state; inner axes are read by their own sizes."""
         condition = conjunction(equal(source.shape[0], self.ways), equal(source.shape[1], self.hidden * parts))
         return required(condition, f"{self.op}: sizes of its inputs do not agree")
 
@@ -132,7 +132,7 @@ class Gates:
 
     @property
     def blocks(self) -> Expr:
-        """How many tiles there are side by side."""
+        """The number of adjacent tiles."""
         return self.frame.full // self.block
 
     def gate_and_unit(self, q: Expr, column: Expr) -> tuple[Expr, Expr]:

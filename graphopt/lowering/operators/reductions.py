@@ -33,7 +33,7 @@ def normalized(axis: int, rank: int) -> int:
 
 
 def count(shape: Sequence[Expr], axes: Sequence[int]) -> Expr:
-    """How many elements lie along the axes."""
+    """The number of elements along the axes."""
     return reduce(lambda a, b: a * b, (shape[k] for k in axes), as_expr(1))
 
 
@@ -50,7 +50,7 @@ def over(
     name: str,
     keepdims: bool = False,
 ) -> Tensor:
-    """What ``combine`` leaves of ``element(*indices)`` over some axes of a shape, which are dropped or become 1."""
+    """Reduces ``element(*indices)`` by ``combine`` over some axes of a shape, which are dropped or become 1."""
     kept = tuple(as_expr(1) if k in axes else s for k, s in enumerate(shape) if keepdims or k not in axes)
 
     def remaining(*at: Expr) -> Expr | ReduceStage:

@@ -29,7 +29,7 @@ class Regions:
         self.half = text(op, "coordinate_transformation_mode") == "half_pixel"
 
     def extent(self, r: Expr, axis: int) -> tuple[Expr, Expr]:
-        """Where a region starts along an axis (0 for rows, 1 for columns), and how long a bin of it is."""
+        """The start of a region along an axis (0 for rows, 1 for columns), and the length of its bins."""
         offset = 0.5 if self.half else 0.0
         start = cast(self.rois[r, 1 - axis], self.dtype) * self.scale - offset
         end = cast(self.rois[r, 3 - axis], self.dtype) * self.scale - offset
@@ -37,7 +37,7 @@ class Regions:
         return start, whole / as_float(self.shape[2 + axis], self.dtype)
 
     def samples(self, r: Expr, axis: int) -> Expr:
-        """How many samples of a bin are taken along an axis."""
+        """The number of samples in a bin along an axis."""
         if self.ratio > 0:
             return Const(self.ratio)
         _, length = self.extent(r, axis)

@@ -49,7 +49,7 @@ FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 @dataclass(frozen=True)
 class Manner:
-    """How elements are combined."""
+    """Interpolation settings: how elements are combined."""
 
     mode: str
     nearest: str

@@ -109,7 +109,7 @@ def _reflected(index: Expr, size: Expr, aligned: bool) -> Expr:
 
 
 def affine_grid(op: Operation) -> Tensor:
-    """Where affine maps take the points of a grid: the coordinates that GridSample reads."""
+    """AffineGrid: the coordinates to which affine maps take the points of a grid, for GridSample."""
     theta, shape, dtype = op.input(0), op.shape(), op.dtype()
     aligned, rank = bool(integer(op, "align_corners")), len(op.shape()) - 2
 

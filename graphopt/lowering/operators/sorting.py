@@ -74,7 +74,7 @@ class Kept:
         return self.values[self.index_of(slot)]
 
     def index(self, slot: Expr) -> Expr:
-        """Where the element in a slot stood."""
+        """The original index of the element in a slot."""
         return self.indices[self.index_of(slot)]
 
     def put(self, slot: Expr, value: Expr, index: Expr) -> Stmt:

@@ -90,7 +90,7 @@ def lowering(op: str) -> OperatorLowering | None:
 
 
 def on_codes(op: str, function: OperatorLowering) -> OperatorLowering | None:
-    """What describes an op where it takes or gives what is narrow; None where nothing does."""
+    """The lowering of an op for inputs or outputs of narrow types; None where it has none."""
     from graphopt.lowering.operators import narrow  # it asks other modules' tables
 
     return narrow.moved(function) if op in narrow.MOVES else narrow.TABLE.get(op)

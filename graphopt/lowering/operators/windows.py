@@ -23,7 +23,7 @@ class Windows:
     """Whether the last windows may reach beyond the image and its padding (``ceil_mode``)."""
 
     def at(self, position: Sequence[Expr], offset: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Where an element of a window lies, counted from the image's start: beyond it, it is padding."""
+        """Image coordinates of a window's element, counted from the image's start: beyond it lies padding."""
         return tuple(
             p * s + k * d - b
             for p, k, s, d, b in zip(position, offset, self.strides, self.dilations, self.before, strict=True)

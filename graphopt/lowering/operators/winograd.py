@@ -32,7 +32,7 @@ ENOUGH: Final = 8
 
 @dataclass(frozen=True)
 class Tiling:
-    """How the tiles of all images of a batch, one after another, come in strips."""
+    """Strips of tiles: the tiles of all images of a batch, one after another."""
 
     outputs: int
     """Rows, and columns, of results in a tile."""
@@ -67,11 +67,11 @@ class Tiling:
 
     @cached_property
     def strips(self) -> Expr:
-        """How many strips there are."""
+        """The number of strips."""
         return (self.count + (self.length - 1)) // self.length
 
     def inside(self, strip: Expr) -> Expr:
-        """How many tiles a strip has, the last of which may be beyond the end."""
+        """The number of tiles in a strip, the last of which may be beyond the end."""
         return minimum(self.length, (self.count - strip * self.length + 1) // 2 * 2)
 
     def corner(self, number: Expr) -> tuple[Expr, Expr, Expr]:
@@ -192,7 +192,7 @@ class _Winograd:
         return loop(minimum(self.outputs, height), rows)
 
     def outer(self, s: Expr) -> tuple[Expr, ...]:
-        """Where a strip's transform is."""
+        """The leading indices of a strip's transform."""
         return (s,) if self.is_apart else ()
 
     @staticmethod

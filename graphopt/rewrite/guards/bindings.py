@@ -21,7 +21,7 @@ H_contra = TypeVar("H_contra", bound=Hashable, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What an op variable stands for: an op with all its attributes."""
+    """The value of an op variable: an op with all its attributes."""
 
     op: str
     attrs: Attrs
@@ -29,7 +29,7 @@ class Head:
 
 @dataclass(slots=True)
 class Bindings(Generic[H]):
-    """What the names of a pattern stand for. A starred variable binds a tuple, an absent optional one None."""
+    """Values of a pattern's names. A starred variable binds a tuple, an absent optional one None."""
 
     values: dict[str, H | tuple[H, ...] | None] = field(default_factory=dict)
     attrs: dict[str, Attr | Attrs | None] = field(default_factory=dict)
@@ -46,22 +46,22 @@ def is_several(bound: object) -> TypeGuard[tuple[Any, ...]]:
 
 
 class Operands(Protocol[H_contra]):
-    """What guards may ask of a value."""
+    """Questions that guards may ask of a value."""
 
     opset: int
 
     def fact(self, value: H_contra) -> Fact:
-        """What is known of the value."""
+        """The known facts of the value."""
 
     def constant(self, value: H_contra) -> Constant | None:
         """The value's elements where it is a constant, computed if need be (within the folding limit)."""
 
     def uses(self, value: H_contra) -> int | None:
-        """How often the value is read, graph outputs included; None where that has no meaning (in an e-graph)."""
+        """The number of uses of the value, graph outputs included; None where that has no meaning (in an e-graph)."""
 
 
 class Builder(Operands[H], Protocol[H]):
-    """Where right sides are built: a graph, or an e-graph."""
+    """The builder of right sides: into a graph, or an e-graph."""
 
     def make_constant(self, constant: Constant) -> H:
         """A value that is this constant."""

@@ -17,7 +17,7 @@ def channel_pads(rank: int, more: int) -> tuple[int, ...]:
 
 
 def channels_added(pads: Sequence[int]) -> int:
-    """How many channels pads of all axes put behind those that are there; ValueError where they do anything else."""
+    """The number of channels that pads of all axes append; ValueError where they do anything else."""
     rank = len(pads) // 2
     if any(n for i, n in enumerate(pads) if i != rank + 1) or pads[rank + 1] < 0:
         raise ValueError(f"pads {tuple(pads)} do more than add channels at the end")
@@ -37,7 +37,7 @@ BLOCK = 16
 
 
 def in_row(weights: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """How many neighbours of a row (in height, in width) are best computed as channels.
+    """The number of neighbours of a row (in height, in width) that are best computed as channels.
 
     (1, 1) where none saves a quarter of the work.
     """
@@ -45,7 +45,7 @@ def in_row(weights: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 
 
 def in_square(weights: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """How many neighbours of a square are best computed as channels; (1, 1) where none saves a quarter of the work."""
+    """The number of neighbours of a square to compute as channels; (1, 1) where none saves a quarter of the work."""
     return _best(weights, strides, [(n, n) for n in (2, 4)])
 
 
@@ -137,7 +137,7 @@ def winograd_output() -> Any:
 
 
 def winograd_tiles(out: Sequence[int]) -> tuple[int, int]:
-    """How many tiles of 4 x 4 an output has, down and across."""
+    """The number of tiles of 4 x 4 in an output, down and across."""
     return (-(-out[0] // 4), -(-out[1] // 4))
 
 

@@ -25,19 +25,19 @@ class _Letters:
 
 
 def einsum_left(equation: str) -> tuple[int, ...]:
-    """How the left operand is transposed: batch, rows, what is summed over."""
+    """The transposition of the left operand: batch, rows, summed axes."""
     e = _letters(equation)
     return tuple(e.x.index(c) for c in e.batch + e.left + e.summed)
 
 
 def einsum_right(equation: str) -> tuple[int, ...]:
-    """How the right operand is transposed: batch, what is summed over, columns."""
+    """The transposition of the right operand: batch, summed axes, columns."""
     e = _letters(equation)
     return tuple(e.y.index(c) for c in e.batch + e.summed + e.right)
 
 
 def einsum_out(equation: str) -> tuple[int, ...]:
-    """How the product is transposed to the result."""
+    """The transposition of the product to the result."""
     e = _letters(equation)
     labels = e.batch + e.left + e.right
     return tuple(labels.index(c) for c in e.out)

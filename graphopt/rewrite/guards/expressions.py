@@ -57,13 +57,13 @@ class Questions(Protocol):
     opset: int
 
     def fact(self, value: Any) -> Fact:
-        """What is known of the value."""
+        """The known facts of the value."""
 
     def constant(self, value: Any) -> Constant | None:
         """The value's elements."""
 
     def uses(self, value: Any) -> int | None:
-        """How often the value is read."""
+        """The number of uses of the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class GuardOperand:
 
 @dataclass(slots=True)
 class GuardScope:
-    """Where an expression is evaluated; ``positions`` says which value a starred variable stands for right now."""
+    """The scope of an expression's evaluation; ``positions`` has the current value of each starred variable."""
 
     bindings: Bindings[Any]
     operands: Questions

@@ -3,7 +3,8 @@
 They take and give numbers, strings, sizes (which may hold symbols) and tuples of them. A question
 that symbols leave open raises ``Unknown``; wrong arguments raise ValueError or the like, and the
 expression has no value. To add a function, write it and add its line to ``FUNCTIONS``; the first
-line of its docstring is what the documentation shows.
+line of its docstring is what the documentation shows. Functions for one family of ops stand in
+that family's module.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def _limit(n: int) -> None:
 
 
 def length(s: Sequence[Any]) -> int:
-    """How many elements a sequence has, or a starred variable stands for."""
+    """The number of elements of a sequence, or of values that a starred variable stands for."""
     return len(s)
 
 
@@ -240,7 +241,7 @@ def unique(s: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def position(s: Sequence[Any], x: Any) -> int:
-    """Where an element first stands in a sequence."""
+    """The first position of an element in a sequence."""
     return next(i for i, y in enumerate(_present(s, x)) if equal(x, y))
 
 
@@ -251,7 +252,7 @@ def _present(s: Sequence[Any], x: Any) -> Sequence[Any]:
 
 
 def count(s: Sequence[Any], x: Any) -> int:
-    """How many elements are equal to ``x``."""
+    """The number of elements equal to ``x``."""
     return sum(equal(x, y) for y in s)
 
 
@@ -290,7 +291,7 @@ def flat(x: Any) -> tuple[Any, ...]:
 
 
 def offsets(sizes: Sizes) -> tuple[Size, ...]:
-    """Where each of several pieces begins when they are laid end to end."""
+    """Starts of several pieces that are laid end to end."""
     ends: list[Size] = [0]
     for size in sizes[:-1]:
         ends.append(ends[-1] + size)
@@ -488,7 +489,7 @@ def divides(a: Size, b: Size) -> bool:
 
 
 def slice_size(start: int, stop: int, step: int, size: Size) -> Size:
-    """How many elements ``Slice`` takes from an axis of this size."""
+    """The number of elements that ``Slice`` takes from an axis of this size."""
     if isinstance(size, int):
         return len(range(*slice(start, _stop(stop, step), step).indices(size)))
     if step == 1 and start >= 0 and stop >= END // 2:

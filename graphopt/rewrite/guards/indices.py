@@ -42,7 +42,7 @@ def all_in_order(places: Sequence[int], size: Size) -> bool:
 
 
 def widths(starts: Sequence[int], size: Size) -> tuple[Size, ...]:
-    """How wide the pieces are into which an axis is cut at these places."""
+    """Widths of the pieces into which an axis is cut at these places."""
     return tuple(b - a for a, b in pairwise((*starts, size)))
 
 
