@@ -14,10 +14,10 @@ from graphopt.kernels.cuda.driver import cupy
 
 
 class Callers:
-    """The streams of a call's arrays, beside the ``own`` stream of the GPU's programs. One call at a time."""
+    """The streams of a call's arrays, beside ``program_stream``. One call at a time."""
 
-    def __init__(self, own: Any) -> None:
-        self._own = own
+    def __init__(self, program_stream: Any) -> None:
+        self._program_stream = program_stream
         self._before, self._after = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
         self._streams: dict[int, Any] = {}
         self._are_known = True
@@ -41,15 +41,15 @@ class Callers:
         """Have what is asked for from here on be done after all that they have to do by now."""
         for stream in self._streams.values():
             self._before.record(stream)
-            self._own.wait_event(self._before)
+            self._program_stream.wait_event(self._before)
 
     def end(self) -> None:
         """Have what they are asked for from here on be done after all that the call asked for."""
-        self._after.record(self._own)
+        self._after.record(self._program_stream)
         for stream in self._streams.values():
             stream.wait_event(self._after)
         if not self._are_known:
-            self._own.synchronize()
+            self._program_stream.synchronize()
 
 
 def stream_of(array: Any) -> int | None:

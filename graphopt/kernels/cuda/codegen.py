@@ -1,4 +1,7 @@
-"""PTX generation: a kernel's source through numba's CUDA target and NVVM."""
+"""PTX generation: a kernel's source through numba's CUDA target and NVVM.
+
+It stands apart from the processes that call it, for it imports numba's CUDA target.
+"""
 
 from __future__ import annotations
 
