@@ -138,7 +138,7 @@ def _least(a: VectorValue, b: VectorValue) -> VectorValue:
 
 
 def _loop(extent: VectorValue, carried: Sequence[VectorValue], body: LoopBody) -> Sequence[VectorValue]:
-    """What is left of the carried values after so many steps, each of which makes the next from the last."""
+    """The carried values after so many steps, each of which makes the next from the last."""
     builder = extent.builder
     before = builder.block
     head, inside, after = (builder.append_basic_block() for _ in range(3))

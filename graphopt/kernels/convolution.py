@@ -83,8 +83,8 @@ def _convolve(rank: int, is_blocked: bool) -> Any:
 
 
 def _parameters(rank: int, is_blocked: bool) -> Sequence[str]:
-    """What a convolution is called with: C, A and B as pointers, each with its first element and the strides of all its
-    sides but the last, then the sizes of the intrinsic's description."""
+    """Parameters of a convolution: C, A and B as pointers, each with its first element and the strides of all its sides
+    but the last, then the sizes of the intrinsic's description."""
     axes = range(rank)
     image = [f"lda_{k}" for k in (axes if is_blocked else axes[:-1])]
     weights = [f"ldb_{k}" for k in axes] + (["ldb_size"] if is_blocked else [])

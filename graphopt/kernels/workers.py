@@ -63,7 +63,7 @@ def compile_here(kernel: Kernel, path: Path) -> str | None:
 
 
 def _code(kernel: Kernel, path: Path) -> bytes:
-    """What the kernel's target runs."""
+    """The code that the kernel's target runs."""
     if kernel.target:
         from graphopt.kernels.cuda.codegen import ptx_code
 

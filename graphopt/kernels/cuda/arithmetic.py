@@ -62,7 +62,8 @@ def _isinf(x: VectorValue) -> VectorValue:
 
 
 def _remainder(a: VectorValue, b: VectorValue) -> VectorValue:
-    """What division towards zero leaves, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0. Exact."""
+    """The remainder of division towards zero, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0.
+    Exact."""
     return called("fmod", a, b) if is_float(a.dtype) else division.remainder(a, b)
 
 

@@ -56,7 +56,7 @@ def _named(text: str) -> str:
 
 
 def _told(error: Exception) -> str:
-    """What a message says is wrong, without colors."""
+    """The error in a message of numba's, without colors."""
     text = re.sub(r"\x1b\[\d*m", "", str(error))
     if errors := re.findall(r"^\s*(\w+Error: .*?)\s*$", text, re.MULTILINE):
         return str(errors[-1])

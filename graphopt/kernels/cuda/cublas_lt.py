@@ -84,7 +84,7 @@ def alignment(address: int) -> int:
 
 
 class _LtPlan:
-    """What cuBLASLt wants to know of a product of given sizes, and the algorithm that it chose; given back with it."""
+    """A plan of cuBLASLt: layouts of a product of given sizes, and the algorithm that it chose; given back with it."""
 
     def __init__(self, lt: Any, handle: int, preference: int, function: Gemm, sizes: tuple[int, ...]) -> None:
         self._lt = lt

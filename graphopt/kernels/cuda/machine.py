@@ -101,7 +101,7 @@ def _linker() -> ModuleType:
 
 
 def _reported(code: bytes, log: str) -> MachineCode:
-    """What the assembler's report says of the one kernel in it."""
+    """Figures of the one kernel in the assembler's report."""
 
     def number(pattern: str) -> int:
         return sum(map(int, re.findall(pattern, log)))

@@ -77,7 +77,8 @@ def _compiled(source: str) -> tuple[CodeType, tuple[str, ...]]:
 
 
 class _Turns(ast.NodeTransformer):
-    """Where threads wait for each other they yield what they want; each call of ``shared`` has its number."""
+    """Turns of threads: they yield what they want where they wait for each other; each call of ``shared`` has its
+    number."""
 
     def __init__(self) -> None:
         self._sites = 0
@@ -229,7 +230,7 @@ class _Block:
         return f"in thread {self.thread} of block {self.index}"
 
     def _answered(self, wants: dict[int, Request | None], answers: list[Any]) -> list[int]:
-        """Those who go on: warps that do something together, or else all, at a barrier."""
+        """Threads that go on: warps that do something together, or else all, at a barrier."""
         lanes: list[int] = []
         for first in range(0, len(answers), WARP):
             warp = range(first, min(first + WARP, len(answers)))
@@ -254,7 +255,7 @@ class _Block:
         return waiting
 
     def _names(self) -> dict[str, Any]:
-        """What source may call, for the threads of this block."""
+        """Names that source may call, for the threads of this block."""
         axes = dict(enumerate("xyz"))
         return {
             **DTYPES,
@@ -276,7 +277,7 @@ class _Block:
         }
 
     def _row(self, p: SimulatedPointer, index: int) -> Array:
-        """What a thread says is a row of a matrix."""
+        """The row of a matrix at the address that a thread gives."""
         return np.array(p.load(index, ACCESS // p.array.itemsize))
 
     def _groups(self) -> list[list[Copy]]:

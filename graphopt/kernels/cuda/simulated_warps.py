@@ -30,7 +30,7 @@ def _in_pairs(combine: Callable[[Any, Any], Any]) -> Together:
 
 
 def _words(given: Sequence[Any], part: int) -> NDArray[Any]:
-    """What the threads give of a matrix: for each thread its 32-bit parts."""
+    """Each thread's 32-bit parts of a matrix."""
     return np.array([np.array(thread[part]).view(np.uint32) for thread in given])
 
 

@@ -133,7 +133,8 @@ def _around_all(nest: Nest, buffer: Buffer) -> list[LoopSite]:
 
 
 def _slots(loops: Sequence[Var], used: Sequence[AccessSet]) -> Expr | None:
-    """How many slots a buffer has that steps of a loop take in turn, so that one need not wait for the one before."""
+    """The number of slots of a buffer that steps of a loop take in turn, so that one need not wait for the one
+    before."""
     turns = {a.indices[0] if a.indices else Const(0) for a in used}
     turn, *others = turns
     if others or not isinstance(turn, Apply) or turn.fn != "mod" or turn.args[0] not in loops:

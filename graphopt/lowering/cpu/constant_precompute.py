@@ -99,7 +99,7 @@ def _is_ahead(e: Expr, allowed: Collection[Buffer | Var]) -> bool:
 
 
 def _computed(chain: Chain, arrays: Mapping[Buffer, Array]) -> Array:
-    """What a block stores."""
+    """The array that a block stores."""
     (store,) = chain.stores
     shape = tuple(int(a.extent.value) for a in chain.axes if isinstance(a.extent, Const))
     axes = dict(zip((a.var for a in chain.axes), np.ogrid[tuple(slice(n) for n in shape)], strict=True))

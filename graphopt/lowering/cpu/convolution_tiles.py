@@ -122,8 +122,8 @@ def convolution_of(first: Chain, others: Sequence[Chain]) -> ConvolutionLayout |
 
 
 def _factors(value: Expr, accumulator: Load, lane: Axis) -> tuple[Load, Load, Expr | None] | None:
-    """What is multiplied and added to the element: what is the same in all lanes, and what is not; and where the first
-    is not zero, if that is asked."""
+    """Factors of the product that is added to the element: the one that is equal in all lanes, and the other; and the
+    condition under which the first is not zero, if there is one."""
     operands = factors(accumulator, value)
     if operands is None:
         return None
@@ -199,7 +199,7 @@ def _asks_for_inside(condition: Expr, places: Sequence[Expr], sides: Sequence[Ex
 
 
 def _conditions(condition: Expr) -> int:
-    """How many conditions are to hold together."""
+    """The number of conditions in a conjunction."""
     if isinstance(condition, Apply) and condition.fn == "and":
         return sum(_conditions(arg) for arg in condition.args)
     return 1

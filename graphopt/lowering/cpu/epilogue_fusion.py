@@ -65,7 +65,8 @@ def _at(chain: Chain, result: Buffer, store: Store) -> Block:
 
 
 def _made(procedure: Stmt, chains: Sequence[Chain]) -> Buffer | None:
-    """What a procedure stores once and all of the blocks take element by element; None where there is no such thing."""
+    """The buffer that a procedure stores once and all of the blocks take element by element; None where there is
+    none."""
     if not (isinstance(procedure, Block) and STORES_ONCE in procedure.notes):
         return None
     stored = {s.buffer for s in statements(procedure) if isinstance(s, Store)}

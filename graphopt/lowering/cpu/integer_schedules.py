@@ -53,7 +53,8 @@ def multiplied(owner: Scheduling, chains: Sequence[Chain]) -> Stmt | None:
 def _filled(
     owner: Scheduling, zeros: Mapping[Buffer, Expr], parts: Mapping[Axis, Range], values: Mapping[Var, Expr]
 ) -> tuple[Stmt, list[BufferRegion]]:
-    """What fills buffers with the zero points of the rows and columns of a piece, one or all, and what it filled."""
+    """Statements that fill buffers with the zero points of a piece's rows and columns, one or all, and these
+    buffers."""
     filled, counted = [], []
     for (buffer, zero), (axis, part) in zip(zeros.items(), parts.items(), strict=True):
         step = LoopSpec(owner.var("i"), part.extent if axis.var in variables(zero) else Const(1), "vectorized")

@@ -247,7 +247,7 @@ def ways(product: MatrixProduct, prices: LibraryPrices = CPU.prices.products) ->
 
 
 def _seconds(prices: ProductPrices, m: int, n: int, k: int, dtype: str, moved: int) -> float:
-    """What a function takes that arranges so many elements of operands anew."""
+    """The time of a function that arranges so many elements of operands anew."""
     width = BITS[dtype] / BITS["float32"]
     return prices.call + width * (prices.step * m * n * k + prices.moved[k * n > near(dtype)] * moved)
 

@@ -75,7 +75,7 @@ def _steady(expr: Expr, lane: Var, width: int) -> Expr | None:
 
 
 def _rest(p: Polynomial, width: int) -> int | None:
-    """What is left when the sum is divided by the width, whatever its variables are; None where it depends on them."""
+    """The remainder of the sum by the width, whatever its variables are; None where it depends on them."""
     if any(times % width for product, times in p.terms.items() if product):
         return None
     return p.terms.get((), 0) % width

@@ -62,7 +62,7 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What was read and written since threads waited last."""
+    """Reads and writes since the last barrier."""
 
     read: frozenset[_Use] = frozenset()
     written: frozenset[_Use] = frozenset()
@@ -150,7 +150,7 @@ def _waits(stmt: Stmt) -> bool:
 
 
 def _done_in(phase: Stmt) -> _Pending:
-    """What threads have in common that a phase reads and writes."""
+    """Reads and writes of a phase in memory that threads share."""
     accesses: tuple[set[_Use], set[_Use]] = set(), set()
     for access in accesses_in(phase):
         if access.buffer.scope != "local":

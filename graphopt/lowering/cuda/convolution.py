@@ -144,8 +144,8 @@ def _first(buffers: Sequence[Buffer]) -> Buffer | None:
 
 @dataclass(frozen=True, slots=True)
 class _Along:
-    """How a dimension of the image is gone along: by a loop over results and by one over steps, so many elements at a
-    time each, from ``start`` on."""
+    """A dimension of the image as a sum of two loops: one over results and one over steps, with their strides, from
+    ``start`` on."""
 
     loop: Var | None
     step: Var | None
@@ -156,7 +156,7 @@ class _Along:
 
 @dataclass(frozen=True, slots=True)
 class _ImageDims:
-    """Which dimension of the image is gone along by images, channels, and axes, and how."""
+    """Dimensions of the image: that of images, of channels, and of axes, each with its loops."""
 
     batch: tuple[int, _Along]
     channel: tuple[int, _Along]
@@ -254,7 +254,7 @@ def _loops(indices: Sequence[Expr]) -> list[Var | None] | None:
 
 
 def _along(index: Expr, outer: Mapping[Var, Expr], steps: Mapping[Var, Expr]) -> _Along | None:
-    """How an index goes along its dimension; None where it is no sum of one loop of each kind and what stays."""
+    """The loops and strides of an index; None where it is no sum of one loop of each kind and a constant part."""
     terms, rest = [], polynomial(index)
     for loops in (outer, steps):
         loop_variables = [v for v in loops if v in variables(index)]
@@ -268,7 +268,7 @@ def _along(index: Expr, outer: Mapping[Var, Expr], steps: Mapping[Var, Expr]) ->
 
 
 def _groups(channel: _Along, index: Var, filters: Expr, depth: Expr) -> int | None:
-    """How many groups the channels fall into, by where those of a filter begin; None where it is not known."""
+    """The number of groups of channels, by the first channel of a filter; None where it is not known."""
     if not channel.start.terms:
         return 1
     if len(channel.start.terms) > 1 or not isinstance(filters, Const):
@@ -281,7 +281,7 @@ def _groups(channel: _Along, index: Var, filters: Expr, depth: Expr) -> int | No
 
 
 def _share(atoms: tuple[Expr, ...], index: Var) -> Const | None:
-    """How many filters a group has, where the atoms are the number of the group."""
+    """The number of filters in a group, where the atoms are the number of the group."""
     (atom, *others) = atoms
     if others or not (isinstance(atom, Apply) and atom.fn == "floordiv" and atom.args[0] == index):
         return None

@@ -59,8 +59,8 @@ def result_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
 
 
 def _width(owner: DeviceScheduling, chain: Chain, groups: Sequence[Sequence[Axis]]) -> int:
-    """How many neighbouring elements a thread has: as many as it may access at once, where they lie side by side in
-    what is written and are a part of each row."""
+    """The number of neighbouring elements of a thread: as many as it may access at once, where they are adjacent in
+    what is written and divide each row."""
     if not groups:
         return 1
     last = groups[-1][-1]

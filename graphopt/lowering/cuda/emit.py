@@ -413,7 +413,7 @@ class DeviceWriter(KernelWriter):
 
 
 def _dims(stmt: Stmt) -> LaunchDims:
-    """How many threads a block has along each axis."""
+    """The number of threads of a block along each axis."""
     dims = dict.fromkeys(AXES, 1)
     for loop in statements(stmt):
         if isinstance(loop, For) and is_over_threads(loop):
@@ -442,7 +442,7 @@ def _outside(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _count(buffer: Buffer) -> int:
-    """How many elements a buffer has. EmitError where that is not known."""
+    """The number of elements of a buffer. EmitError where it is not known."""
     total = 1
     for extent, stride in zip(buffer.shape, buffer.row_major, strict=True):
         if not (isinstance(extent, Const) and isinstance(stride, Const)):

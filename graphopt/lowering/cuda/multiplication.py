@@ -190,7 +190,7 @@ def _groups(loops: Sequence[For], addresses: Sequence[Polynomial]) -> list[_Grou
 
 
 def _rest(address: Polynomial, loops: Sequence[For]) -> Polynomial:
-    """Where an operand begins: its address where every loop does."""
+    """The offset of an operand: its address at the start of all loops."""
     for loop in loops:
         parts = address.split(loop.var)
         if parts is not None:

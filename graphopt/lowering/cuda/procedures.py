@@ -54,7 +54,7 @@ def _parts(stmt: Stmt) -> list[Stmt]:
 
 
 def _written_out(stmt: Stmt) -> Stmt | None:
-    """What is invoked, as loops, of which each iteration may be a thread's."""
+    """A call as its description's loops, of which each iteration may be a thread's; None where it has none."""
     if not isinstance(stmt, Invoke):
         return None
     description = find_intrinsic(stmt.intrinsic).description

@@ -166,7 +166,7 @@ class ProductTiles:
 
 
 def _spread(number: Expr, index: Expr, size: int, each: int) -> Expr:
-    """Where a thread's own row or column is."""
+    """The index of a thread's row or column in the tile."""
     chunk = min(CHUNK, each)
     return index // chunk * (size // each * chunk) + number * chunk + index % chunk
 

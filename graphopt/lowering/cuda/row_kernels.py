@@ -280,7 +280,7 @@ class RowKernel:
 
 
 def _fold(store: Store) -> tuple[Buffer, str]:
-    """What a step of a reduction combines into, and by which function."""
+    """The buffer into which a step of a reduction combines, and its function."""
     operation = accumulated(Load(store.buffer, store.indices), store.value)
     assert operation is not None
     return store.buffer, operation[0]

@@ -134,7 +134,7 @@ class Passing:
         return mutate(map_expressions(stmt, load), store)
 
     def _again(self, member: RowBlock, load: Load, row: Expr, lane: Expr, slot: Expr | None) -> Expr:
-        """What an element is that is computed again."""
+        """The value of an element that is computed again."""
         maker, store = self.inlined[load.buffer]
         there: dict[Var, Expr] = {a.var: Const(0) for a in maker.chain.axes}
         pairs = zip((*maker.rows, *maker.elements), (*member.rows, *member.elements), strict=True)
@@ -145,7 +145,7 @@ class Passing:
 
 
 def _certain(member: RowBlock) -> Iterator[Load]:
-    """What a block reads whatever it chooses."""
+    """Loads of a block that are made whatever it chooses."""
     for part in () if _branches(member) else inner(member.chain.block):
         for s in statements(part):
             for e in expressions(s):

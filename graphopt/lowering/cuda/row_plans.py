@@ -88,8 +88,8 @@ def _teams(owner: DeviceScheduling, rows: RowBlocks, length: int | None, units: 
 
 
 def _together(most: int, count: int | None, least: int, blocks: int) -> int:
-    """How many rows a block has at most: few where there are few, so that more blocks are busy, but no fewer than are
-    to be read together."""
+    """The largest number of rows of a block: few where there are few, so that more blocks are busy, but no fewer than
+    are to be read together."""
     while count is not None and most > 1 and (count <= most // 2 or (most > least and count < most * blocks)):
         most //= 2
     return most
@@ -129,7 +129,7 @@ def _goes_along(rows: RowBlocks) -> bool:
 
 
 def _access(owner: DeviceScheduling, rows: RowBlocks) -> int:
-    """How many neighbouring elements of a row can be read or written at once."""
+    """The number of neighbouring elements of a row that can be read or written at once."""
     side = known_size(rows.length[-1:])
     far = [(m, a) for m, a in _far(rows) if a.buffer not in owner.nest.allocs]
     accesses = [a for m, a in far if is_step(a, m.elements[-1])]
@@ -139,7 +139,7 @@ def _access(owner: DeviceScheduling, rows: RowBlocks) -> int:
 
 
 def _far(rows: RowBlocks) -> Iterator[tuple[RowBlock, Access]]:
-    """What blocks read or write of whole rows."""
+    """Accesses of blocks to whole rows."""
     for member in rows.members:
         for access in member.chain.accesses:
             if any(access.varies(a.var) for a in member.elements):

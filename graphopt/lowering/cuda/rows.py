@@ -64,7 +64,7 @@ def rows_of(chains: Sequence[Chain]) -> RowBlocks | None:
 
 
 def _passed(chains: Sequence[Chain]) -> set[Buffer]:
-    """What some of the blocks write and others read."""
+    """Buffers that some of the blocks write and others read."""
     written = {s.buffer: c for c in chains for s in c.stores}
     return {a.buffer for c in chains for a in c.accesses if written.get(a.buffer, c) is not c}
 

@@ -118,7 +118,7 @@ def finish_of(sums: Sums, is_approximate: bool) -> SumEpilogue | None:
 
 
 def _activated(value: Expr, is_approximate: bool) -> tuple[Expr, str] | None:
-    """What an activation is of, and its name; None where the value is none that libraries have."""
+    """The operand of an activation, and its name; None where libraries have no such activation."""
     if not isinstance(value, Apply) or value.fn not in ("max", "mul"):
         return None
     first = value.args[0]

@@ -115,7 +115,7 @@ class _Tiles:
 
 
 def _side(extent: Expr) -> int:
-    """How long a side of a tile is: no longer than it takes."""
+    """The length of a tile's side: no longer than it takes."""
     return min(WARP, 1 << (int(extent.value) - 1).bit_length()) if isinstance(extent, Const) else WARP
 
 

@@ -93,7 +93,7 @@ def _registers(
 
 
 def _row_of(lane: Var, operand: str, way: str, wide: int) -> tuple[Expr, Expr]:
-    """Where the row starts that a thread names for all: eight threads do for each of four matrices of 8 rows of 16
+    """The start of the row that a thread names for all: eight threads do for each of four matrices of 8 rows of 16
     bytes, ``wide`` elements, in the order in which their elements stand in a fragment."""
     if (operand, way) in (("a", "n"), ("b", "n")):
         return lane % 16, lane // 16 * wide

@@ -80,7 +80,7 @@ _OWN: dict[str, Formula] = {
 
 
 def _said(row: Row) -> Formula:
-    """What the row of an op says that it means."""
+    """The formula that the row of an op states."""
     schema = row.schema
     assert schema is not None
 

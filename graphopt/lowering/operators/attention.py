@@ -106,7 +106,7 @@ class Attended:
 
 
 def _factor(scale: float | None, size: Expr, dtype: str) -> Expr:
-    """What scores are multiplied by: one over the root of the size of a head, where nothing is said."""
+    """The factor of scores: one over the root of the head size by default."""
     if scale:
         return const(scale, dtype)
     if scale is None and isinstance(size, Const) and size.value:
@@ -300,19 +300,19 @@ def _attention(op: Operation) -> Sequence[Tensor]:
 
 
 def _window(op: Operation, name: str) -> int:
-    """How far a query sees to one side; -1 for without a bound."""
+    """The number of keys that a query sees to one side; -1 for no bound."""
     size = op.attr(name)
     return size if isinstance(size, int) else -1
 
 
 def _matching(op: Operation, q: Heads, k: Heads, v: Heads) -> list[Requirement]:
-    """That there are as many keys as values, and that each is as long as a query, where that is not known."""
+    """The requirements of as many keys as values, each as long as a query, where that is not known."""
     fits = matching(op, (k.shape[0], v.shape[0], k.shape[3]), (q.shape[0], q.shape[0], q.shape[3]))
     return fits + matching(op, v.shape[1:3], k.shape[1:3])
 
 
 def _masked(mask: Tensor, whole: Sequence[Expr], at: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-    """What a mask says of a key: it is seen, or something is added; keys that it does not reach are not seen."""
+    """The mask of a key: conditions to be seen, and terms to add; keys beyond the mask are not seen."""
     keys, j = mask.shape[-1], at[3]
     held = broadcast(mask, (*whole[:3], keys), at)
     seen = held if mask.dtype == "bool" else apply("ne", widened(held), -inf)
@@ -325,7 +325,7 @@ def _masked(mask: Tensor, whole: Sequence[Expr], at: Sequence[Expr]) -> tuple[li
 
 
 def _bias_of(op: Operation, k: int, causal: bool, whole: Sequence[Expr]) -> Bias:
-    """What ONNX Runtime's ops hide and add: the k-th input is added, and causal queries stand behind other keys."""
+    """The bias of ONNX Runtime's ops: the k-th input is added, and causal queries stand behind other keys."""
     mask = op.input(k) if op.has(k) else None
 
     def bias(b: Expr, h: Expr, i: Expr, j: Expr) -> tuple[list[Expr], list[Expr]]:
@@ -336,7 +336,7 @@ def _bias_of(op: Operation, k: int, causal: bool, whole: Sequence[Expr]) -> Bias
 
 
 def _reach_of(causal: bool, whole: Sequence[Expr]) -> Reach | None:
-    """How many keys causal queries may see."""
+    """The number of keys that causal queries may see."""
     return (lambda b, i: i + whole[3] - whole[2] + 1) if causal else None
 
 

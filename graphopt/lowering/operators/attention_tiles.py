@@ -370,7 +370,7 @@ def _is_empty(stmt: Stmt) -> bool:
 
 
 def _checked(requirement: Requirement) -> Stmt:
-    """What must hold at each point of its axes."""
+    """Run-time checks of a requirement, at each point of its axes."""
     stmt: Stmt = Check(requirement.condition, requirement.message)
     for axis in reversed(requirement.axes):
         stmt = For(axis.var, axis.extent, stmt)

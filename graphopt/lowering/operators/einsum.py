@@ -84,7 +84,7 @@ def _contracted(
 
 
 def _extents(op: Operation, operands: Sequence[LabelledTensor]) -> tuple[dict[str, Expr], list[t.Requirement]]:
-    """How long the axis of each label is, and that all axes of a label are that long, or 1."""
+    """The length of each label's axis, and the requirements that all axes of a label are that long, or 1."""
     extents: dict[str, Expr] = {}
     fits: list[t.Requirement] = []
     for operand in operands:

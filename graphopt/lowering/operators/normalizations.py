@@ -80,7 +80,7 @@ def _scaled(op: Operation, value: Expr, channel: Expr) -> Expr:
 
 
 def _by_channel(op: Operation, inputs: Sequence[int]) -> list[Requirement]:
-    """That inputs hold a number for each channel."""
+    """The requirements that inputs hold a number for each channel."""
     return [r for k in inputs for r in matching(op, op.input(k).shape, op.input(0).shape[1:2])]
 
 

@@ -51,7 +51,7 @@ def _inside(index: Expr, size: Expr, front: Expr, back: Expr) -> list[Expr]:
 
 
 def _reached(mode: str, index: Expr, size: Expr, front: Expr, back: Expr) -> Expr:
-    """Which of ``size`` elements stands at an index that may lie before or behind them."""
+    """The element of ``size`` for an index that may lie before or behind them."""
     if front == Const(0) and back == Const(0):
         return index
     if mode == "edge":

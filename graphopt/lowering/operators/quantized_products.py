@@ -42,7 +42,7 @@ def _parameter(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr],
 
 
 def _agreeing(op: Operation, axes: Mapping[int, int], shape: Sequence[Expr]) -> list[Requirement]:
-    """That inputs, those of them that are given, have sizes as ``_parameter`` reads them: by input, the axis that it
+    """The requirements that inputs, where given, have sizes as ``_parameter`` reads them: by input, the axis that it
     goes along where it is a vector."""
     requirements: list[Requirement] = []
     for k, axis in axes.items():

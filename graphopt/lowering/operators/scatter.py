@@ -86,7 +86,7 @@ def _copied(x: Tensor, out: Buffer) -> Stmt:
 
 
 def _written(op: Operation) -> Callable[[Buffer, tuple[Expr, ...], Expr], Stmt]:
-    """How an update is written to its place."""
+    """The store of an update."""
     reduction = text(op, "reduction") or "none"
     if reduction == "none":
         return Store
