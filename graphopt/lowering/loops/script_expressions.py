@@ -197,6 +197,7 @@ class ScriptNames:
 
     def value(self, node: ast.expr, dtype: str | None) -> Operand:
         """Parses an operand; ``dtype`` is the default for bare numbers."""
+        # Recursive descent over Python's syntax tree: a case for each form that scripts have, an error for any other.
         match node:
             case ast.Constant(bool(truth)):
                 return const(truth, "bool")
