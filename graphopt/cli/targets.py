@@ -115,7 +115,7 @@ def _report(done: Calibration, path: Path) -> None:
         f"workloads  {done.measured} measured, {done.known} measured before, {done.refused} not measurable"
         + (f", {done.left} not measured in time" if done.left else "")
     )
-    for label, quality in (("prices as they come", done.before), ("prices fitted", done.after)):
+    for label, quality in (("default prices", done.before), ("fitted prices", done.after)):
         print(f"{label}: {_words(quality)}")
     print(f"kept in    {path}")
 
@@ -143,7 +143,7 @@ def _show(summary: CalibrationSummary) -> None:
         for target, quality in part.fits.items():
             before = {n.removeprefix("before: "): v for n, v in quality.items() if n.startswith("before: ")}
             after = {n: v for n, v in quality.items() if not n.startswith("before: ")}
-            console.print(f"prices of {target} as they come: {_words(before)}", markup=False)
-            console.print(f"prices of {target} fitted: {_words(after)}", markup=False)
+            console.print(f"default prices of {target}: {_words(before)}", markup=False)
+            console.print(f"fitted prices of {target}: {_words(after)}", markup=False)
     if not summary.parts:
         console.print("no times yet: run graphopt calibrate")
