@@ -12,7 +12,7 @@ from graphopt.ir import contrib_attention as attention
 from graphopt.ir.call import ApplyOp, Arrays, Semantics
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
-from graphopt.ir.op_table import OPS, Row, Said, parsed
+from graphopt.ir.op_table import OPS, Row, interpret
 from graphopt.ir.ops import attribute
 
 
@@ -29,11 +29,7 @@ def _said(op: str, row: Row) -> Semantics:
     def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         values: dict[str, Any] = {name: _scalar(attribute(op, attrs, name), x[0]) for name in schema.attributes}
         values |= zip(schema.inputs.split(), x, strict=True)
-
-        def value(part: Said) -> Array:
-            return values[part] if isinstance(part, str) else apply(part[0], [value(p) for p in part[1:]])[0]
-
-        return (value(parsed(row.means)),)
+        return (interpret(row.means, values, lambda inner, arrays: apply(inner, arrays)[0]),)
 
     return compute
 

@@ -5,11 +5,11 @@ term of the solver) stands in the part that it belongs to. An op that has no row
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 ABOUT_ONE: Final = 1 + 2.0**-20
 """What runtimes keep to where mathematics says 1: the polynomials by which they compute tanh and the like overshoot."""
@@ -319,6 +319,17 @@ TRUTHS: Final = ops_where(group=("comparison", "test", "logic"))
 
 Said: TypeAlias = str | tuple["Said", ...]
 """What an op means: the name of an input or attribute, or the name of an op and what it takes."""
+T = TypeVar("T")
+
+
+def interpret(means: str, values: Mapping[str, T], call: Callable[[str, list[T]], T]) -> T:
+    """``Row.means`` over some algebra (arrays, expressions): ``values`` are the inputs and attributes by name, and
+    ``call`` applies an op."""
+
+    def value(part: Said) -> T:
+        return values[part] if isinstance(part, str) else call(str(part[0]), [value(p) for p in part[1:]])
+
+    return value(parsed(means))
 
 
 @cache

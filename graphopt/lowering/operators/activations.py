@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from graphopt.ir.graph import NO_ATTRS
-from graphopt.ir.op_table import OPS, Row, Said, parsed
+from graphopt.ir.op_table import OPS, Row, interpret
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Expr, apply, cast, maximum, minimum, select
 from graphopt.lowering.operators.elements import Formula, elementwise, is_float, number, text, widened
@@ -88,13 +88,10 @@ def _said(row: Row) -> Formula:
         values: dict[str, Expr | float | None] = {name: number(op, name) for name in schema.attributes}
         values |= zip(schema.inputs.split(), elements, strict=True)
 
-        def value(part: Said) -> Expr | float | None:
-            if isinstance(part, str):
-                return values[part]
-            inner = Operation(str(part[0]), NO_ATTRS, (), (), (), op.opset)
-            return FORMULAS[inner.op](inner, *map(value, part[1:]))
+        def call(name: str, operands: list[Expr | float | None]) -> Expr:
+            return FORMULAS[name](Operation(name, NO_ATTRS, (), (), (), op.opset), *operands)
 
-        expr = value(parsed(row.means))
+        expr = interpret(row.means, values, call)
         assert isinstance(expr, Expr)
         return expr
 
