@@ -191,8 +191,9 @@ def test_signed_zeros_are_not_one_element() -> None:
 
 
 @settings(deadline=None)
-@given(st.floats(width=32), st.floats(width=32), st.sampled_from(["Add", "Mul", "Div", "Max", "Pow", "Less"]))
+@given(st.floats(width=32), st.floats(width=32), st.sampled_from(["Add", "Mul", "Div", "Max", "Less"]))
 def test_one_element_comes_out_as_many_do(a: float, b: float, op: str) -> None:
+    """Of ops that IEEE 754 rounds: numpy's powers of many elements differ from those of one in the last place."""
     repeated = compute(op, full(a, 2, 3), full(b, 3))
     written = compute(op, np.full((2, 3), a, np.float32), np.full(3, b, np.float32))
     assert repeated.splat is not None

@@ -1,7 +1,8 @@
 import pytest
 
-from graphopt.runtime.library_calls import Convolution, Gemm, attributes_of, function_of
+from graphopt.runtime.library_calls import Convolution, Gemm, function_of
 from graphopt.runtime.steps import LibraryStep
+from tests.runtime.device_programs import attributes_of
 
 
 def test_a_step_names_a_function_and_what_differs_from_its_defaults() -> None:

@@ -250,7 +250,8 @@ def test_another_processor_is_refused(folder: Path, monkeypatch: pytest.MonkeyPa
 
 def test_another_machine_is_refused_by_its_name_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "features", lambda: frozenset())
-    with pytest.raises(ReadError, match=r"with [\w, ]+ and \d+ more, which this one does not have"):
+    monkeypatch.setattr(saved, "_FEW", 1)
+    with pytest.raises(ReadError, match=r"with \w+ and \d+ more, which this one does not have"):
         saved.load(folder)
     monkeypatch.setattr(saved.platform, "machine", lambda: "aarch64")
     with pytest.raises(ReadError, match="for a processor with x86_64, which this one does not have"):

@@ -54,6 +54,7 @@ def test_the_function_that_takes_the_least_is_called(size, form):
     assert calls == {f"{fastest(product_of(written))}_{form}_float32"}
 
 
+@pytest.mark.usefixtures("avx512")
 def test_what_is_measured_decides():
     def chosen(m: int, k: int, n: int, form: str = "nn") -> str:
         return fastest(product_of(nest_of(Const(m), Const(k), Const(n), form)))
