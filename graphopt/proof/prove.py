@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,17 @@ if TYPE_CHECKING:
 
 ARITHMETIC = ops_where(group=("arithmetic", "comparison", "logic", "bits"))
 """The ops of arithmetic, comparisons, choices, truth values and integers."""
+
+SIMPLE_NUMBERS: dict[str, tuple[Any, ...]] = {
+    "float": (1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 5.0, 0.0, -0.0, float("inf"), float("-inf"), float("nan")),
+    "int": (1, -1, 2, -2, 3, -3, 0),
+    "uint": (1, 2, 3, 0),
+    "bool": (True, False),
+}
+"""Numbers that a counterexample has where it can, simplest first; a zero is late, of which too much is true."""
+
+SIMPLE_TRIALS = 200
+"""How many combinations of simple numbers are tried."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +114,36 @@ def figures(findings: Iterable[tuple[Rule, Evidence | None]]) -> str:
 
 
 def demonstrate(rule: Rule, counterexample: Counterexample) -> str | None:
-    """The model, the inputs and what both sides give there; None where the rule does not fire, or both sides agree."""
-    for shape in ((), (1,)):
-        try:
-            shown = _shown(rule, counterexample, shape)
-        except (GraphoptError, ValueError, KeyError, _Unshown):
-            continue
-        if shown is not None:
-            return shown
+    """The model, the inputs and what both sides give there; None where the rule does not fire, or both sides agree.
+
+    Simple numbers are tried before the solver's: they are easier to follow, and which numbers a solver finds depends on
+    all that its process has asked it before.
+    """
+    for numbers in (*_simple(counterexample), counterexample.numbers):
+        for shape in ((), (1,)):
+            try:
+                shown = _shown(rule, replace(counterexample, numbers=numbers), shape)
+            except (GraphoptError, ValueError, KeyError, _Unshown):
+                continue
+            if shown is not None:
+                return shown
     return None
+
+
+def _simple(counterexample: Counterexample) -> list[dict[str, Any]]:
+    """Simple numbers for a counterexample's variables, the simplest together first."""
+    names = [n for n in counterexample.dtypes if n in counterexample.numbers]
+    choices = [SIMPLE_NUMBERS[_kind(counterexample.dtypes[n])] for n in names]
+    by_simplicity = sorted(product(*(range(len(c)) for c in choices)), key=lambda ranks: (sum(ranks), ranks))
+    return [
+        counterexample.numbers | {n: c[rank] for n, c, rank in zip(names, choices, ranks, strict=True)}
+        for ranks in by_simplicity[:SIMPLE_TRIALS]
+    ]
+
+
+def _kind(dtype: str) -> str:
+    """Whether numbers of a dtype are floats, signed or unsigned integers, or truth values."""
+    return "float" if "float" in dtype else dtype.rstrip("0123456789")
 
 
 class _Unshown(Exception):  # noqa: N818 - not an error: another way is tried

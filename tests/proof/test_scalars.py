@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("z3")
 
+import z3
+
 from graphopt.proof.prove import demonstrate
 from graphopt.proof.scalars import prove
 from graphopt.rewrite.reading.parse import parse_rules
@@ -66,6 +68,33 @@ def test_counterexamples_are_shown_as_a_model_and_inputs(text: str, soundness: s
     assert shown is not None
     assert "return" in shown
     assert "the right side" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "soundness", "inputs"),
+    [
+        ("Max(x, 0.0) => Abs(x)", "reals", "x = -1. gives"),
+        ("Div(x, y) => Mul(x, Reciprocal(y)) where x.dtype in float", "exact", "x = 3., y = 5. gives"),
+        ("Add(x, 0.0) => x", "exact", "x = -0. gives"),
+        ("BitwiseNot(x) => Neg(x) where x.dtype in int", "exact", "x = 1 gives"),
+        ("Or(x, y) => And(x, y)", "exact", "x = True, y = False gives"),
+    ],
+)
+def test_counterexamples_are_the_simplest_whatever_the_solver_was_asked_before(
+    text: str, soundness: str, inputs: str
+) -> None:
+    claim = rule(text, soundness)
+    shown = set()
+    for asked in range(12):  # each question leaves its terms in the context that all solvers of a process share
+        a, b = z3.Ints(f"a{asked} b{asked}")
+        other = z3.Solver()
+        other.add(a * b == asked + 7, a > 1)
+        assert other.check() == z3.sat
+        counterexample = prove(claim).counterexample
+        assert counterexample is not None
+        shown.add(demonstrate(claim, counterexample))
+    (text,) = shown
+    assert f"with {inputs}" in text
 
 
 def test_what_has_no_translation_is_not_proved() -> None:
