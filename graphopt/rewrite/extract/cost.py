@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from graphopt.ir.constants import BITS
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import MOST_ELEMENTS, infer
 from graphopt.ir.op_table import OPS
 from graphopt.ir.ops import KINDS
@@ -608,8 +608,17 @@ def graph_cost(
     counted = stated_sizes(graph) | dict(sizes or {})
     total = appraise(graph, facts, CostModel(target, counted))
     for node in graph.order():
-        typed = [(body, infer(body, captured_facts(node, body, facts))) for body in node.bodies.values()]
-        bodies = [graph_cost(body, inside, target, counted) for body, inside in typed]
+        bodies = [graph_cost(body, _body_facts(node, body, facts), target, counted) for body in node.bodies.values()]
         if bodies:
             total = total + max(bodies, key=lambda cost: cost.total.seconds)
     return total
+
+
+def _body_facts(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
+    """What is known inside a body; weights that it captures are constants, and what it computes from them is not."""
+    inside = dict(infer(body, captured_facts(node, body, facts)))
+    pairs = zip(body.inputs[len(body.inputs) - node.captures :], node.inputs[-node.captures :], strict=False)
+    for inner, outer in pairs if node.captures else ():
+        if outer is not None and outer in facts and facts[outer].is_const:
+            inside[inner] = replace(inside[inner], is_const=True)
+    return inside

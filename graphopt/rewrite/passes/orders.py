@@ -255,7 +255,7 @@ class _OrderChoice:
                 for q in self.orders_of(y)
                 for source in [compose(perm, q)]
             }
-            return self.turning(x, identity(len(perm)), perm)
+            return self.turning(x, identity(len(perm)), perm) - self.surcharge
         ways = [] if form is None else self.ways(node, form)
         if form is None or len(ways) < 2:
             return 0.0
@@ -350,7 +350,8 @@ class _OrderChoice:
                 alternatives = (self.runs[value, order],) if kind == "run" else self.made[value][order]
             options[len(options)] = alternatives
         choice = solve(Problem(options, roots), SolverLimits()).choice
-        if price(choice) >= before * (1 - GAIN):
+        turns = sum(isinstance(option.meaning, TransposedValue) for option in choice.values())
+        if price(choice) - turns * self.surcharge >= before * (1 - GAIN):
             return None
         computed: dict[tuple[Value, AxisOrder], ReorderedNode] = {}
         turned: dict[tuple[Value, AxisOrder], TransposedValue] = {}

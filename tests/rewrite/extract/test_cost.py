@@ -184,3 +184,16 @@ def test_transposes_that_move_one_axis_are_quick(perm: tuple[int, ...], shape: t
     moved = MODEL.cost("Transpose", Attrs(perm=perm), [x], [y]).seconds
     copied = MODEL.cost("Relu", Attrs(), [x], [y]).seconds
     assert (moved > 5 * copied) is slow
+
+
+def test_weights_cost_as_much_to_load_inside_a_body_as_outside() -> None:
+    product = "Gemm(x, w, b)"
+    weights = f"w = float32[8, 8]{{{', '.join(['1'] * 64)}}}\nb = float32[8]{{{', '.join(['1'] * 8)}}}\n"
+    outside = f"x: float32[2, 8]\n{weights}y = {product}\nreturn y\n"
+    inside = (
+        f"x: float32[2, 8]\nc: bool[]\n{weights}"
+        f"y = If(c | x, w, b, then_branch={{\nx: ?\nw: ?\nb: ?\nz = {product}\nreturn z\n}}, "
+        "else_branch={\nx: ?\nw: ?\nb: ?\nz = Identity(x)\nreturn z\n})\nreturn y\n"
+    )
+    prices = [graph_cost(g, infer(g), PORTABLE).by_op["Gemm"] for g in map(parse, (outside, inside))]
+    assert prices[0] == prices[1]
