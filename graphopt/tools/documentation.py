@@ -1,31 +1,21 @@
 """Pages of the standard rules, made from the rules themselves: one for each rule file.
 
-A page has each rule's reason, its two sides, family, stage, class, evidence and guards; the head of the page says which
-other optimizers have its families, and ``README.md`` what holds for all pages. ``graphopt rules docs`` writes them.
+A page has the reason, sides, class, stage and proof of each rule, by families, with the other optimizers that have
+them; ``README.md`` says what holds for all pages. Guards are left to ``graphopt rules show``. ``graphopt rules docs``
+writes the pages.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 from graphopt.proof.evidence import evidence_of
 from graphopt.rewrite.guards.functions import FUNCTIONS
-from graphopt.rewrite.rule.notation import show_expr, show_term
-from graphopt.rewrite.rule.rule import (
-    Field,
-    FunctionCall,
-    GuardExpr,
-    Lit,
-    NameRef,
-    Rule,
-    RuleStage,
-    Series,
-    Soundness,
-    subexpressions,
-)
+from graphopt.rewrite.rule.notation import show_term
+from graphopt.rewrite.rule.rule import FunctionCall, Rule, RuleStage, Soundness, subexpressions
 from graphopt.rewrite.ruleset import standard
 from graphopt.tools.catalogue import catalogue, ids
 
@@ -40,18 +30,8 @@ TOOLS = {
     "RP": "ONNX Runtime's transformers optimizer", "YO": "yobx", "NN": "nncase", "TV": "TVM Relax",
     "TE": "TENSAT and TASO", "LU": "Luminal", "IN": "PyTorch Inductor", "XL": "XLA", "TG": "tinygrad",
 }  # fmt: skip
-KINDS = {
-    "unary": "any op on each element of one tensor", "binary": "any op on two tensors that broadcasts",
-    "elementwise": "any op on each element", "reduce": "any reduction", "movement": "any op that moves elements",
-    "zero_preserving": "any op on each element that makes 0 of 0",
-    "finite_at_zero": "any op on each element that makes another finite number of 0",
-    "rising": "any op on each element that grows strictly with it",
-}  # fmt: skip
-DTYPES = {
-    "float": "floats", "int": "signed integers", "uint": "unsigned integers", "number": "numeric",
-    "bool": "booleans",
-}  # fmt: skip
-OPERATORS = {"<": "below ", "<=": "at most ", ">": "above ", ">=": "at least ", "==": "", "!=": "not "}
+WIDTH = 110
+"""A rule that is wider has its sides on lines of their own."""
 PLAIN = {"in", "and", "or", "not", "neg", "len", "min", "max", "all", "any"}
 """Functions of guards that need no explanation."""
 
@@ -60,15 +40,19 @@ HEAD = """\
 # The standard rules
 
 A page for each file of rules, made from the rules: `graphopt rules docs` makes them anew. Patterns are in the
-[notation of rules](../../rules/README.md). Above a rule is why it pays; below it stand
+[notation of rules](../../rules/README.md). Rules stand under their first **family** of rewrites (`H6`), with the other
+optimizers that have it. An entry says why the rule pays, then
 
-* its **families** of rewrites (`H6`), named at the head of each page together with the other optimizers that have them;
-* its **stage**: *always* rules are applied wherever they match, *explored* rules go into the e-graph, where
-  extraction chooses by cost; and the targets, for rules of some targets only;
-* how **equal** both sides are, the class that `--policy` selects by, and the [evidence](../proof.md) for it, as
-  `graphopt rules prove` writes it;
-* its **guards**, as conditions on what the pattern's variables stand for: *constant*, a *number* (one element), the
-  dtype or rank, *read once* (nothing else reads it), or an expression.
+* how **equal** both sides are, the class that `--policy` selects by;
+* *proved*, if it is more than checked on random tensors ([evidence](../proof.md) of `graphopt rules prove`); `rank <= 3`:
+  up to that rank;
+* *guarded*, if it has conditions, such as dtypes or constants: `graphopt rules show NAME` prints the rule as its file
+  writes it, with guards and evidence;
+* its **stage**: *always* rules are applied wherever they match; the others go into the e-graph, where extraction
+  chooses by cost; and the targets, for rules of some targets only;
+* further families.
+
+[Why a rule did not fire](../explaining.md#why-did-my-rule-not-fire) on a model, `graphopt explain` says.
 
 | class | both sides are equal |
 |---|---|
@@ -103,41 +87,48 @@ def write(folder: Path) -> list[Path]:
 
 
 def _page(source: str, rules: list[Rule]) -> str:
-    families = sorted(
-        {id for rule in rules for id in ids(rule.family) if id in catalogue()}, key=list(catalogue()).index
-    )
-    rows = [f"| {id} | {catalogue()[id].name} | {', '.join(_who(id))} |" for id in families]
-    head = [
+    known, families = list(catalogue()), dict[str, list[Rule]]()
+    for rule in rules:
+        families.setdefault(next((id for id in ids(rule.family) if id in catalogue()), ""), []).append(rule)
+    lines = [
         f"# {Path(source).stem}",
         "",
         f"The rules of [{source}](../../{source}); [how to read them](README.md).",
         "",
-        *(["| family | rewrites | also in |", "|---|---|---|", *rows, ""] if rows else []),
     ]
-    return "\n".join([*head, *(_section(rule) for rule in rules)])
+    for family, members in sorted(families.items(), key=lambda item: known.index(item[0]) if item[0] else len(known)):
+        lines += _family(family) if family else ["## Without a family", ""]
+        for rule in members:
+            lines += _section(rule)
+    return "\n".join(lines)
 
 
-def _section(rule: Rule) -> str:
-    """All that is said of one rule."""
-    stage = "always" if rule.stage is RuleStage.ALWAYS else "explored"
-    target = f" for {', '.join(sorted(rule.targets))}" if rule.targets else ""
-    terms = [[show_term(t) for t in side] for side in (rule.lhs, rule.rhs)]
-    lines = [
-        f"## {rule.name}",
-        "",
-        f"{rule.reason[:1].upper()}{rule.reason[1:]}.",
-        "",
-        "```",
-        *terms[0],
-        "  =>",
-        *terms[1],
-        "```",
-        "",
-        f"{', '.join(ids(rule.family)) or 'No family'}; {stage}{target}; `{rule.soundness.value}`, "
-        f"{evidence_of(rule) or 'no evidence yet'}.",
-    ]
-    conditions = "; ".join(_conditions(part for guard in rule.where for part in _conjuncts(guard)))
-    return "\n".join([*lines, *([f"Where {conditions}."] if conditions else []), ""])
+def _family(id: str) -> Iterator[str]:
+    """The heading of a family's rules, and who else has it."""
+    name, who = catalogue()[id].name, list(_who(id))
+    yield f"## {name[:1].upper()}{name[1:]}"
+    yield ""
+    yield f"{id}{', also in ' if who else ''}{', '.join(who)}."
+    yield ""
+
+
+def _section(rule: Rule) -> Iterator[str]:
+    """What is said of one rule; what holds for most, no stage but the e-graph and no more than checks, is not said."""
+    evidence, (_, *others) = evidence_of(rule), (*ids(rule.family), "")
+    rank = f" ({evidence.scope})" if evidence and evidence.scope.startswith("rank") else ""
+    proof = f", proved{rank}" if evidence is not None and evidence.is_proof else ""
+    guarded = ", guarded" if rule.where else ""
+    stage = ", always" if rule.stage is RuleStage.ALWAYS else ""
+    target = f", for {', '.join(sorted(rule.targets))}" if rule.targets else ""
+    also = "".join(f", {id}" for id in others if id)
+    said = f"`{rule.soundness.value}`{proof}{guarded}{stage}{target}{also}."
+    yield from (f"### {rule.name}", "", f"{rule.reason[:1].upper()}{rule.reason[1:]}. {said}", "")
+    left, right = ([f"    {show_term(term)}" for term in side] for side in (rule.lhs, rule.rhs))
+    if len(left) == len(right) == 1 and len(left[0]) + len(right[0]) < WIDTH:
+        yield f"{left[0]}  =>  {right[0].strip()}"
+    else:
+        yield from (*left, "      =>", *right)
+    yield ""
 
 
 def _who(id: str) -> Iterator[str]:
@@ -146,70 +137,6 @@ def _who(id: str) -> Iterator[str]:
     if who == "all":
         yield "all"
     yield from (TOOLS[code] for code in re.findall(r"[A-Z]{2}", who) if code in TOOLS)
-
-
-# -- guards in words
-
-
-def _conjuncts(guard: GuardExpr) -> Iterator[GuardExpr]:
-    match guard:
-        case FunctionCall("and", parts):
-            for part in parts:
-                yield from _conjuncts(part)
-        case _:
-            yield guard
-
-
-def _conditions(guards: Iterable[GuardExpr]) -> Iterator[str]:
-    """Guards, those on single variables by variable; variables of equal conditions together."""
-    single, others = dict[str, list[str]](), list[str]()
-    for guard in guards:
-        match _of_one(guard):
-            case (name, condition):
-                single.setdefault(name, []).append(condition)
-            case None:
-                others.append(_words(guard))
-    together = dict[str, list[str]]()
-    for name, conditions in single.items():
-        together.setdefault(", ".join(conditions), []).append(f"`{name}`")
-    for condition, names in together.items():
-        yield f"{', '.join(names)}: {condition}"
-    yield from others
-
-
-def _words(guard: GuardExpr) -> str:
-    match guard, _of_one(guard):
-        case FunctionCall("or", parts), _:
-            return ", or ".join(map(_words, parts))
-        case _, (name, condition):
-            return f"`{name}`: {condition}"
-    return f"`{show_expr(guard)}`"
-
-
-def _of_one(guard: GuardExpr) -> tuple[str, str] | None:
-    """The variable that a guard is about and the condition on it, where there are words for that."""
-    match guard:
-        case Field(NameRef(name), "is_const"):
-            return name, "constant"
-        case FunctionCall("not", (Field(NameRef(name), "is_const"),)):
-            return name, "not constant"
-        case FunctionCall("in", (Field(NameRef(name), "dtype"), NameRef(kind))) if kind in DTYPES:
-            return name, DTYPES[kind]
-        case FunctionCall("in", (NameRef(name), NameRef(kind))) if kind in KINDS:
-            return name, KINDS[kind]
-        case FunctionCall("in", (NameRef(name), Series(items))) if all(isinstance(i, Lit) for i in items):
-            return name, " or ".join(str(i.value) for i in items if isinstance(i, Lit))
-        case FunctionCall("==", (Field(NameRef(name), "dtype"), Lit(value))):
-            return name, str(value)
-        case FunctionCall("==", (Field(NameRef(name), "size"), Lit(1))):
-            return name, "number"
-        case FunctionCall("==", (Field(NameRef(name), "uses"), Lit(1))):
-            return name, "read once"
-        case FunctionCall(operator, (Field(NameRef(name), "rank"), Lit(rank))) if operator in OPERATORS:
-            return name, f"rank {OPERATORS[operator]}{rank}"
-        case FunctionCall(operator, (NameRef("opset"), Lit(opset))) if operator in OPERATORS:
-            return "opset", f"{OPERATORS[operator]}{opset}"
-    return None
 
 
 def _functions() -> Iterator[str]:
