@@ -43,7 +43,9 @@ def test_the_references_are_complete(made: dict[str, str]) -> None:
         assert command.hidden or f"\n## graphopt {name}" in made["cli.md"]
     assert "\n* `--opset N`: Convert to this opset first.\n" in made["cli.md"]
     assert made["cli.md"].count("`--dim NAME=N`") == 1, "what several commands take is explained once"
-    assert "`emit(op: str" in made["api.md"]
+    assert "`emit(op, inputs=(), attrs=None, *, n_outputs=1, name='')`: Adds an ONNX op" in made["api.md"]
+    assert "\n    rules: Ruleset | str | Path | Sequence[str | Path] | None = None,\n" in made["api.md"]
+    assert "* `SiLU`, `silu(x)`: x * sigmoid(x).\n" in made["api.md"], "what computes the same is on one line"
 
 
 def test_every_extra_is_on_the_page_of_installing() -> None:

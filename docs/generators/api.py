@@ -19,9 +19,9 @@ HEAD = """\
 # The Python API
 
 What `import graphopt` offers, and the public modules beside it, made from signatures and docstrings (`python -m
-docs.generators`). Methods, and what modules define, have the first sentence of their docstring here; `help(...)`
-prints the rest, such as the errors that they raise. Names are imported when they are first used. The primitives of a
-`Schedule` have [a page of their own](schedules.md), and so has the [command line](cli.md).
+docs.generators`). Methods, and what modules define, have the names of their parameters and the first sentence of their
+docstring here; `help(...)` prints types and the rest. [Schedule primitives](schedules.md) and the
+[command line](cli.md) have pages of their own.
 """
 
 MODULES = (
@@ -71,15 +71,14 @@ def _is_documented(thing: Any) -> bool:
 def _section(name: str, module: ModuleType, level: int) -> Iterator[str]:
     """A module: a list of what takes one line, then a section for each class with members."""
     yield f"{'#' * level} {name}\n\n{markdown(inspect.getdoc(module) or '')}\n"
-    lines, sections = list[str](), list[str]()
+    calls, sections = dict[str, list[str]](), list[str]()
     for public, thing in _public(module):
         if inspect.isclass(thing) and (members := list(_members(thing))):
             sections += [f"{'#' * (level + 1)} {name}.{public}\n", *_head(thing, public), *members]
         else:
-            call = _call(thing, public) or public
-            lines.append(f"* `{call}`: {_first_sentence(_doc(thing))}")
-    if lines:
-        yield "\n".join([*lines, ""])
+            calls.setdefault(_first_sentence(_doc(thing)), []).append(_call(thing, public, is_brief=True) or public)
+    if calls:
+        yield "\n".join([*(f"* {', '.join(f'`{c}`' for c in same)}: {said}" for said, same in calls.items()), ""])
     yield from sections
 
 
@@ -122,9 +121,8 @@ def _members(kind: type) -> Iterator[str]:
                 continue  # a layer of one input: its class says what it computes
             case ast.FunctionDef(name=name) if not name.startswith("_") and (doc := ast.get_docstring(statement)):
                 is_property = any(ast.unparse(d).endswith("property") for d in statement.decorator_list)
-                spelled = name if is_property else f"{name}({_parameters(statement, is_method=True)})"
-                returns = f" -> {ast.unparse(statement.returns)}" if statement.returns is not None else ""
-                lines.append(f"* `{spelled}{returns}`: {_first_sentence(doc)}")
+                spelled = name if is_property else f"{name}({_parameters(statement, is_method=True, is_brief=True)})"
+                lines.append(f"* `{spelled}`: {_first_sentence(doc)}")
     if fields:
         lines.insert(0, f"* {', '.join(fields)}")
     if lines:
@@ -144,16 +142,16 @@ def _string(statement: ast.stmt | None) -> str:
     return ""
 
 
-def _call(thing: Callable[..., Any], name: str) -> str:
+def _call(thing: Callable[..., Any], name: str, is_brief: bool = False) -> str:
     """How a function is called, or a class made, on one line; nothing for a class without its own initializer."""
     definition = _definition(thing)
     if isinstance(definition, ast.ClassDef):
         is_own = getattr(thing.__init__, "__module__", "").startswith("graphopt.")
         made = _definition(thing.__init__) if is_own else None
-        return f"{name}({_parameters(made, is_method=True)})" if isinstance(made, ast.FunctionDef) else ""
+        return f"{name}({_parameters(made, True, is_brief)})" if isinstance(made, ast.FunctionDef) else ""
     if isinstance(definition, ast.FunctionDef):
-        returns = f" -> {ast.unparse(definition.returns)}" if definition.returns is not None else ""
-        return f"{name}({_parameters(definition, is_method=False)}){returns}"
+        returns = f" -> {ast.unparse(definition.returns)}" if definition.returns is not None and not is_brief else ""
+        return f"{name}({_parameters(definition, False, is_brief)}){returns}"
     return ""
 
 
@@ -166,8 +164,11 @@ def _signature(thing: Callable[..., Any], name: str) -> str:
     return f"```python\n{line}\n```\n" if line else ""
 
 
-def _parameters(definition: ast.FunctionDef, is_method: bool) -> str:
-    """The parameters as written, without types that defaults or names tell (``n: int = 1``, ``node: Node``)."""
+def _parameters(definition: ast.FunctionDef, is_method: bool, is_brief: bool = False) -> str:
+    """The parameters as written, without types that defaults or names tell (``n: int = 1``, ``node: Node``).
+
+    The brief form has no types.
+    """
     arguments = copy.deepcopy(definition.args)
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
@@ -177,6 +178,10 @@ def _parameters(definition: ast.FunctionDef, is_method: bool) -> str:
         is_told = isinstance(default, ast.Constant) and annotation == type(default.value).__name__
         if is_told or annotation.lower() == argument.arg:
             argument.annotation = None
+    if is_brief:
+        for argument in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+            if argument is not None:
+                argument.annotation = None
     is_static = any(ast.unparse(d) == "staticmethod" for d in definition.decorator_list)
     parts = _split(ast.unparse(arguments))
     return ", ".join(parts[1:] if is_method and not is_static else parts)

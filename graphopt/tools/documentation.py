@@ -44,8 +44,8 @@ A page for each file of rules, made from the rules: `graphopt rules docs` makes 
 optimizers that have it. An entry says why the rule pays, then
 
 * how **equal** both sides are, the class that `--policy` selects by;
-* *proved*, if it is more than checked on random tensors ([evidence](../proof.md) of `graphopt rules prove`); `rank <= 3`:
-  up to that rank;
+* *proved*, if it is more than checked on random tensors ([evidence](../proof.md) of `graphopt rules prove`);
+  `rank <= 3`: up to that rank;
 * *guarded*, if it has conditions, such as dtypes or constants: `graphopt rules show NAME` prints the rule as its file
   writes it, with guards and evidence;
 * its **stage**: *always* rules are applied wherever they match; the others go into the e-graph, where extraction
