@@ -32,6 +32,8 @@ TOOLS = {
 }  # fmt: skip
 WIDTH = 110
 """A rule that is wider has its sides on lines of their own."""
+INTERNAL = "graphopt::"
+"""Ops of compiled programs alone: entries of rules about them have no patterns."""
 PLAIN = {"in", "and", "or", "not", "neg", "len", "min", "max", "all", "any"}
 """Functions of guards that need no explanation."""
 
@@ -52,6 +54,7 @@ optimizers that have it. An entry says why the rule pays, then
   chooses by cost; and the targets, for rules of some targets only;
 * further families.
 
+Rules about ops of compiled programs (`graphopt::BlockedConv`) stand without their patterns, which `show` prints, too.
 [Why a rule did not fire](../explaining.md#why-did-my-rule-not-fire) on a model, `graphopt explain` says.
 
 | class | both sides are equal |
@@ -124,6 +127,8 @@ def _section(rule: Rule) -> Iterator[str]:
     said = f"`{rule.soundness.value}`{proof}{guarded}{stage}{target}{also}."
     yield from (f"### {rule.name}", "", f"{rule.reason[:1].upper()}{rule.reason[1:]}. {said}", "")
     left, right = ([f"    {show_term(term)}" for term in side] for side in (rule.lhs, rule.rhs))
+    if INTERNAL in "".join([*left, *right]):
+        return
     if len(left) == len(right) == 1 and len(left[0]) + len(right[0]) < WIDTH:
         yield f"{left[0]}  =>  {right[0].strip()}"
     else:
