@@ -1,8 +1,8 @@
 """Pages of the standard rules, made from the rules themselves: one for each rule file.
 
-A page has the reason, sides, class, stage and proof of each rule, by families, with the other optimizers that have
-them; ``README.md`` says what holds for all pages. Guards are left to ``graphopt rules show``. ``graphopt rules docs``
-writes the pages.
+A page has the reason, class, stage and proof of each rule, and its terms where they fit on a line, by families, with
+the other optimizers that have them; ``README.md`` says what holds for all pages. Guards and longer terms are left to
+``graphopt rules show``. ``graphopt rules docs`` writes the pages.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ TOOLS = {
     "TE": "TENSAT and TASO", "LU": "Luminal", "IN": "PyTorch Inductor", "XL": "XLA", "TG": "tinygrad",
 }  # fmt: skip
 WIDTH = 110
-"""A rule that is wider has its sides on lines of their own."""
-INTERNAL = "graphopt::"
-"""Ops of compiled programs alone: entries of rules about them have no patterns."""
+"""A rule that is wider is left to its file, which breaks its lines."""
 PLAIN = {"in", "and", "or", "not", "neg", "len", "min", "max", "all", "any"}
 """Functions of guards that need no explanation."""
 
@@ -54,8 +52,8 @@ optimizers that have it. An entry says why the rule pays, then
   chooses by cost; and the targets, for rules of some targets only;
 * further families.
 
-Rules about ops of compiled programs (`graphopt::BlockedConv`) stand without their patterns, which `show` prints, too.
-[Why a rule did not fire](../explaining.md#why-did-my-rule-not-fire) on a model, `graphopt explain` says.
+Rules that are longer than a line stand without their terms: these are in the file that the page names, and `show`
+prints them, too. `graphopt explain` says [why a rule did not fire](../explaining.md#why-did-my-rule-not-fire).
 
 | class | both sides are equal |
 |---|---|
@@ -126,14 +124,9 @@ def _section(rule: Rule) -> Iterator[str]:
     also = "".join(f", {id}" for id in others if id)
     said = f"`{rule.soundness.value}`{proof}{guarded}{stage}{target}{also}."
     yield from (f"### {rule.name}", "", f"{rule.reason[:1].upper()}{rule.reason[1:]}. {said}", "")
-    left, right = ([f"    {show_term(term)}" for term in side] for side in (rule.lhs, rule.rhs))
-    if INTERNAL in "".join([*left, *right]):
-        return
-    if len(left) == len(right) == 1 and len(left[0]) + len(right[0]) < WIDTH:
-        yield f"{left[0]}  =>  {right[0].strip()}"
-    else:
-        yield from (*left, "      =>", *right)
-    yield ""
+    left, right = ("; ".join(map(show_term, side)) for side in (rule.lhs, rule.rhs))
+    if len(line := f"    {left}  =>  {right}") <= WIDTH:
+        yield from (line, "")
 
 
 def _who(id: str) -> Iterator[str]:
