@@ -146,7 +146,7 @@ def _functions() -> Iterator[str]:
         for p in subexpressions(guard)
         if isinstance(p, FunctionCall) and p.function.isidentifier()
     }
-    yield from ("| function of guards | gives |", "|---|---|")
+    yield from ("## Functions of guards", "")
     for name in sorted((called & set(FUNCTIONS)) - PLAIN):
         doc = (FUNCTIONS[name].__doc__ or "").strip().split("\n")[0].rstrip(".")
-        yield f"| `{name}` | {doc.replace('``', '`').replace('|', chr(92) + '|')} |"
+        yield f"* `{name}`: {doc[:1].lower()}{doc[1:].replace('``', '`')}"

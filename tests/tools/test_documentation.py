@@ -79,4 +79,4 @@ def test_rules_of_a_family_stand_under_its_name() -> None:
 
 
 def test_what_guards_call_is_explained_once() -> None:
-    assert pages()["README.md"].count("\n| `has_step` | Whether ") == 1
+    assert pages()["README.md"].count("\n* `has_step`: whether ") == 1
