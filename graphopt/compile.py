@@ -51,27 +51,23 @@ def compile(
     listener: Listener | None = None,
     steps: Mapping[str, OwnStep] | None = None,
 ) -> CompiledModel:
-    """A function of the model's inputs that runs it on this machine's processor, or for the target ``"cuda"`` on its
-    GPU.
+    """A function of the model's inputs, compiled for this machine's processor, or its GPU (target ``"cuda"``).
 
     ``model`` is a path, bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``Graph`` or a ``Module``; it is not
-    changed. ``threads`` run it. A node that is left to the reference evaluator is a warning, and with ``strict`` a
-    CompilationError. ``optimize`` is whether the model is rewritten first, for ``target``, and ``policy`` how equal
-    the result has to be: ``exact``, ``finite``, ``reals`` or ``approx``. ``shapes`` and ``dims`` fix open dimensions of
-    its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core). ``cache`` is whether
-    the program is kept, and taken where it was kept before: 1 GiB at most for one, 4 GiB for all caches, in the user's
-    cache folder or that which ``GRAPHOPT_CACHE`` names; by default that of a path or bytes, and with True that of a
-    graph too, for which its weights are hashed.
+    changed. ``threads`` run the program. A node left to the reference evaluator is a warning, with ``strict`` a
+    CompilationError. ``optimize`` rewrites the model first, for ``target``; ``policy`` says how equal the result is:
+    ``exact``, ``finite``, ``reals`` or ``approx``. ``shapes`` and ``dims`` fix open dimensions. ``jobs`` processes
+    compile kernels at most (None: one for each core). ``cache`` keeps the program in the user's cache folder, or that
+    of ``GRAPHOPT_CACHE`` (1 GiB at most, 4 GiB for all caches): by default for paths and bytes, with True for graphs,
+    too, whose weights are hashed.
 
-    ``pipeline`` (one, or the name of one: ``graphopt.program.pipelines``) is what is done to the graph instead of what
-    ``optimize``, ``target`` and ``policy`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled
-    it (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it. ``costs`` are the
-    prices by which layouts and the like are chosen: ``"analytic"``, those that ``graphopt calibrate --target cpu``
-    ``"measured"``, ``"auto"`` for measured ones where there are some, or a database of them. ``dispatch`` says who
-    computes products on a GPU: whoever is faster, the library wherever it can, or our own kernels. ``tuned`` is whether
-    nests are scheduled as ``graphopt tune`` found best on this machine with so many threads: where it did (``"auto"``),
-    all of them (``"require"``), or none (``"off"``); ``database`` is where it kept that, if not the user's own.
-    ``steps`` are steps of the caller's own, by the name of the step that each takes the place of (``run.steps``).
+    ``pipeline`` (or its name: ``graphopt.program.pipelines``) replaces ``optimize``, ``target`` and ``policy``.
+    ``schedules`` has, by a node's name, its scheduled nest (``compiled.nests`` has nests to start from), or a function
+    of a ``Schedule``. ``costs`` are ``"analytic"``, ``"measured"`` (``graphopt calibrate --target cpu``), ``"auto"``
+    (measured if there are some), or a database of prices. ``dispatch`` chooses for products on a GPU the faster one,
+    ``"library"`` or our ``"own"`` kernels. ``tuned`` schedules nests as ``graphopt tune`` found best for this machine
+    and number of threads: where it did (``"auto"``), all (``"require"``) or none (``"off"``), by ``database`` if it is
+    not the user's own. ``steps`` replace steps by name (``run.steps``).
     """
     target = target_named(target, makes_models=False)
     if isinstance(pipeline, str):

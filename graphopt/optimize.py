@@ -107,23 +107,21 @@ def optimize(
     listener: Listener | None = None,
     steps: Mapping[str, OwnStep] | None = None,
 ) -> Any:
-    """An equivalent model that runs faster, of the kind that was given; the argument is never changed.
+    """An equivalent model that runs faster, of the kind that was given; the argument is not changed.
 
     ``model`` is bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``torch.onnx.ONNXProgram``, a ``Graph``, a
     ``Module``, of which the graph comes back, or a path, which needs ``output`` and gives it back. ``rules`` are a
-    ``Ruleset``, or rule files that are added to the standard set; ``only`` and ``without`` name rules or families.
-    ``shapes`` and ``dims`` fix open dimensions of the
-    inputs, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
-    ``journal`` is where to write what was done, from which ``graphopt.tools.explanation`` tells, and takes back.
-    ``costs`` are the prices to go by: ``"analytic"``, ``"measured"`` (``graphopt calibrate``), ``"auto"`` for measured
-    ones where there are some, or a database of them. ``measure`` runs results beside the original, for so many seconds
-    (30 where it is True), and keeps what is not slower, by a ``margin`` for noise.
-    Nodes carry the rewrite that made them in their metadata (``graphopt: RULE #NUMBER``) unless ``signed`` is False.
-    ``verify`` is a number of random inputs on which original and result are compared, ``"off"``, or
-    ``"require"``; ``inputs`` says what some of them hold. With ``return_report`` the report comes too.
-    ``steps`` are steps of the caller's own, by the name of the step that each takes the place of (``run.steps``).
+    ``Ruleset``, or files added to the standard set; ``only`` and ``without`` name rules or families. ``shapes`` and
+    ``dims`` fix open dimensions, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
+    ``journal`` is the file for the rewrites, for ``graphopt.tools.explanation``. ``costs`` are ``"analytic"``,
+    ``"measured"`` (``graphopt calibrate``), ``"auto"`` (measured if there are some), or a database of prices.
+    ``measure`` times results beside the original, for so many seconds (True: 30), and keeps what is not slower, within
+    ``margin``. Metadata of nodes names the rewrite that made them (``graphopt: RULE #NUMBER``) unless ``signed`` is
+    False. ``verify`` is a number of random inputs on which both models are compared, ``"off"``, or ``"require"``;
+    ``inputs`` are values for them. ``return_report`` returns the report, too. ``steps`` replace steps by name
+    (``run.steps``).
 
-    Raises the exceptions of ``graphopt.errors``; nothing is written then.
+    Raises the exceptions of ``graphopt.errors``, and writes nothing then.
     """
     target = target_named(target, makes_models=True)
     if not target.makes_models:

@@ -96,13 +96,12 @@ def tune_choices(
     shapes: Mapping[str, Sequence[int]] | None = None,
     told: Told | None = None,
 ) -> Answers:
-    """Measure what would change the choices of ops and layouts for a model (a path, bytes, a model proto or a
-    ``Graph``), and keep it in the database, by which ``compile`` chooses then.
+    """Measure what could change the choices of ops and layouts for a model, in the database that ``compile`` uses.
 
-    ``budget.trials`` are nests that are measured, each by its default schedule; what was measured before is not asked
-    again. ``target`` (of the CPU) has the prices; ``dims`` and ``shapes`` fix open sizes, as when the model is
-    compiled. KeyboardInterrupt ends it, and what comes back says so. Raises UsageError for a target of another device,
-    and what ``compile``, ``executor_named`` and ``Records`` raise.
+    ``model`` is a path, bytes, a model proto or a ``Graph``. ``budget.trials`` counts nests, each timed by its default
+    schedule, once. ``target`` (of the CPU) has the prices; ``dims`` and ``shapes`` fix open sizes. KeyboardInterrupt
+    ends it, and the result says so. Raises UsageError for a target of another device, and what ``compile``,
+    ``executor_named`` and ``Records`` raise.
     """
     target = target_named(target)
     if not target.device.is_host:

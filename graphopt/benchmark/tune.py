@@ -70,14 +70,12 @@ def tune_model(
     seconds: float = 3.0,
     told: Told | None = None,
 ) -> Tuning:
-    """Tune the nests of a model, or those of some nodes, for ``target``, which is where they are measured: the CPU, or
-    ``"cuda"``; and time the model before and after, for ``seconds`` in all.
+    """Tune the nests of a model, or of some nodes, and time the model before and after, on the CPU or ``"cuda"``.
 
-    Where the database has times that change which ops and layouts there are, its nests are those of that choice. A
-    schedule that is faster by itself, and not within the model, where memory holds other things, is given up, if the
-    model has the nest by either choice; where the model is slower as a whole, all of them are.
-    Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with. Raises UsageError where
-    a node has no nest, and what ``compile``, ``executor_named`` and ``Records`` raise.
+    If times in the database change which ops and layouts there are, the nests are those of that choice. A schedule that
+    is faster alone but not within the model is given up; if the whole model is slower, all are. Timing takes
+    ``seconds`` in all. Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with.
+    Raises UsageError where a node has no nest, and what ``compile``, ``executor_named`` and ``Records`` raise.
     """
     compiled = partial(compile, model, target=target, threads=threads, cache=False)
     plain = compiled(tuned="off")

@@ -72,16 +72,14 @@ def simplify(
     output_path: str | Path | None = None,
     **others: object,
 ) -> tuple[Any, bool]:
-    """The optimized model as a ``ModelProto``, and whether checking it on ``check_n`` random inputs (at least one)
-    verified it.
+    """onnxsim's call: the optimized model as a ``ModelProto``, and whether a check verified it.
 
-    ``model`` is a ``ModelProto`` or a path. Where the check finds the result wrong, the model that comes back is the
-    original; where it settles nothing (``graphopt.verify.verification``), the result comes back with False.
-    ``function_rewrite_rules`` are pairs of functions as rules, applied wherever they match; ``custom_rewriter`` takes
-    a ``ModelProto`` and changes it or gives another, in turns with the rules until neither does anything; what it does
-    is checked only where ``check_n`` asks for it.
-    ``skipped_optimizers`` name onnxoptimizer's passes or our rules and families. Arguments that cannot be honoured
-    raise UsageError.
+    ``model`` is a ``ModelProto`` or a path; ``check_n`` random inputs, at least one, check it. If the check finds the
+    result wrong, the original comes back; if it settles nothing (``graphopt.verify.verification``), the result and
+    False. ``function_rewrite_rules`` are pairs of functions as rules, applied wherever they match; ``custom_rewriter``
+    changes a ``ModelProto``, in turns with the rules until nothing changes; what it does is checked only with
+    ``check_n``. ``skipped_optimizers`` are passes of onnxoptimizer or our rules and families. Arguments that cannot be
+    honoured raise UsageError.
     """
     from graphopt.ir.onnx_io import load, save, to_proto
     from graphopt.optimize import optimize
@@ -137,11 +135,11 @@ def slim(
 ) -> Any:
     """onnxslim's call: the optimized model as a ``ModelProto``, or None where it is written to ``output_model``.
 
-    ``model`` is a ``ModelProto`` or a path; with a list of them, what they hold is printed. ``inputs`` and ``outputs``
-    cut the model at these values, ``dtype`` converts it (``fp16`` or ``fp32``), ``model_check`` compares original and
-    result on random inputs, of the shapes or in the files that ``model_check_inputs`` say: None comes back where they
-    differ. ``no_shape_infer``, ``size_threshold`` and ``verbose`` change nothing. Raises UsageError for what cannot be
-    honoured, and the other errors of ``graphopt.optimize``.
+    ``model`` is a ``ModelProto`` or a path; of a list of models the contents are printed. ``inputs`` and ``outputs``
+    cut the model, ``dtype`` converts it (``fp16``, ``fp32``), ``model_check`` compares original and result on random
+    inputs, by ``model_check_inputs`` of given shapes or files: None comes back where they differ. ``no_shape_infer``,
+    ``size_threshold`` and ``verbose`` change nothing. Raises UsageError for what cannot be honoured, and the errors of
+    ``graphopt.optimize``.
     """
     from graphopt.ir.onnx_io import load, save, to_proto
     from graphopt.optimize import optimize

@@ -49,12 +49,12 @@ def rules_from_onnxscript(
 ) -> Ruleset:
     """onnxscript's rules as a rule set: a ``RewriteRule``, a ``RewriteRuleSet``, a ``RewriteRuleClassBase`` or several.
 
-    ``soundness`` is what is claimed of them, since onnxscript's rules do not say; ``graphopt rules check`` tries it.
-    They apply wherever they match, as they do there, or where costs say so, without ``always``. A rule whose
-    replacement takes several ways becomes several rules; what differs only in the order of operands becomes one.
+    ``soundness`` is your claim, which ``graphopt rules check`` tries. Rules apply wherever they match, as in
+    onnxscript; without ``always``, where costs say so. A rule whose replacement takes several ways becomes several
+    rules; rules that differ only in the order of operands become one.
 
-    Raises RuleError with the rule's name and the reason for the first that cannot be written as a rule; where
-    ``refused`` is given, reasons are put there by name, and the others are translated.
+    Raises RuleError with name and reason for the first rule that cannot be translated; with ``refused``, reasons are
+    put there by name, and the others are translated.
     """
     claimed = soundness_of(soundness, "soundness class")
     rules_by_name: dict[str, Rule] = {}

@@ -44,17 +44,16 @@ def rule_from_pair(
     family: str = "",
     always: bool = False,
 ) -> Rule:
-    """The rule that makes of what ``left`` computes what ``right`` computes.
+    """The rule that replaces what ``left`` computes by what ``right`` computes.
 
-    Both are models (whatever ``graphopt.load`` takes) with the same names of inputs and as many outputs, or both are
-    functions (``onnx.FunctionProto``, ``onnx_ir.Function``, or of onnxscript), whose inputs correspond in their order.
-    What the models say of their inputs are guards: dtypes, ranks, sizes, and that sizes of one name are equal.
-    Constants of the left side must be these constants; attributes that a function takes are attributes of the rule.
-    ``soundness`` is what is claimed of the pair (``exact``, ``finite``, ``reals``, ``approx``), which ``graphopt rules
-    check`` tries; ``always`` applies it wherever it can be, without asking costs.
+    Both are models (whatever ``graphopt.load`` takes) with the same names of inputs and as many outputs, or functions
+    (``onnx.FunctionProto``, ``onnx_ir.Function``, or of onnxscript) with as many inputs. Dtypes, ranks, sizes and equal
+    names of sizes become guards; constants of the left side are literals, attributes of a function attributes of the
+    rule. ``soundness`` is your claim (``exact``, ``finite``, ``reals``, ``approx``), which ``graphopt rules check``
+    tries; ``always`` applies the rule wherever it matches, without asking costs.
 
-    Raises RuleError where the two do not correspond, or hold what no rule can say, and UsageError for a soundness
-    class that there is not.
+    Raises RuleError where the two do not correspond, or hold what no rule can say, and UsageError for an unknown
+    soundness class.
     """
     sides = _read(left), _read(right)
     graphs = sides[0][0], sides[1][0]

@@ -19,11 +19,10 @@ def extract(
 ) -> Any:
     """The part of a model that computes ``outputs`` from ``inputs``, of the kind that was given.
 
-    Values are called by their names, or nodes by theirs where they make one value. Without ``inputs`` the model's own
-    are kept that are needed, without ``outputs`` all outputs are that the inputs lead to; an input of the model that
-    is needed beside the given ones stays an input. Cut values become inputs of the types that inference finds;
-    weights and functions that are not used any more are left out. ``model`` is a ``Graph``, bytes, ``ModelProto`` or
-    ``onnx_ir.Model``, or a path, which needs ``output``, the path to write, and gives it back.
+    Values go by name, nodes that make one value by theirs. Without ``inputs`` the model's own are kept that are needed,
+    without ``outputs`` all that the inputs lead to; other inputs of the model that are needed stay. Cut values become
+    inputs of their inferred types; unused weights and functions are dropped. ``model`` is a ``Graph``, bytes,
+    ``ModelProto`` or ``onnx_ir.Model``, or a path, which needs ``output``, the path to write, and gives it back.
 
     Raises UsageError where a name is unknown (with the nearest), an input is not needed, or a value has no known dtype.
     """

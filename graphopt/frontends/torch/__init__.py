@@ -25,15 +25,15 @@ def from_torch(
 
     ``module`` is a ``torch.nn.Module``, a ``torch.fx.GraphModule`` or a ``torch.export.ExportedProgram``, which needs
     no more. ``example_inputs`` are the arguments of a call (a tensor, a tuple, or a mapping of names), ``kwargs`` those
-    by name; ``dynamic_shapes`` are ``torch.export``'s: sizes that it leaves open have the names of their ``Dim``.
-    ``table`` has entries for what torch calls: operators, Python functions that the module calls by way of
-    ``torch.fx.wrap``, classes of modules; it is asked before graphopt's own.
+    by name, ``dynamic_shapes`` as ``torch.export`` takes them: open sizes are named by their ``Dim``. ``table`` has
+    entries for operators, Python functions called by way of ``torch.fx.wrap``, and classes of modules, before
+    graphopt's own.
 
-    Inputs have the names of the arguments, outputs those of the result's fields, constants the parameters' own.
-    Constants are in the memory of the parameters: do not change these while the graph is in use.
+    Inputs are named by argument, outputs by field, constants by parameter. Constants share the parameters' memory: do
+    not change these while the graph is in use.
 
-    Raises TranslationError where a call has no entry, or where the module changes its buffers or arguments, UsageError
-    where torch cannot export it, MissingDependencyError where torch is not installed.
+    Raises TranslationError where a call has no entry or the module changes its buffers or arguments, UsageError where
+    torch cannot export it, MissingDependencyError without torch.
     """
     try:
         from graphopt.frontends.torch.export import exported_graph

@@ -128,10 +128,9 @@ def _folder_of(model: onnx_ir.Model) -> ModelFolder | None:
 def save(graph: Graph, path: str | Path, external: bool = False) -> None:
     """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
 
-    Tensors that lie in files beside the model stay there if the file is in the same folder, and go into
-    ``<name>.<digest>.data`` otherwise; so do all large tensors of a model over 2 GB, or of any where ``external`` says
-    so. Such a file replaces none, so that the model has its own data at every moment; that of the model which is
-    replaced goes once it is.
+    Tensors in files beside the model stay there if the file is in the same folder, and go into ``<name>.<digest>.data``
+    otherwise; so do large tensors of a model over 2 GB, or of any model with ``external``. Such a file replaces none;
+    that of a replaced model is removed afterwards.
     """
     from graphopt.ir.onnx_io.store import TensorStore
 

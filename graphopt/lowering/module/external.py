@@ -25,15 +25,14 @@ def register(name: str, function: F, *, effects: bool = False, outputs: Outputs 
 def register(
     name: str, function: F | None = None, *, effects: bool = False, outputs: Outputs | None = None
 ) -> F | Callable[[F], F]:
-    """Registers a function for calls in graphs: ``env.linear`` is the op ``env::linear``. Gives the function back.
+    """Registers a function for calls in graphs: ``env.linear`` is the op ``env:linear``. Gives the function back.
 
-    It is called as ``function(*inputs, *outputs, **attributes)`` and leaves its results in the outputs. All are numpy
-    arrays in the program's own memory (so nothing is copied, ``numpy.from_dlpack`` and its like included): inputs are
-    not to be written, and none is to be kept beyond the call. A function is taken to be pure: calls with equal inputs
-    may become one, and one whose results nobody reads is dropped; with ``effects`` each call is made, in order.
-    ``outputs`` gives the types of the outputs from those of the inputs (``TensorType``) and attributes by name; without
-    it, graphs have to declare them. Without a function, this is a decorator. A name can be registered anew,
-    which models compiled before do not see. Raises UsageError for a name without a domain, and for what is no function.
+    It is called as ``function(*inputs, *outputs, **attributes)`` and writes its outputs: numpy arrays in the program's
+    own memory, without copies, and none to be kept beyond the call. Inputs are read-only. Functions count as pure:
+    equal calls are merged and unused ones dropped; with ``effects`` each call is made, in order. ``outputs`` gives the
+    types of the outputs from those of the inputs (``TensorType``) and attributes by name; without it, graphs declare
+    them. Without a function, this is a decorator. A name can be registered anew; models compiled before keep the old
+    function. Raises UsageError for a name without a domain, and for what is no function.
     """
     external = External(name, effects)
     if "" in external.op.split("::"):
