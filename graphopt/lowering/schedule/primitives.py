@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from graphopt.lowering.schedule.schedule import Schedule
@@ -16,11 +16,12 @@ HEAD = """\
 A `Schedule` rewrites a loop nest step by step: `s = graphopt.Schedule(nest)`. A step that would change what the program
 computes, or names what is not there, raises a `ScheduleError` and leaves the nest as it was. Blocks and loops are what
 `s.get_block("name")` and `s.get_loops(block)` give; `s.nest` is the nest, `s.show()` its script, `s.trace` the steps.
-[Tensor programs](tensor-programs.md) use them. The page is made from docstrings, whose examples are tests (`python -m
+[Tensor programs](tensor-programs.md) use them. Examples are the program before a step, the step, and the program after
+it; `...` is an end that both share. The page is made from docstrings, whose examples are tests (`python -m
 graphopt.lowering.schedule.primitives > docs/schedules.md`).
 """
 
-BEFORE = re.compile(r"Before:\n\n(```python\n.*?```)", re.DOTALL)
+EXAMPLE = re.compile(r"\s+Before:\n\n```python\n(.*?)\n```\n\nAfter `([^`]*)`:\n\n```python\n(.*?)\n```", re.DOTALL)
 
 
 def primitives() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -33,20 +34,24 @@ def primitives() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def page() -> str:
     """The page in Markdown."""
-    parts, module, shown = [HEAD], "", dict[str, str]()
+    parts, module = [HEAD], ""
     for name, function in primitives():
         if function.__module__ != module:
             module = function.__module__
             parts.append(f"## {_title(inspect.getdoc(inspect.getmodule(function)) or '')}\n")
-        text = BEFORE.sub(partial(_shown_once, name, shown), markdown(inspect.getdoc(function) or ""))
+        text = EXAMPLE.sub(_example, markdown(inspect.getdoc(function) or ""))
         parts.append(f"### `s.{name}{_signature(function)}`\n\n{text}\n")
     return "\n".join(parts)
 
 
-def _shown_once(name: str, shown: dict[str, str], example: re.Match[str]) -> str:
-    """The program before a step, or the name of the first primitive that has the same one."""
-    first = shown.setdefault(example[1], name)
-    return example[0] if first == name else f"Before: as for `s.{first}`."
+def _example(example: re.Match[str]) -> str:
+    """The program before a step, the step, and the program after it, without a longer end that both share."""
+    before, after = example[1].splitlines(), example[3].splitlines()
+    pairs = zip(reversed(before[1:]), reversed(after[1:]), strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0].strip() == pair[1].strip(), pairs))
+    if shared > 1:
+        before, after = ([*lines[:-shared], re.sub(r"\S.*", "...", lines[-shared])] for lines in (before, after))
+    return "\n".join(["\n", "```python", *before, "", f"# {example[2]}", *after, "```"])
 
 
 def _title(doc: str) -> str:

@@ -26,10 +26,22 @@ def test_every_primitive_has_a_section() -> None:
     assert all(f"\n### `s.{name}(" in text for name in names)
 
 
-def test_programs_stand_in_fences() -> None:
+def section(name: str) -> str:
     text = page()
-    section = text[text.index("### `s.fuse(") :]
-    section = section[: section.index("\n### ")]
-    assert section.count("```python\n") == section.count("\n```\n") == 2
-    assert 'After `s.fuse("i0", "i1")`:' in section
-    assert "``" not in section.replace("```", "")
+    return text[text.index(f"### `s.{name}(") :].partition("\n### ")[0]
+
+
+def test_an_example_is_the_program_before_the_step_and_the_program_after() -> None:
+    text = section("fuse")
+    assert text.count("```python\n") == text.count("\n```\n") == 1
+    before, _, after = text.partition('\n\n# s.fuse("i0", "i1")\n')
+    assert "```python\nfor i0, i1 in grid(4, 8):\n    with block(" in before
+    assert after.startswith("for i0_i1 in serial(32):\n")
+    assert "``" not in text.replace("```", "")
+    assert "Before:" not in page()
+    assert page().count("\n\n```python\n") == page().count("```python") == 28
+
+
+def test_an_end_that_a_step_leaves_as_it_is_stands_for_itself() -> None:
+    assert "```python\nfor i0, i1 in grid(4, 8):\n    ...\n\n# s.vectorize(" in section("vectorize")
+    assert section("vectorize").endswith("    for i1 in vectorized(8):\n        ...\n```\n")
