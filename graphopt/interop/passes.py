@@ -1,4 +1,4 @@
-"""Passes of onnx_ir made of rules. The one module here that imports onnx_ir."""
+"""Passes of onnx_ir made of rules. It stands alone because graphopt loads without onnx_ir, which only this imports."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ kernel source.
 
 from __future__ import annotations
 
-from graphopt.kernels import division, error_function, exponential, hyperbolic, power, trigonometry
+from graphopt.kernels import division, exponential, hyperbolic, trigonometry
 from graphopt.kernels.values import VectorValue, is_float
 from graphopt.kernels.vector_type import elementwise
 
@@ -22,7 +22,7 @@ def _exp(x: VectorValue) -> VectorValue:
 
 def _pow(x: VectorValue, y: VectorValue) -> VectorValue:
     """``x**y``: float32 within 1 ulp, float64 by libm's ``pow``; integers wrap around, and a negative ``y`` gives 0."""
-    return power.power(x, y) if is_float(x.dtype) else division.integer_power(x, y)
+    return exponential.power(x, y) if is_float(x.dtype) else division.integer_power(x, y)
 
 
 exp = elementwise(_exp)
@@ -40,9 +40,9 @@ asinh = elementwise(hyperbolic.asinh)
 acosh = elementwise(hyperbolic.acosh)
 atanh = elementwise(hyperbolic.atanh)
 
-erf = elementwise(error_function.erf)
-gelu = elementwise(error_function.gelu)
-gelu_tanh = elementwise(error_function.gelu_tanh)
+erf = elementwise(hyperbolic.erf)
+gelu = elementwise(hyperbolic.gelu)
+gelu_tanh = elementwise(hyperbolic.gelu_tanh)
 
 sin = elementwise(trigonometry.sin)
 cos = elementwise(trigonometry.cos)

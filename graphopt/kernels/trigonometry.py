@@ -1,7 +1,7 @@
 """Trigonometric functions and their inverses, over values: polynomials in float32, the C library in float64.
 
-An angle is reduced to within an eighth of a turn in float64, where it loses nothing up to 2**30; of a larger one, which
-no model has, the C library is asked.
+A family of ``math`` with a reduction of its own: an angle is reduced to within an eighth of a turn in float64,
+where it loses nothing up to 2**30; of a larger one, which no model has, the C library is asked.
 """
 
 from __future__ import annotations

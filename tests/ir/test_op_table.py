@@ -125,7 +125,7 @@ FEW = 3
 ELSEWHERE = {
     "calibration/corpus.py": (3, "a sample: what a machine is measured with where no model is given"),
     "frontends/torch/operators/elementwise.py": (4, "a vocabulary: what torch calls them"),
-    "frontends/torch/operators/sizes.py": (1, "a vocabulary: what Python calls them"),
+    "frontends/torch/operators/creation.py": (1, "a vocabulary: what Python calls them"),
     "ir/bounds.py": (1, "code: the function that bounds them"),
     "ir/forms/table.py": (2, "history: the forms that they had in older opsets"),
     "lowering/operators/elementwise.py": (1, "a vocabulary: what expressions call them"),

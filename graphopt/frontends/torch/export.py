@@ -1,4 +1,7 @@
-"""Export by torch.export: modules become graphs with the names that their authors gave."""
+"""Export by torch.export: modules become graphs with the names that their authors gave.
+
+Apart from ``from_torch``, which loads without torch.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ from graphopt.kernels.cuda.arithmetic import (
     to_half,
     trunc,
 )
-from graphopt.kernels.cuda.copies import copy_async, copy_commit, copy_wait
 from graphopt.kernels.cuda.libdevice import (
     acos,
     acosh,
@@ -52,6 +51,9 @@ from graphopt.kernels.cuda.libdevice import (
     tanh,
 )
 from graphopt.kernels.cuda.memory import (
+    copy_async,
+    copy_commit,
+    copy_wait,
     load2,
     load4,
     load8,

@@ -1,4 +1,4 @@
-"""Element-wise schedules on CUDA: each thread computes a few neighbouring elements.
+"""Element-wise schedules on CUDA: each thread computes a few neighbouring elements. One of the rules of ``schedules``.
 
 Along rows of unknown length, an element's number would have to be divided by that length, by every thread for each
 element. So blocks of threads take pieces of some neighbouring rows each; a warp has one piece, and its threads every

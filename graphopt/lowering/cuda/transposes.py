@@ -2,7 +2,7 @@
 
 What lies side by side along another axis than the results do is read along that axis, so that neighbouring threads read
 neighbours, and write neighbours too. Rows of the tile are one element longer than they have to be: so those of a column
-lie in different banks.
+lie in different banks. One of the rules of ``schedules``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """External functions: Python functions that graphs call by a registered name, and that fill the arrays they are
 given.
 
-Public as ``graphopt.register``; modules need no more of a function than its name.
+Public as ``graphopt.register``. It stands alone because modules need no more of a function than its name.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from graphopt.lowering.loops.compute import Tensor, fresh, loop, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, equal, select
 from graphopt.lowering.loops.nest import Buffer, Check, For, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label, wide
+from graphopt.lowering.operators.indexing import over
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import LoweringTable, Operation
-from graphopt.lowering.operators.scatter import over
 
 
 def determinant(op: Operation) -> Sequence[Tensor]:

@@ -11,10 +11,10 @@ from graphopt.lowering.loops.compute import Tensor, compute, loop, procedure, re
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum, minimum, select
 from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, number, text, wide, widened
+from graphopt.lowering.operators.indexing import over
 from graphopt.lowering.operators.indices import clamped, matching
 from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.sampling import as_float
-from graphopt.lowering.operators.scatter import over
 
 
 class Regions:

@@ -25,9 +25,9 @@ from graphopt.lowering.loops.expressions import (
 )
 from graphopt.lowering.loops.nest import Buffer, Check, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, widened
+from graphopt.lowering.operators.indexing import over
 from graphopt.lowering.operators.indices import axis_of
 from graphopt.lowering.operators.operation import LoweringTable, Operation
-from graphopt.lowering.operators.scatter import over
 
 FEW = 32
 """Up to so many elements are kept in order all the time."""

@@ -22,7 +22,6 @@ MODULES = (
     "padding",
     "filling",
     "indexing",
-    "scatter",
     "sorting",
     "resize",
     "sampling",

@@ -8,9 +8,9 @@ from graphopt.lowering.loops.compute import Tensor, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction, const
 from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label
+from graphopt.lowering.operators.indexing import over
 from graphopt.lowering.operators.indices import digits, matching
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
-from graphopt.lowering.operators.scatter import over
 from graphopt.lowering.operators.windows import integers
 
 

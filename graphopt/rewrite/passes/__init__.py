@@ -8,7 +8,6 @@ in the same way. It either looks at one node, wherever something changed, or goe
 from __future__ import annotations
 
 from graphopt.rewrite.passes.branches import DEMAND, HEADS, TAILS
-from graphopt.rewrite.passes.constants import INITIALIZERS, OWN
 from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, IDLE, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
@@ -19,9 +18,8 @@ from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.scatter import SLABS
 from graphopt.rewrite.passes.sequences import OPTIONALS, SEQUENCES
-from graphopt.rewrite.passes.shapes import FIXED, SAME
-from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
-from graphopt.rewrite.passes.sizes import RANGE, SIZES, TAKEN
+from graphopt.rewrite.passes.shapes import FIXED, RANGE, SAME, SIZES, TAKEN
+from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES, INITIALIZERS, OWN
 from graphopt.rewrite.passes.views import NORMAL
 
 __all__ = ["PASSES", "NativePass", "fix_dims", "fold_within", "freeze_defaults"]

@@ -1,4 +1,5 @@
-"""Fixed dimensions and inputs: what a caller fixes before a model is optimized."""
+"""Fixed dimensions and inputs: what a caller fixes before a model is optimized. Apart from the passes, which callers do
+not choose sizes for."""
 
 from __future__ import annotations
 

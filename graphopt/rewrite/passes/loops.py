@@ -1,5 +1,5 @@
 """Loop-invariant code motion, states that no pass changes, and sequences that a loop appends to and that are stacked in
-the end."""
+the end. What decides or unrolls control flow is apart, in ``control``."""
 
 from __future__ import annotations
 

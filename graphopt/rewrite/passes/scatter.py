@@ -1,4 +1,4 @@
-"""Scatters that are concatenations: their indices are constants and fill whole slabs of an axis.
+"""Scatters that are concatenations: their indices are constants and fill whole slabs of an axis. A theme of its own.
 
 ``y[..., 2] = u`` is exported as ScatterND or ScatterElements with every index spelled out. Where the indices say
 one slab of one axis, the result is what stands before the slab, the updates, and what stands behind. A

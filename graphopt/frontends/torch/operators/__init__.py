@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from graphopt.frontends.torch.operators import (
-    activations,
     convolutions,
     creation,
     elementwise,
@@ -12,13 +11,11 @@ from graphopt.frontends.torch.operators import (
     products,
     recurrent,
     reductions,
-    sizes,
     views,
 )
 
 STANDARD = (
     elementwise.TABLE
-    | activations.TABLE
     | reductions.TABLE
     | views.TABLE
     | indexing.TABLE
@@ -27,6 +24,5 @@ STANDARD = (
     | normalizations.TABLE
     | recurrent.TABLE
     | creation.TABLE
-    | sizes.TABLE
 )
 """A table that a caller gives is asked first."""

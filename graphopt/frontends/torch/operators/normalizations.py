@@ -1,4 +1,5 @@
-"""Normalizations, with the statistics that were learned or those of the elements themselves."""
+"""Normalizations, with the statistics that were learned or those of the elements themselves: a family of
+torch's operators, with a table of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products and attention."""
+"""Matrix products and attention: a family of torch's operators, with a table of its own."""
 
 from __future__ import annotations
 

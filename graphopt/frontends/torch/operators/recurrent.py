@@ -1,4 +1,4 @@
-"""Recurrent layers, stacked and in both directions."""
+"""Recurrent layers, stacked and in both directions: a family of torch's operators, with a table of its own."""
 
 from __future__ import annotations
 

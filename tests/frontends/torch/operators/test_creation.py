@@ -1,4 +1,4 @@
-"""New tensors as graphs."""
+"""New tensors as graphs; sizes, and Python's arithmetic with them, in graphs that leave them open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.torch.operators.operands import N, X, check, torch
+import graphopt
+from tests.frontends.torch.graphs import run
+from tests.frontends.torch.operators.operands import N, X, check, same, torch
 
 CASES: Mapping[str, Callable[..., Any]] = {
     "made": lambda: [
@@ -30,3 +32,28 @@ CASES: Mapping[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_they_give_what_torch_gives(name: str) -> None:
     check(CASES[name])
+
+
+OPEN: Mapping[str, Callable[[Any], Any]] = {
+    "products": lambda x: x.reshape(x.shape[0] * 2, x.shape[1] // 2),
+    "differences": lambda x: torch.arange(x.shape[0] - 1),
+    "quotients": lambda x: (torch.arange(x.shape[0] // 2), x * (1 / x.shape[0]), x / -(-x.shape[0] // 2)),
+    "powers": lambda x: x + x.shape[0] ** 2 - x.shape[0] % 3,
+    "bounds": lambda x: torch.arange(torch.sym_min(x.shape[0], 3)) + torch.sym_max(x.shape[0], 4),
+    "counts": lambda x: x.sum() / x.numel() + torch.arange(x.shape[0]).sum(),
+    "turns": lambda x: x.roll(5, 0) - x.roll((-1, 9), (0, 1)),
+    "masks": lambda x: torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_they_are_those_of_the_inputs(name: str) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return OPEN[name](x)
+
+    graph = graphopt.from_torch(Module(), torch.ones(6, 4), dynamic_shapes={"x": {0: torch.export.Dim("n", min=4)}})
+    for n in (4, 5, 9):
+        x = torch.randn(n, 4, generator=torch.Generator().manual_seed(n))
+        wanted = OPEN[name](x)
+        same(run(graph, x), wanted if isinstance(wanted, tuple) else [wanted])

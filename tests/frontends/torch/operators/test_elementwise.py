@@ -1,4 +1,4 @@
-"""Functions of elements as graphs."""
+"""Functions of elements as graphs, activations among them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,35 @@ CASES: Mapping[str, Callable[..., Any]] = {
     "choices": lambda: [torch.where(B, X, Y), torch.where(B, X, 1), torch.where(B, N, X), X.masked_fill(B, -1)],
     "bounds": lambda: [X.clamp(-1, 2), X.clamp(min=0.5), X.clamp(max=Y), torch.maximum(X, Y), torch.minimum(N, M)],
     "not numbers": lambda: [(X / 0).isnan(), (X / 0).isinf(), torch.nan_to_num(X / 0), torch.erfc(X), torch.erf(X)],
+    "activations": lambda: [
+        F.gelu(X),
+        F.gelu(X, approximate="tanh"),
+        F.silu(X),
+        F.hardswish(X),
+        F.hardsigmoid(X),
+        F.relu6(X),
+    ],
+    "more activations": lambda: [
+        F.elu(X, 0.5),
+        F.selu(X),
+        F.celu(X, 2.0),
+        F.softplus(X, 2.0, 3.0),
+        F.mish(X),
+        F.leaky_relu(X),
+    ],
+    "others": lambda: [
+        F.logsigmoid(X),
+        F.glu(X),
+        F.threshold(X, 0.5, 9.0),
+        F.prelu(X, torch.tensor([0.2])),
+        F.hardtanh(X),
+    ],
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_they_give_what_torch_gives(name: str) -> None:
     check(CASES[name])
+
+
+F = torch.nn.functional
