@@ -25,7 +25,8 @@ from graphopt.ir.graph import Graph, Header
 from graphopt.ir.ops import LATEST
 from graphopt.ir.types import TensorType
 from graphopt.lowering.link.options import Options, as_written
-from graphopt.lowering.link.passes import link
+from graphopt.lowering.link.passes import emit, fuse_ops, legalize_ops, lower_to_programs, schedule
+from graphopt.lowering.link.plan_memory import plan_memory
 from graphopt.lowering.lower.embedded_programs import inputs_of, type_of
 from graphopt.lowering.lower.lower import NeedsValues
 from graphopt.rewrite.extract.workload import OpWorkload, WorkloadOperand
@@ -109,7 +110,8 @@ def nests(call: OpWorkload) -> tuple[Workload, ...]:
     for port, value in enumerate(node.outputs):
         graph.add_output(f"y{port}", value)
     try:
-        linked = link(graph, UNWRITTEN)
+        program = lower_to_programs(fuse_ops(legalize_ops(graph, UNWRITTEN)))
+        linked = plan_memory(emit(schedule(program))).plan
     except (GraphoptError, NeedsValues):
         return ()
     return () if linked.reference else tuple(Workload.of(work.nest) for work in linked.work)

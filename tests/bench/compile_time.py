@@ -16,11 +16,11 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from graphopt.compile import prepared
+from graphopt.compile import lowered, prepared
 from graphopt.kernels import codegen
 from graphopt.kernels import numba_frontend as front_end
 from graphopt.kernels.kernel import SHARED, Kernel
-from graphopt.lowering.link.passes import link
+from graphopt.lowering.link.options import BY_RULE
 from graphopt.run.settings import Settings
 from graphopt.run.steps import Steps
 from graphopt.runtime.objects import SHARED_PREFIX, undefined
@@ -37,7 +37,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 def loops(graph: Any) -> tuple[Kernel, ...]:
     """The kernels of a graph."""
-    kernels: tuple[Kernel, ...] = link(graph).kernels
+    kernels: tuple[Kernel, ...] = lowered(graph, BY_RULE, Steps()).kernels
     return kernels
 
 

@@ -2,6 +2,7 @@
 state.
 
 Any of them can be run alone, left out for one's own, or followed by one's own: ``Lowered`` is all that they hand on.
+``graphopt.compile`` runs them in order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
 from graphopt.lowering.fuse.groups import Group, group
 from graphopt.lowering.fuse.nests import write
 from graphopt.lowering.link.control_flow import moves_of
-from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.lowered import (
     Brought,
     Control,
@@ -32,7 +32,7 @@ from graphopt.lowering.link.lowered import (
 )
 from graphopt.lowering.link.moves import SizeCheck
 from graphopt.lowering.link.options import BY_RULE, Options
-from graphopt.lowering.link.plan_memory import Planner, plan_memory
+from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import EmbeddedProgram
 from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Viewed, lower
@@ -169,12 +169,6 @@ def planner_of(nest: Nest, options: Options, is_ready: bool = False) -> Planner:
     """A memory planner for calls of one nest, which gets the default schedule where it is not ready."""
     parts = scheduled(nest, is_ready, options)
     return Planner({(nest, is_ready): parts}, {(nest, is_ready): emitted(parts, options)})
-
-
-def link(graph: Graph, options: Options = BY_RULE, begun: Callable[[Kernel], object] | None = None) -> Linked:
-    """The linked program of a graph: all lowering steps, in order."""
-    program = lower_to_programs(fuse_ops(legalize_ops(graph, options)))
-    return plan_memory(emit(schedule(program), begun), begun).plan
 
 
 def needed(graph: Graph, lowered: Mapping[int, LoweredNode]) -> list[int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from graphopt.compile import lowered
 from graphopt.ir.text import parse
 from graphopt.lowering.analysis.flops import flops
-from graphopt.lowering.link.passes import link
+from graphopt.lowering.link.options import BY_RULE
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.script import read
 from graphopt.lowering.schedule.schedule import Schedule
+from graphopt.run.steps import Steps
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import KernelStep, walk
 
@@ -25,7 +27,7 @@ def squares(x: Buffer[("n", 6), "float32"], y: Buffer[("n", 6), "float32"], n: s
 
 def counted(text: str, **sizes: int) -> list[int]:
     """The operations of each call of a graph."""
-    steps = walk(link(parse(text)).steps)
+    steps = walk(lowered(parse(text), BY_RULE, Steps()).steps)
     return [evaluate(s.flops, sizes) for s in steps if isinstance(s, KernelStep)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.compile import lowered
 from graphopt.ir import evaluate
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
@@ -12,12 +13,14 @@ from graphopt.ir.tolerance import error
 from graphopt.lowering.fuse.groups import group
 from graphopt.lowering.fuse.nests import FusedNest, without_conditions, write
 from graphopt.lowering.link.linked import Linked
-from graphopt.lowering.link.passes import link, needed
+from graphopt.lowering.link.options import BY_RULE
+from graphopt.lowering.link.passes import needed
 from graphopt.lowering.loops.compute import compute, nest, placeholder, require
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.interpret import interpret, numpy_dtype
 from graphopt.lowering.loops.nest import Check, blocks, statements
 from graphopt.lowering.lower.lower import lower
+from graphopt.run.steps import Steps
 from graphopt.runtime.sizes import show
 
 
@@ -91,7 +94,7 @@ def test_groups_compute_what_their_nodes_do(text: str) -> None:
 
 
 def linked(text: str) -> Linked:
-    return link(parse(text))
+    return lowered(parse(text), BY_RULE, Steps())
 
 
 def messages(program: Linked) -> list[str]:

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 import graphopt
+from graphopt.compile import lowered
 from graphopt.errors import UsageError
 from graphopt.ir.text import parse
 from graphopt.lowering.link.lowered import Lowered
-from graphopt.lowering.link.options import Options
-from graphopt.lowering.link.passes import emit, fuse_ops, legalize_ops, link, lower_to_programs, schedule
+from graphopt.lowering.link.options import BY_RULE, Options
+from graphopt.lowering.link.passes import emit, fuse_ops, legalize_ops, lower_to_programs, schedule
 from graphopt.lowering.link.plan_memory import plan_memory
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
-from graphopt.run.steps import COMPILE
+from graphopt.run.steps import COMPILE, Steps
 
 TEXT = "x: float32[4, 8] w: float32[8, 3] a = MatMul(x, w) b = Relu(a) c = Reshape(b, [-1]) y = Exp(c) return y"
 LOOP = """
@@ -43,7 +44,7 @@ def test_each_step_adds_what_its_name_says() -> None:
     assert program.linked is None
     program = plan_memory(program)
     assert "view of" in program.show()
-    assert program.plan.kernels == link(parse(TEXT)).kernels
+    assert program.plan.kernels == lowered(parse(TEXT), BY_RULE, Steps()).kernels
 
 
 def test_a_step_can_be_run_on_what_another_made() -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.compile import compile
+from graphopt.compile import compile, lowered
 from graphopt.ir.text import parse
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.options import BY_RULE
-from graphopt.lowering.link.passes import link, planner_of
+from graphopt.lowering.link.passes import planner_of
 from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.script import read, show
+from graphopt.run.steps import Steps
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
 
 
 def linked(text: str) -> Linked:
-    return link(parse(text))
+    return lowered(parse(text), BY_RULE, Steps())
 
 
 def calls(made: Linked) -> list[str]:
@@ -36,7 +37,7 @@ def test_equal_nests_share_a_kernel() -> None:
 def test_kernels_are_told_once_as_they_are_written() -> None:
     graph = parse("x: float32[4, 8] y: float32[4, 8] a = Exp(x) b = Exp(y) c = Transpose(a, perm=[1, 0]) return b, c")
     told = list[Kernel]()
-    made = link(graph, begun=told.append)
+    made = lowered(graph, BY_RULE, Steps(), told.append)
     assert tuple(told) == made.kernels
     assert len(told) == 2
 
