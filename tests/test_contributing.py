@@ -45,8 +45,8 @@ def test_the_stages_are_there() -> None:
     ("file", "name"),
     [
         ("graphopt/lowering/operators/elementwise.py", "TABLE"),
-        ("graphopt/target.py", "DEVICES"),
-        ("graphopt/target.py", "RUNTIMES"),
+        ("graphopt/target/data.py", "DEVICES"),
+        ("graphopt/target/reading.py", "RUNTIMES"),
         ("tests/lowering/schedule/test_loop_transforms.py", "PRIMITIVES"),
         ("tests/test_corpus.py", "TARGETS"),
     ],

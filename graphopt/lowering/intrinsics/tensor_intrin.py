@@ -269,7 +269,7 @@ FAMILIES: Mapping[str, IntrinFamily] = {
         warp.fragment(operand, way, dtype),
         f"cuda.functions.ldmatrix4{'' if warp.is_deep(operand, way) else '_turned'}",
     ),
-    tile.PRODUCT: lambda: _by_function(tile.blocked_product(), "blocked_products.blocked_product"),
+    tile.PRODUCT: lambda: _by_function(tile.blocked_product(), "small_products.blocked_product"),
     tile.INTO.format("(2|4)"): lambda n: _by_function(tile.tile_in(n), f"winograd.input_{n}"),
     tile.BACK.format("(2|4)"): lambda n: _by_function(tile.tile_out(n), f"winograd.output_{n}"),
 }

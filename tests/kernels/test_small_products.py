@@ -10,8 +10,8 @@ import pytest
 from numba import njit
 
 from graphopt.kernels import vectors
-from graphopt.kernels.blocked_products import blocked_product
 from graphopt.kernels.host import block_tile
+from graphopt.kernels.small_products import blocked_product
 
 NAMES = {"pointer": vectors.pointer, "float32": numba.float32, "float64": numba.float64}
 """What the functions below call."""
