@@ -26,7 +26,7 @@ from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.cuda.dispatch import OWN
 from graphopt.lowering.link.cuda_options import on
 from graphopt.lowering.link.linked import Linked
-from graphopt.lowering.link.options import BY_RULE, Options
+from graphopt.lowering.link.options import BY_RULE, Options, for_the_host
 from graphopt.run.settings import Dispatch, Settings
 from graphopt.runtime import cpu, saved
 from graphopt.runtime.device_program import DeviceProgram
@@ -81,7 +81,8 @@ class HostPlatform:
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops of vectors, shared out to threads."""
-        return replace(BY_RULE, schedule=partial(scheduled, prices=prices))
+        emission = partial(for_the_host, contract=settings.contract)
+        return replace(BY_RULE, schedule=partial(scheduled, prices=prices), emit=emission)
 
     @contextmanager
     def compiling(self, jobs: int | None) -> Iterator[Compiler]:
@@ -131,7 +132,7 @@ class Gpu:
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over blocks of threads, and calls of libraries."""
-        return on(card_of(prices, settings.policy), prices, settings.dispatch)
+        return on(card_of(prices, settings.policy), prices, settings.dispatch, settings.contract)
 
     @contextmanager
     def compiling(self, jobs: int | None) -> Iterator[Compiler]:
@@ -175,7 +176,8 @@ class Simulation:
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over small blocks of threads, which hand each other nothing but by shared memory."""
-        return on(replace(SIMULATED, has_convolutions="convolution" in prices), prices, settings.dispatch)
+        card = replace(SIMULATED, has_convolutions="convolution" in prices)
+        return on(card, prices, settings.dispatch, settings.contract)
 
     def compiling(self, jobs: int | None) -> AbstractContextManager[Compiler]:
         """Kernels as they are."""

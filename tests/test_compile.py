@@ -485,3 +485,35 @@ def test_a_policy_says_which_rules_are_applied() -> None:
     assert "Gelu" in ops["reals"]
     with pytest.raises(UsageError, match="no policy is called 'nearly'"):
         compiled(graph, optimize=True, policy="nearly")
+
+
+DETERMINANT = """
+a: float32[n, 2]
+b: float32[n, 2]
+p = Mul(a, b)
+det = Sub(Gather(p, 0, axis=1), Gather(p, 1, axis=1))
+c = Mul(Gather(a, 0, axis=1), Gather(b, 0, axis=1))
+d = Mul(Gather(a, 1, axis=1), Gather(b, 1, axis=1))
+flat = Sub(c, d)
+sum = ReduceSum(Mul(a, Mul(b, float32[1, 2]{1.0, -1.0})), [1], keepdims=0)
+return det, flat, sum
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "simulated"])
+@pytest.mark.parametrize("policy", ["exact", "finite"])
+def test_nothing_is_contracted_under_the_strict_policies(policy: str, target: str) -> None:
+    """The determinant of a singular matrix is 0, of which a fused multiply-add leaves what the product was rounded
+    by."""
+    x, y = floats(37), floats(37)
+    feeds = {"a": np.stack([x, y], 1), "b": np.stack([y, x], 1)}
+    made = graphopt.compile(parse(DETERMINANT), policy=policy, target=target)
+    for name, value in made(feeds).items():
+        assert not value.any(), name
+
+
+def test_products_and_sums_are_contracted_by_default() -> None:
+    """Else the test above could not fail."""
+    x, y = floats(37), floats(37)
+    made = graphopt.compile(parse(DETERMINANT))
+    assert made({"a": np.stack([x, y], 1), "b": np.stack([y, x], 1)})["flat"].any()

@@ -26,6 +26,7 @@ def digest(kernel: Kernel) -> str:
     compiled_by, *options = (
         [gpu_compiler(), kernel.target] if kernel.target else [compiler(), *["noalias"] * kernel.noalias]
     )
+    options += ["no contraction"] * (not kernel.contract)
     return disk_cache.key(compiled_by, *options, *kernel.params, kernel.source)
 
 

@@ -72,7 +72,7 @@ def _function(source: str, path: Path) -> Any:
 def _lowered(kernel: Kernel, function: Any) -> Any:
     """LLVM's module of the function, of all that it calls, and of its entry."""
     params = (*(_type(p) for p in kernel.params), types.int64, types.int64)
-    library, described, context = lowered(function, params, kernel.noalias)
+    library, described, context = lowered(function, params, kernel.noalias, kernel.contract)
     module = library._final_module
     module.link_in(llvm.parse_assembly(str(_entry(context, described, kernel))))
     return module

@@ -29,3 +29,6 @@ class Kernel:
     noalias: bool = False
     """Whether LLVM is told that memory which is written through one of the pointers is reached through no other, so
     that it keeps in registers what it would else read again after each store. Those for GPUs take no notice of it."""
+    contract: bool = True
+    """Whether a product and a sum of the source may be contracted to a fused multiply-add, which is rounded once.
+    Those for GPUs take no notice of it."""

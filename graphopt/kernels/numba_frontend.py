@@ -150,10 +150,13 @@ def context_of_types() -> _Typing:
     return _Typing()
 
 
-def lowered(function: Any, args: tuple[Any, ...], noalias: bool = False) -> tuple[NumbaLibrary, Any, Any]:
+def lowered(
+    function: Any, args: tuple[Any, ...], noalias: bool = False, contract: bool = True
+) -> tuple[NumbaLibrary, Any, Any]:
     """The library that holds a function of such arguments and all that it calls, its description, and the context.
 
-    The function returns an int32; ``noalias`` is what LLVM is told of its pointers. Raises whatever numba raises.
+    The function returns an int32; ``noalias`` is what LLVM is told of its pointers, and ``contract`` whether it may
+    contract its products and sums. Raises whatever numba raises.
     """
     target = registry.cpu_target.target_context
     target.refresh()
@@ -161,7 +164,7 @@ def lowered(function: Any, args: tuple[Any, ...], noalias: bool = False) -> tupl
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
     flags.noalias = noalias
-    flags.fastmath = FastMathOptions({"contract"})
+    flags.fastmath = FastMathOptions({"contract"} if contract else False)
     library = NumbaLibrary(target.codegen(), "kernel")
     result = compiler.compile_extra(
         context_of_types(), target, function, args, types.int32, flags, {}, library=library, pipeline_class=_Compiler

@@ -165,7 +165,8 @@ def _asked(worker: subprocess.Popen[str], task: CompileTask) -> str | None:
     assert worker.stdin is not None
     assert worker.stdout is not None
     kernel = task.kernel
-    worker.stdin.write(json.dumps([str(task.path), kernel.params, kernel.target, kernel.noalias]) + "\n")
+    options = [kernel.target, kernel.noalias, kernel.contract]
+    worker.stdin.write(json.dumps([str(task.path), kernel.params, *options]) + "\n")
     worker.stdin.flush()
     answer = worker.stdout.readline()
     if not answer:

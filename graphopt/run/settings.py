@@ -70,6 +70,11 @@ class Settings:
     """Steps of the user's own in the place of others: ``graphopt.run.steps``."""
 
     @property
+    def contract(self) -> bool:
+        """Whether kernels may contract products and sums of different ops, which are then rounded once."""
+        return self.policy not in ("exact", "finite")
+
+    @property
     def tuned_in(self) -> Path | None:
         """Where tuned schedules are that are to be gone by; None for none."""
         path = self.database or default_path()

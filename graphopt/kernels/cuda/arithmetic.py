@@ -61,6 +61,12 @@ def _isinf(x: VectorValue) -> VectorValue:
     return values.equal(called("fabs", x), float("inf"))
 
 
+def _product(a: VectorValue, b: VectorValue) -> VectorValue:
+    """The product of floats, rounded by itself: it is contracted with no sum."""
+    symbol = "__nv_fmul_rn" if values.width(a.dtype) == 32 else "__nv_dmul_rn"
+    return VectorValue(a.builder, values.call(a.builder, symbol, a.ir.type, [a.ir, b.ir]), a.dtype, 1)
+
+
 def _remainder(a: VectorValue, b: VectorValue) -> VectorValue:
     """The remainder of division towards zero, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0.
     Exact."""
@@ -95,6 +101,7 @@ def _sign(x: VectorValue) -> VectorValue:
 
 cast, saturate, select = function(_cast), function(_saturate), function(_select)
 fma = elementwise(values.fma, "fi")
+product = elementwise(_product)
 minimum = elementwise(values.minimum, "fi")
 maximum = elementwise(values.maximum, "fi")
 sqrt = elementwise(values.sqrt)

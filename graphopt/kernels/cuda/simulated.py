@@ -104,6 +104,12 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return np.float64(float(exact)) if exact else plain  # the sign of a zero is that of the plain one
 
 
+def product(a: Any, b: Any) -> Any:
+    """``a * b``, rounded by itself."""
+    a, b = _same(a, b)
+    return a * b
+
+
 def quotient(a: Any, b: Any) -> Any:
     """``a / b``; of integers rounded towards zero, 0 where ``b`` is 0."""
     a, b = _same(a, b)
@@ -218,7 +224,8 @@ def pair(low: Any, high: Any) -> Any:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        *(minimum, maximum, fma, quotient, remainder, pow, cast, saturate, select, sign, isnan, isinf, bits, from_bits),
+        *(minimum, maximum, fma, product, quotient, remainder, pow),
+        *(cast, saturate, select, sign, isnan, isinf, bits, from_bits),
         *(from_half, to_half, from_bfloat, to_bfloat, to_tf32, pair),
     )
 }

@@ -61,18 +61,19 @@ WIDE = (8, 4, 2)
 """How many neighbouring elements may be read or written at once."""
 
 
-def emit(nest: Nest) -> tuple[tuple[Nest, Launchable | LibraryCall], ...]:
-    """The kernels and calls that do what the nest says, in order, each with the part of the nest that it does.
+def emit(nest: Nest, contract: bool = True) -> tuple[tuple[Nest, Launchable | LibraryCall], ...]:
+    """The kernels and calls that do what the nest says, in order, each with the part of the nest that it does;
+    ``contract`` says whether products and sums may be contracted to fused multiply-adds.
 
     Raises EmitError where its schedule cannot be written down.
     """
     small = compacted(nest)
     stmts = small.body.stmts if isinstance(small.body, Seq) else (small.body,)
-    return tuple((part, _written(part)) for part in (_part(small, stmt) for stmt in stmts))
+    return tuple((part, _written(part, contract)) for part in (_part(small, stmt) for stmt in stmts))
 
 
-def _written(part: Nest) -> Launchable | LibraryCall:
-    return library_call(part.body) if is_for_library(part.body) else _emitted(part)
+def _written(part: Nest, contract: bool) -> Launchable | LibraryCall:
+    return library_call(part.body) if is_for_library(part.body) else _emitted(part, contract)
 
 
 def _part(nest: Nest, stmt: Stmt) -> Nest:
@@ -95,8 +96,8 @@ def _buffers(stmt: Stmt) -> set[Buffer]:
     return buffers
 
 
-def _emitted(nest: Nest) -> Launchable:
-    return settled(lambda facts: DeviceWriter(nest, facts), DeviceWriter.launchable)
+def _emitted(nest: Nest, contract: bool) -> Launchable:
+    return settled(lambda facts: DeviceWriter(nest, facts, contract), DeviceWriter.launchable)
 
 
 class DeviceWriter(KernelWriter):
@@ -106,9 +107,11 @@ class DeviceWriter(KernelWriter):
         self,
         nest: Nest,
         facts: KernelFacts,
+        contract: bool = True,
     ) -> None:
-        super().__init__(nest, facts)
+        super().__init__(nest, facts, contract)
         self.spell.own = self.own
+        self.spell.product = "" if contract else "product"
         self.threads: dict[Var, str] = {}
         """The axis of each loop over threads that is being written."""
         self.blocks: set[Var] = set()

@@ -8,7 +8,7 @@ from math import isfinite, isnan
 
 from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
-from graphopt.lowering.emit.vocabulary import HALVES, MATH, NARROW, OPERATORS, VECTORS
+from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OPERATORS, VECTORS
 from graphopt.lowering.index.arithmetic import address_of, polynomial
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
@@ -40,6 +40,10 @@ class Speller:
     """Loads that are carried out whatever is chosen."""
     known: dict[tuple[Expr, Lanes | None], Text] = field(default_factory=dict)
     lazy: int = 0
+    contract: bool = True
+    """Whether a product and a sum may be contracted to a fused multiply-add."""
+    product: str = ""
+    """The function that computes a product which is rounded by itself, where a compiler contracts those of ``*``."""
     libraries: dict[str, str] = field(default_factory=dict)
     """The modules of other functions that the source calls, by their names."""
     own: Callable[[Buffer, Polynomial], Polynomial] = lambda buffer, address: address
@@ -266,6 +270,8 @@ class Speller:
         kind = expr.args[0].dtype
         if expr.fn == "div" and kind not in HALVES and not kind.startswith("float"):
             return self.narrowed(Text(f"{self.use('quotient')}({args[0].text}, {args[1].text})", ATOM, wide), expr)
+        if expr.fn == "mul" and self.product and expr.dtype in FLOATS:
+            return Text(f"{self.use(self.product)}({args[0].text}, {args[1].text})", ATOM, wide)
         if expr.fn in OPERATORS:
             sign, level = OPERATORS[expr.fn]
             right = args[1].within(level + 1)
@@ -298,7 +304,7 @@ class Speller:
 
     def fused(self, expr: Apply, lanes: Lanes | None) -> Text | None:
         """Fused multiply-add on vectors: ``a * b + c``, rounded once."""
-        if expr.fn != "add" or lanes is None or not expr.dtype.startswith("float"):
+        if not self.contract or expr.fn != "add" or lanes is None or not expr.dtype.startswith("float"):
             return None
         for product, other in (expr.args[::-1], expr.args):
             if isinstance(product, Apply) and product.fn == "mul" and product not in self.shared:

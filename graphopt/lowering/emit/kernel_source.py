@@ -129,9 +129,10 @@ EmittedKernel: TypeAlias = Emitted | Launchable | LibraryCall
 StmtInContext: TypeAlias = tuple[Stmt, EmitContext]
 
 
-def emit(nest: Nest) -> Emitted:
-    """The kernel of a nest. EmitError where its schedule cannot be emitted."""
-    return settled(lambda facts: KernelWriter(nest, facts), KernelWriter.emitted)
+def emit(nest: Nest, contract: bool = True) -> Emitted:
+    """The kernel of a nest, whose products and sums may be contracted to fused multiply-adds or not. EmitError where
+    its schedule cannot be emitted."""
+    return settled(lambda facts: KernelWriter(nest, facts, contract), KernelWriter.emitted)
 
 
 W = TypeVar("W", bound="KernelWriter")
@@ -178,6 +179,7 @@ class KernelWriter:
         self,
         nest: Nest,
         facts: KernelFacts,
+        contract: bool = True,
     ) -> None:
         self.nest, self.stacked = nest, facts.stacked
         self.lines: list[str] = []
@@ -200,6 +202,7 @@ class KernelWriter:
             self.lines, self.fresh, self.value, self.applied, nest.sizes, facts.plain, facts.given, self.apart
         )
         self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order, names)
+        self.spell.contract = contract
         self.vectors = VectorLoops(self)
 
     # ------------------------------------------------------------------ the whole
@@ -230,7 +233,7 @@ class KernelWriter:
         definition = f"def kernel({', '.join([*params, 'lo', 'hi'])}):"
         kinds = tuple(b.dtype for b in buffers) + (SIZE,) * len(sizes)
         source = "\n".join([*header, definition, *self.lines]) + "\n"
-        kernel = Kernel(source, kinds, noalias=self.stores_in_rounds)
+        kernel = Kernel(source, kinds, noalias=self.stores_in_rounds, contract=self.spell.contract)
         return Emitted(kernel, buffers, tuple(sizes.values()), extent, parallel, tuple(self.messages))
 
     def sizes(self) -> dict[str, Expr]:

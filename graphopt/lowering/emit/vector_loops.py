@@ -187,7 +187,7 @@ class VectorLoops:
         """The accumulator combined with a vector."""
         if fn == "add" and lanes.mask is None and isinstance(step, Apply) and step.fn == "mul":
             a, b = (self.spell.value(x, lanes) for x in step.args)
-            if accumulator.dtype.startswith("float"):
+            if self.spell.contract and accumulator.dtype.startswith("float"):
                 args = self.spell.same_width([a, b], lanes)
                 return f"{self.spell.use('fma')}({', '.join(args)}, {accumulator.name})"
         words = {"add": "+", "mul": "*", "or": "|", "and": "&"}

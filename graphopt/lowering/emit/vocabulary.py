@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 HALVES = {"float16": "half", "bfloat16": "bfloat"}
 """The dtypes that are kept in 16 bits and computed in single precision, and what conversions are called."""
+FLOATS = frozenset({"float32", "float64", *HALVES})
+"""The dtypes whose products are rounded."""
 OPERATORS = {
     "mul": ("*", 6),
     "div": ("/", 6),
@@ -87,6 +89,7 @@ RESERVED = MASKS.union(
         "iota",
         "lane",
         "quotient",
+        "product",
         "gemm",
         "transpose",
     ],

@@ -16,7 +16,9 @@ from graphopt.lowering.link.options import Options, as_they_are
 from graphopt.target import ProductPrices
 
 
-def on(card: Card, prices: Mapping[str, ProductPrices], way: DispatchMode = "auto") -> Options:
-    """Options for a card: default schedules, CUDA kernels, and libraries at these prices."""
+def on(card: Card, prices: Mapping[str, ProductPrices], way: DispatchMode = "auto", contract: bool = True) -> Options:
+    """Options for a card: default schedules, CUDA kernels, with fused multiply-adds by contraction or without, and
+    libraries at these prices."""
     schedule = partial(scheduled, card=card, rules=rules_beside(prices, way))
-    return Options(schedule=schedule, emit=emit, lay=as_they_are, prepare=as_they_are, is_for_host=False)
+    emission = partial(emit, contract=contract)
+    return Options(schedule=schedule, emit=emission, lay=as_they_are, prepare=as_they_are, is_for_host=False)

@@ -33,9 +33,9 @@ def as_written(nest: Nest) -> Nest:
     return nest
 
 
-def for_the_host(nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
+def for_the_host(nest: Nest, contract: bool = True) -> tuple[tuple[Nest, Emitted], ...]:
     """The host's kernels of a nest: one for each parallel loop."""
-    return tuple((part, emit(part)) for part in divided(compacted(nest)))
+    return tuple((part, emit(part, contract)) for part in divided(compacted(nest)))
 
 
 def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:

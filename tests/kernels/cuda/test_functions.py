@@ -18,7 +18,7 @@ functions = importlib.import_module("graphopt.kernels.cuda.functions")
 
 FLOATS = ("float32", "float64")
 WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-OF_TWO = ("minimum", "maximum", "copysign", "remainder", "quotient", "atan2", "pow")
+OF_TWO = ("minimum", "maximum", "copysign", "remainder", "quotient", "product", "atan2", "pow")
 OF_THREADS = {
     *(f"{what}_{axis}" for what in ("block", "thread") for axis in "xyz"),
     *("barrier", "warp_add", "warp_max", "warp_min"),
@@ -147,3 +147,9 @@ def test_what_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(CompilationError, match=said):
             translated([line], Y="float32", n="size")
+
+
+def test_a_product_is_contracted_with_no_sum() -> None:
+    params = {"X": "float32", "Y": "float32"}
+    assert "fma.rn" in translated(["Y[0] = X[0] * X[1] + X[2]"], **params)
+    assert "fma.rn" not in translated(["Y[0] = product(X[0], X[1]) + X[2]"], **params)

@@ -168,3 +168,11 @@ def test_what_threads_share_has_room() -> None:
 """)
     with pytest.raises(EmitError, match="65536 bytes, and 49152 is the most"):
         emit(nest)
+
+
+def test_products_are_rounded_by_themselves_where_nothing_is_contracted() -> None:
+    nest = program(PLAIN.replace("+ 1.0", "* x[v0, v1] + 1.0"))
+    ((_, exact),) = emit(scheduled(nest, CARD), contract=False)
+    assert "product(" in exact.kernel.source
+    ((_, free),) = emit(scheduled(nest, CARD))
+    assert "product(" not in free.kernel.source
