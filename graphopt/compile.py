@@ -113,6 +113,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
+    from graphopt.rewrite.passes import PASSES
     from graphopt.rewrite.passes.simplify import simplify
     from graphopt.rewrite.rule.rule import soundness
     from graphopt.run.derivation import Preparation
@@ -123,9 +124,11 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     graph = expanded(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
     if settings.pipeline is not None:
         return PreparedGraph(settings.pipeline(graph, step), is_whole)
+    policy = soundness(settings.policy)
     if not settings.optimize:
-        return PreparedGraph(step("tidy", simplify, graph), is_whole)
-    by_costs, policy = priced_target(settings), soundness(settings.policy)
+        passes = tuple(p for p in PASSES if p.soundness.allowed_by(policy))
+        return PreparedGraph(step("tidy", simplify, graph, (), passes), is_whole)
+    by_costs = priced_target(settings)
     for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
     graph, report = optimize_graph(

@@ -61,7 +61,8 @@ def optimize_graph(
         for region in run.regions(graph):
             cheapest(region, run, step)
         # one graph again; names, inputs and outputs are the caller's
-        graph = folded = run.note_folding(run.explored, step("fold", fold_within, run.explored, run.limit))
+        folded = step("fold", fold_within, run.explored, run.limit, run.is_strict)
+        graph = folded = run.note_folding(run.explored, folded)
         graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
         if graph is folded and not run.is_worth_another_round(before, graph):
             break

@@ -173,7 +173,7 @@ class Optimization:
     def note_folding(self, before: Graph, after: Graph) -> Graph:
         """The graph after folding, which is noted where it changed anything."""
         if after is not before:
-            self.journal.fold(self.limit)
+            self.journal.fold(self.limit, self.is_strict)
         return after
 
     def keep(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> None:
@@ -199,6 +199,11 @@ class Optimization:
         lost = apply_chosen(saturated, extraction.choice, self.by_name, Alternatives(region.space), region.journal)
         region.lost.extend(lost)
         return region.graph
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether every bit counts, be it of finite numbers alone."""
+        return self.policy in (Soundness.EXACT, Soundness.FINITE)
 
     # -- telling
 

@@ -214,8 +214,9 @@ def open_model(path: str | Path, engine: str | None = None) -> tuple[Runner, str
     raise EngineError("; ".join(refusals))
 
 
-def open_in_onnxruntime(path: str, optimized: bool = False, threads: int = 0) -> Runner:
-    """A runner in ONNX Runtime on the CPU, with or without its own optimizations; 0 threads are as many as it likes."""
+def open_in_onnxruntime(model: str | bytes, optimized: bool = False, threads: int = 0) -> Runner:
+    """A runner in ONNX Runtime on the CPU, of a file or its bytes, with or without its own optimizations; 0 threads are
+    as many as it likes."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -223,7 +224,7 @@ def open_in_onnxruntime(path: str, optimized: bool = False, threads: int = 0) ->
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     try:
-        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many types, none of them public
         raise EngineError(_brief(error)) from None
 

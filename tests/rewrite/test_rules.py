@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.rewrite.checking.check import DEEP, check_rule
+from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, Depth, check_rule, in_runtime
 from graphopt.rewrite.checking.verdicts import Verdicts
-from graphopt.rewrite.rule.rule import Rule
+from graphopt.rewrite.rule.rule import Rule, Soundness
 from graphopt.rewrite.ruleset import standard
 
 VERDICTS = Verdicts()
 """What earlier runs found, kept by the content of rules and by all that a check rests on."""
+STRICT = [rule for rule in standard().rules if rule.soundness in (Soundness.EXACT, Soundness.FINITE)]
+"""Those of which every bit counts."""
+FEW = Depth(3, 0)
+"""In how many graphs they are asked of ONNX Runtime by default."""
 
 
 @pytest.mark.parametrize("rule", standard().rules, ids=lambda rule: rule.name)
@@ -24,3 +28,28 @@ def test_both_sides_of_the_rule_agree(rule: Rule) -> None:
 def test_both_sides_of_the_rule_agree_on_many_more(rule: Rule) -> None:
     problem = check_rule(rule, depth=DEEP).problem
     assert problem is None, f"{rule.source}: {problem}"
+
+
+def _agree_in_onnxruntime(rule: Rule, report: CheckReport) -> None:
+    """What ONNX Runtime computes of both sides is equal bit by bit, where it has kernels for both."""
+    assert report.fired, rule.name
+    assert not report.compared or report.problem is None, f"{rule.source}: {report.problem}"
+
+
+@pytest.mark.parametrize("rule", STRICT, ids=lambda rule: rule.name)
+def test_strict_rules_hold_in_onnxruntime(rule: Rule) -> None:
+    pytest.importorskip("onnxruntime")
+    _agree_in_onnxruntime(rule, VERDICTS.check(rule, depth=in_runtime(FEW)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", STRICT, ids=lambda rule: rule.name)
+def test_strict_rules_hold_in_onnxruntime_on_many_more(rule: Rule) -> None:
+    pytest.importorskip("onnxruntime")
+    _agree_in_onnxruntime(rule, check_rule(rule, depth=in_runtime(QUICK)))
+
+
+def test_most_strict_rules_are_asked_of_onnxruntime() -> None:
+    pytest.importorskip("onnxruntime")
+    asked = [rule for rule in STRICT if VERDICTS.check(rule, depth=in_runtime(FEW)).compared]
+    assert len(asked) >= 0.8 * len(STRICT)

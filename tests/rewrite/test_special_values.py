@@ -68,10 +68,7 @@ def chains() -> dict[str, Term]:
 CHAINS = chains()
 
 REALS = {
-    "x * 255 * 1 / 255": "the product of a number next to the largest is infinite before it is scaled down",
     "log(exp(x) + 1)": "Softplus does not overflow",
-    "x ** 0.5": "the power of minus infinity is infinity, and its root is NaN",
-    "x * (1 / x)": "the reciprocals of the smallest numbers are infinite",
     "1 / max(x, 0)": "the sign of zero",
     "1 / min(max(x, 0), 6)": "the sign of zero",
 }
@@ -137,3 +134,9 @@ def test_nothing_changes_under_the_strict_policies(policy: str, target: str) -> 
 @pytest.mark.parametrize("target", ["portable", "ort"])
 def test_little_changes_by_default(target: str) -> None:
     assert set(changed("reals", target)) == set(REALS)
+
+
+def test_there_are_36_patterns_of_which_three_change() -> None:
+    """Other optimizers change at most three of these."""
+    assert len(CHAINS) == 36
+    assert len(REALS) <= 3

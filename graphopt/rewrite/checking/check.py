@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -23,6 +24,7 @@ from graphopt.errors import GraphoptError, RuleError
 from graphopt.ir import evaluate, infer, ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
+from graphopt.ir.onnx_io import to_proto
 from graphopt.ir.tolerance import error
 from graphopt.ir.types import Size, TensorType, symbol
 from graphopt.rewrite.checking.examples import Example, examples
@@ -32,6 +34,7 @@ from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness
+from graphopt.verify.runtimes import EngineError, onnxruntime_version, open_in_onnxruntime
 
 TRIES = 1500
 """How many graphs are drawn at most, to find those in which a rule fires."""
@@ -66,10 +69,23 @@ class Depth:
     open: int
     seeds: int = 1
     tries: int = TRIES
+    axes: tuple[int, ...] = ()
+    """How long all axes of a graph are, one graph after another, beside those that are drawn: runtimes have other code
+    for what fills vectors of the processor."""
+    runtime: str = ""
+    """The runtime that computes both sides, with its version; ONNX's reference implementation where none is named."""
 
 
 QUICK = Depth(16, 3)
 DEEP = Depth(120, 40, 3)
+VECTORS = (17,)
+"""Lengths of axes that fill vectors and leave a rest."""
+
+
+def in_runtime(depth: Depth) -> Depth:
+    """The same graphs and more, in ONNX Runtime with its own optimizations off, which has to do as a rule's class says
+    as well as the reference. Raises MissingDependencyError where it is not installed."""
+    return replace(depth, open=0, axes=VECTORS, runtime=onnxruntime_version())
 
 
 @dataclass(frozen=True)
@@ -111,7 +127,7 @@ class _Check:
         reasons: Counter[str] = Counter()
         tries = max(self.depth.tries, 12 * self.depth.instances)
         left = tries
-        for example in examples(self.rule, self.random, tries):
+        for example in examples(self.rule, self.random, tries, self.depth.axes):
             left -= 1
             if self.fired == self.depth.instances or left < 0:
                 break
@@ -143,12 +159,14 @@ class _Check:
         ways = DRAWS[self.rule.soundness]
         if all(n.op in (INPUT, CONSTANT) or n.op in ops.KINDS["elementwise"] for n in example.graph.nodes()):
             ways = (*ways, "extreme")
+        run = in_onnxruntime if self.depth.runtime else in_reference
+        left, right = run(example.graph), run(other)
         for way in ways if shapes is None else ways[:2]:
             try:
                 inputs = example.draw(self.numpy, way, shapes)
             except (ValueError, MemoryError):  # no array can be that large or have that many axes
                 continue
-            off = difference(example, other, inputs, self.rule.soundness)
+            off = difference(example, other, inputs, self.rule.soundness, left, right)
             if off is None:
                 continue
             self.compared += 1
@@ -160,10 +178,10 @@ class _Check:
     def open_sizes(self, example: Example) -> str | None:
         """The same where the rule does not know sizes: equal ones are one symbol, or all are different ones."""
         for shared in (True, False):
-            opened_example = _opened(example, shared, self.rule)
-            if opened_example is None:
+            open_example = _opened(example, shared, self.rule)
+            if open_example is None:
                 continue
-            opened, names, other = opened_example
+            opened, names, other = open_example
             for fixed in (None, *SIZES):
                 shapes = _sized(opened, {name: size if fixed is None else fixed for name, size in names.items()})
                 problem = None if shapes is None else self.compare(opened, other, shapes)
@@ -291,16 +309,27 @@ def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, .
 # -- comparing
 
 
+Computation: TypeAlias = Callable[[Mapping[str, Array]], list[Array]]
+"""The outputs of a graph on arrays. Raises EvaluationError where an op has no value on them."""
+
+
 def difference(
-    example: Example, other: Graph, inputs: Mapping[str, Array], soundness: Soundness
+    example: Example,
+    other: Graph,
+    inputs: Mapping[str, Array],
+    soundness: Soundness,
+    left: Computation | None = None,
+    right: Computation | None = None,
 ) -> tuple[float, str] | None:
-    """How far both sides are apart in units of the tolerance, in words; None where the left side has no value."""
+    """How far both sides are apart in units of the tolerance, in words; None where the left side has no value. Both are
+    computed by ONNX's reference implementation unless it is said how."""
+    left, right = left or in_reference(example.graph), right or in_reference(other)
     try:
-        want = compute(example.graph, inputs)
+        want = left(inputs)
     except GraphoptError:
         return None
     try:
-        got = compute(other, inputs)
+        got = right(inputs)
     except GraphoptError as problem:
         if "reference implementation" in str(problem) or "cannot be computed" in str(problem):
             return None  # what the evaluator lacks is not the rule's fault
@@ -312,7 +341,7 @@ def difference(
         off = _steps_apart(a, b, soundness) if steps and a.dtype.name in STEPS else _apart(a, b, soundness)
         seen = seen or off is not None
         if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
-            off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want, soundness, _unit(other)))
+            off /= max(1.0, 4 * _sensitivity(left, inputs, want, soundness, _unit(other)))
         if off is not None and off > worst[0]:
             worst = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
     return worst if seen else None
@@ -325,7 +354,7 @@ def _unit(graph: Graph) -> float:
 
 
 def _sensitivity(
-    graph: Graph, inputs: Mapping[str, Array], want: list[Array], soundness: Soundness, unit: float
+    left: Computation, inputs: Mapping[str, Array], want: list[Array], soundness: Soundness, unit: float
 ) -> float:
     """How far, in units of the tolerance, the left side moves when its inputs do: by one unit in the last place, or,
     this way and that, by a share of themselves."""
@@ -338,7 +367,7 @@ def _sensitivity(
                 a = a * (1 + unit * rng.choice([-1, 1], a.shape)).astype(a.dtype) if unit else a
             moved[name] = a
         try:
-            pairs = zip(want, compute(graph, moved), strict=True)
+            pairs = zip(want, left(moved), strict=True)
         except GraphoptError:
             continue
         weakest = soundness if unit else Soundness.REALS
@@ -383,6 +412,30 @@ def _same_bits(want: Array, got: Array) -> bool:
         and np.array_equal(a[~nan], b[~nan])
         and np.array_equal(np.signbit(a[~nan]), np.signbit(b[~nan]))
     )
+
+
+def in_reference(graph: Graph) -> Computation:
+    """The graph in ONNX's reference implementation."""
+    return partial(compute, graph)
+
+
+def in_onnxruntime(graph: Graph) -> Computation:
+    """The graph in ONNX Runtime, op by op."""
+    try:
+        run = open_in_onnxruntime(to_proto(graph).SerializeToString(), threads=1)
+    except EngineError as refusal:
+        refused = str(refusal)
+
+        def run(inputs: Mapping[str, Any]) -> list[Any]:
+            raise EngineError(refused)
+
+    def computed(inputs: Mapping[str, Array]) -> list[Array]:
+        try:
+            return run(inputs)
+        except EngineError as error:
+            raise evaluate.EvaluationError(f"it cannot be computed: {error}") from None
+
+    return computed
 
 
 def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.rewrite.match.build import Refused, replacements
-from graphopt.rewrite.match.journal import Action, Entry, Respelled, ValueSpelling, sign
+from graphopt.rewrite.match.journal import FOLD_EXACTLY, Action, Entry, Respelled, ValueSpelling, sign
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
@@ -107,7 +107,8 @@ class _Replay:
         elif entry.action is Action.CLOSE:
             self.put_back()
         elif entry.action is Action.FOLD:
-            self.graph = self.graph if entry.id in self.without else fold_within(self.graph, entry.way)
+            if entry.id not in self.without:
+                self.graph = fold_within(self.graph, entry.way, entry.rule == FOLD_EXACTLY)
         else:
             self.act(entry, self.frames[-1])
 

@@ -646,6 +646,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "is_bias_scale": quantization.is_bias_scale, "all_zero": quantization.all_zero,
     "absorbs": magnitudes.absorbs, "cancels": magnitudes.cancels, "mergeable": magnitudes.mergeable,
     "moderate": magnitudes.moderate,
+    "overflows": magnitudes.overflows,
     # attention
     "heads_fit": attention.heads_fit, "heads_match": attention.heads_match, "repeats_heads": attention.repeats_heads,
     "trailing": attention.trailing, "all_before": attention.all_before,

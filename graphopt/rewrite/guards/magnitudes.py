@@ -16,6 +16,7 @@ of the order of one, which is what values are taken to be where nothing says oth
   cancel by chance: they are taken to be as large as the median sum.
 * range: (x c) d and x (c d) overflow and underflow at the same numbers, but for those beyond the larger of
   the factors, where |c|, |d| and |c d| are within half of the exponents: 2^-64 to 2^64 in single precision.
+  A first factor above 16 whose second takes it back overflows by itself, at numbers that models may hold: it stays.
   Elements of a tensor that are much smaller than its largest, such as those of channels that died, may
   become zero: it is the largest that counts.
 
@@ -38,6 +39,9 @@ DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 """Binary digits of the numbers of each dtype."""
 EXPONENTS = {"float16": 16, "bfloat16": 128, "float32": 128, "float64": 1024}
 """The power of two that each dtype's numbers stay below."""
+
+NEAR = 16.0
+"""Within which share of the largest number of a dtype it does not matter whether a product overflows."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,17 @@ def moderate(*factors: ConstantElements) -> bool:
     sizes = [largest(constant) for constant in constants]
     limit = 2.0 ** (_of_dtype(EXPONENTS, constants[0]) // 2) if constants else 1.0
     return all(size == 0 or 1 / limit <= size <= limit for size in (*sizes, prod(sizes)))
+
+
+def overflows(first: ConstantElements, second: ConstantElements) -> bool:
+    """Whether a product by the first factor leaves the range of its dtype at numbers at which that by both does not,
+    those aside that are within ``NEAR`` of the largest."""
+    if first.constant is None or second.constant is None:
+        return False
+    with np.errstate(invalid="ignore"):
+        a = np.abs(_numbers(first.constant))
+        both = np.abs(a * _numbers(second.constant))
+    return bool(np.any(a > NEAR * np.maximum(both, 1.0)))
 
 
 @lru_cache(64)

@@ -5,7 +5,7 @@ Sizes are inferred before anything is computed. One repeated element stays one e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.op_table import ops_where
 
 SMALL_BYTES = 8 << 10
 """Results up to this size are computed whatever they replace."""
@@ -31,6 +32,14 @@ DEEPEST = 16
 """Down to which depth a value is computed to answer a guard."""
 SPLAT_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile", "Cast"})
 """Ops that give one repeated element again when their first input is that."""
+
+
+ROUNDED = ops.KINDS["elementwise"] & ops_where(is_approximate=False, schema=None) - {"Pow", "Sum"}
+"""Ops of which IEEE 754 says how each result is rounded."""
+MOVES = ops.KINDS["movement"] | frozenset(
+    {"Cast", "CastLike", "ConstantOfShape", "EyeLike", "Identity", "NonZero", "OneHot", "Shape", "Size", "Transpose"}
+)
+"""Ops that give elements of their inputs, or what no runtime rounds otherwise."""
 
 
 def is_foldable(node: Node) -> bool:
@@ -88,6 +97,33 @@ def compute(node: Node, inputs: Sequence[Constant | None], opset: int) -> tuple[
         return tuple(map(_spelled_out, evaluate(node.op, node.attrs, inputs, node.n_outputs, opset)))
     except GraphoptError:
         return None
+
+
+def may_be_exact(node: Node, dtypes: Iterable[str | None]) -> bool:
+    """Whether every runtime gives the same bits for the node, where its inputs and outputs have these dtypes and
+    nothing is NaN or a negative zero: it has integers alone, moves elements, or rounds as IEEE 754 says. Runtimes
+    keep more digits than half precision has between its ops."""
+    floats = {dtype for dtype in dtypes if dtype not in _WHOLE}
+    return not floats or node.op in MOVES or (node.op in ROUNDED and floats <= {"float32", "float64"})
+
+
+def is_exact(node: Node, inputs: Sequence[Constant | None], outputs: Sequence[Constant]) -> bool:
+    """Whether every runtime gives the same bits for the node on these inputs."""
+    given = [c for c in inputs if c is not None]
+    if not may_be_exact(node, [c.dtype for c in (*given, *outputs)]):
+        return False
+    return node.op in MOVES or all(map(_is_plain, (*given, *outputs)))
+
+
+_WHOLE = frozenset({"bool", "string", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64))})
+
+
+def _is_plain(constant: Constant) -> bool:
+    """Whether no element is NaN, or a negative zero: runtimes choose between zeros, and among NaN, as they like."""
+    if constant.dtype in _WHOLE:
+        return True
+    elements = constant.array if constant.splat is None or not constant.size else constant.splat
+    return not bool(np.any(np.isnan(elements) | ((elements == 0) & np.signbit(elements))))
 
 
 def _spelled_out(constant: Constant) -> Constant:

@@ -43,6 +43,8 @@ class Action(StrEnum):
     """Everything that rests on constants alone was computed, as far as the model then stores ``way`` bytes."""
 
 
+FOLD_EXACTLY = "fold-exactly"
+"""The rule of an entry that computed only that for which every runtime gives the same bits."""
 REWRITES = frozenset((Action.REWRITE, Action.PASS, Action.EQUAL, Action.FOLD))
 """Actions that a user would call a rewrite; the others are what replaying takes beside them."""
 
@@ -207,9 +209,10 @@ class Journal:
             )
         )
 
-    def fold(self, limit: int) -> None:
+    def fold(self, limit: int, exactly: bool = False) -> None:
         """Constants were folded in the model's graph."""
-        self._append(Entry(len(self.entries), Action.FOLD, "fold-constants", "A17", way=limit))
+        rule, family = (FOLD_EXACTLY, "A18") if exactly else ("fold-constants", "A17")
+        self._append(Entry(len(self.entries), Action.FOLD, rule, family, way=limit))
 
     def _append(self, entry: Entry) -> Entry:
         self.entries.append(entry)

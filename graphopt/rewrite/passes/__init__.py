@@ -11,7 +11,7 @@ from graphopt.rewrite.passes.branches import DEMAND, HEADS, TAILS
 from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, IDLE, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
-from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
+from graphopt.rewrite.passes.fold import FOLD, FOLD_EXACTLY, KNOWN, fold_within
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.loops import COLLECT, HOIST, STATES
 from graphopt.rewrite.passes.native import NativePass
@@ -29,6 +29,7 @@ PASSES: tuple[NativePass, ...] = (
     UNUSED,
     OUTPUTS,
     *KNOWN,
+    FOLD_EXACTLY,
     FOLD,
     *FIXED,
     RANGE,

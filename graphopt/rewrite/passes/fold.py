@@ -8,6 +8,7 @@ rest as far as a budget of bytes allows. One repeated element stays one element.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -17,14 +18,17 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.match.evaluation import (
     SMALL_BYTES,
     compute,
+    is_exact,
     is_foldable,
     is_one_element,
     is_splat_result,
+    may_be_exact,
     output_bytes,
     result_bytes,
 )
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import NativePass
+from graphopt.rewrite.rule.rule import Soundness
 
 WORK_LIMIT = 64 << 20
 """The most bytes that one computed constant may take while rewriting goes on."""
@@ -58,8 +62,9 @@ def _from_elements(fact: Fact) -> Constant | None:
     return Constant.of(np.array(elements, dtype=fact.dtype).reshape(fact.shape), fact.dtype)
 
 
-def fold(space: Workspace, node: Node) -> bool:
-    """Compute a node whose inputs are constants where the result is small or no larger than what it replaces."""
+def fold(space: Workspace, node: Node, exactly: bool = False) -> bool:
+    """Compute a node whose inputs are constants where the result is small or no larger than what it replaces; if
+    ``exactly``, only where every runtime gives the same bits."""
     if not is_foldable(node) or not space.graph.is_used(node.id):
         return False
     inputs = [space.graph.constant_of(v) for v in node.inputs]
@@ -69,7 +74,7 @@ def fold(space: Workspace, node: Node) -> bool:
     if size is None or size > max(SMALL_BYTES, min(WORK_LIMIT, _freed(space.graph, node))):
         return False
     results = compute(node, inputs, space.opset)
-    if results is None:
+    if results is None or (exactly and not is_exact(node, inputs, results)):
         return False
     before = space.edits
     for value, constant in zip(node.outputs, results, strict=True):
@@ -88,40 +93,41 @@ def _freed(graph: Graph, node: Node) -> int:
     return total
 
 
-def fold_within(graph: Graph, limit: int | None = None) -> Graph:
-    """The graph with everything computed that rests on constants alone, as long as it stores at most ``limit`` bytes.
+def fold_within(graph: Graph, limit: int | None = None, exactly: bool = False) -> Graph:
+    """The graph with everything computed that rests on constants alone, as long as it stores at most ``limit`` bytes;
+    if ``exactly``, only that for which every runtime gives the same bits.
 
     Without a limit that is a tenth more than it stores now, and at least 10 MB more. What does not fit stays as it is;
     the same graph comes back where nothing was computed. Bodies come first.
     """
     stored = stored_bytes(graph)
     limit = stored + max(GROWTH, stored // 10) if limit is None else limit
-    graph = _fold_bodies(graph, limit - stored)
+    graph = _fold_bodies(graph, limit - stored, exactly)
     stored = stored_bytes(graph)
     space = Workspace(graph.copy())
     room = limit - stored
-    static = _static(space, max(WORK_LIMIT, stored + room))
+    static = _static(space, max(WORK_LIMIT, stored + room), exactly)
     wanted = [n for n in static if _is_frontier(space.graph, n, static)]
     if not wanted:
         return graph
     freed = sum(c.nbytes for c in _only_read_by(space.graph, static))
     if sum(static[n] for n in wanted) - freed > room:
         wanted = _affordable(wanted, static, room)
-    _compute_all(space, wanted, static)
+    _compute_all(space, wanted, static, exactly)
     while (node := space.next()) is not None:
         if node.op != INPUT and not space.graph.is_used(node.id):
             space.remove(node.id)
     return space.graph if space.edits else graph
 
 
-def _fold_bodies(graph: Graph, room: int) -> Graph:
+def _fold_bodies(graph: Graph, room: int, exactly: bool) -> Graph:
     """The graph with the bodies of its nodes folded, which may grow by so many bytes together."""
     edited = graph
     for node in graph.order():
         bodies: dict[str, Graph] = {}
         for name, body in node.bodies.items():
             stored = stored_bytes(body)
-            folded = fold_within(body, stored + room)
+            folded = fold_within(body, stored + room, exactly)
             if folded is not body:
                 bodies[name] = folded
                 room -= max(0, stored_bytes(folded) - stored)
@@ -141,7 +147,7 @@ def stored_bytes(graph: Graph) -> int:
     return total
 
 
-def _static(space: Workspace, largest: int) -> dict[int, int]:
+def _static(space: Workspace, largest: int, exactly: bool) -> dict[int, int]:
     """The nodes that rest on constants alone and can be computed, in order, with the bytes of their results."""
     bytes_of: dict[int, int] = {}
     ones: dict[Value, bool] = {}
@@ -153,6 +159,8 @@ def _static(space: Workspace, largest: int) -> dict[int, int]:
                 ones[value] = is_one_element(constant)
         are_static = all(c is not None or v.node in bytes_of for v, c in zip(values, constants, strict=True))
         if not are_static or not is_foldable(node):
+            continue
+        if exactly and not may_be_exact(node, [space.fact(v).dtype for v in (*values, *node.outputs)]):
             continue
         inputs = [None if v is None else ones[v] for v in node.inputs]
         read = sum(c.nbytes if c is not None else bytes_of[v.node] for v, c in zip(values, constants, strict=True))
@@ -195,7 +203,7 @@ def _affordable(wanted: list[int], static: dict[int, int], room: int) -> list[in
     return sorted(chosen)
 
 
-def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) -> None:
+def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int], exactly: bool) -> None:
     """Compute the wanted nodes, with what they need, and put constants in their place."""
     needed = set(wanted)
     waiting = list(wanted)
@@ -211,6 +219,8 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) ->
         if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
             continue
         outputs = compute(node, inputs, space.opset)
+        if exactly and outputs is not None and not is_exact(node, inputs, outputs):
+            continue
         results.update(zip(node.outputs, outputs or (), strict=False))
     for id in wanted:
         for value in space.graph.node(id).outputs:
@@ -218,7 +228,19 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) ->
                 space.replace(value, space.make_constant(results[value]))
 
 
-FOLD = NativePass("constant-folding", "what rests on constants alone is computed once, now", "A17,A18,D9", visit=fold)
+FOLD = NativePass(
+    "constant-folding",
+    "what rests on constants alone is computed once, now",
+    "A17,D9",
+    Soundness.REALS,
+    visit=fold,
+)
+FOLD_EXACTLY = NativePass(
+    "exact-folding",
+    "what rests on constants alone is computed once, now, where every runtime gives the same bits",
+    "A18",
+    visit=partial(fold, exactly=True),
+)
 
 
 KINDS = {

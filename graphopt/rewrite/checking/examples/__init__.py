@@ -8,7 +8,7 @@ equation is solved for one of its parts and the graph is made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, product
 from random import Random
@@ -56,18 +56,20 @@ class Example:
         return {name: array(generator, want, way) for name, want in wants.items()}
 
 
-def examples(rule: Rule, random: Random, tries: int) -> Iterator[Example | str]:
+def examples(rule: Rule, random: Random, tries: int, axes: Sequence[int] = ()) -> Iterator[Example | str]:
     """Graphs in which the rule matches; for each try that is none, the reason.
 
-    Every alternative and every optional input gets its turn, present and absent, and so does every small shape.
+    Every alternative and every optional input gets its turn, present and absent, and so does every small shape; without
+    ``axes``, that is, else two of three graphs have all axes of one of these lengths.
     """
     written = [(variant, Hints.of(variant)) for variant in variants(rule)]
     small = cycle(SMALL)
     for i, (variant, hints) in zip(range(tries), cycle(written), strict=False):
         turn = i // len(written)
-        shape = next(small) if turn % 2 and turn < 2 * len(SMALL) else None
+        shape = next(small) if turn % 2 and turn < 2 * len(SMALL) and not axes else None
+        even = axes[turn // 2 % len(axes)] if axes and turn % 3 else None
         try:
-            yield _example(ExampleDraft(variant, hints, random, shape), rule)
+            yield _example(ExampleDraft(variant, hints, random, shape, even), rule)
         except (Misfit, GraphoptError) as error:
             yield str(error)
         except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements

@@ -48,7 +48,11 @@ def array(generator: np.random.Generator, want: Want, way: str) -> Array:
         whole = generator.integers(bounds[0], max(bounds[1], bounds[0]) + 1, shape)
         return np.where((whole == 0) & (low is None), 3, whole).astype(target).reshape(shape)
     if low is not None or high is not None:
-        return generator.uniform(0 if low is None else low, 1 if high is None else high, shape).astype(target)
+        ends = 0.0 if low is None else low, 1.0 if high is None else high
+        within: Array = np.asarray(generator.uniform(*ends, shape))
+        if way in ("special", "finite"):
+            within = np.where(generator.random(shape) < 0.4, generator.choice(ends, shape), within)
+        return within.astype(target)
     drawn: Array = np.asarray(generator.normal(0, 1.5, shape))
     if way == "positive":
         drawn = np.abs(drawn) + 0.05

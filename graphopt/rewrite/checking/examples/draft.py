@@ -29,13 +29,15 @@ OPSETS = (22, 21, 20, 18, 17, 16, 14, 13, 12)
 class ExampleDraft:
     """One attempt at an example: what its operands (``leaves``) and attributes should be.
 
-    ``shape`` is what the shape of the result should be, if it is not to be drawn.
+    ``shape`` is what the shape of the result should be, if it is not to be drawn, and ``even`` how long all axes are.
     """
 
-    def __init__(self, rule: Rule, hints: Hints, random: Random, shape: StaticShape | None = None) -> None:
+    def __init__(
+        self, rule: Rule, hints: Hints, random: Random, shape: StaticShape | None = None, even: int | None = None
+    ) -> None:
         self.rule, self.hints, self.random, self.shape = rule, hints, random, shape
         self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, *OPSETS)))
-        self.even = random.choice((2, 3)) if random.random() < 0.25 else None
+        self.even = even or (random.choice((2, 3)) if random.random() < 0.25 else None)
         self.pattern = ConcretePattern(rule, hints, random, self.opset)
         self.attrs: dict[str, Attr | None] = {}
         self.leaves: dict[str, Want] = {}
