@@ -156,15 +156,19 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
 
 
 def lowered(graph: Graph, options: Options, step: Steps, begun: Callable[[Kernel], object] | None = None) -> Linked:
-    """The plan of a graph's program; ``begun`` is called with each kernel as soon as it is written."""
-    from graphopt.lowering.link.passes import emit, fuse_ops, legalize_ops, lower_to_programs, schedule
+    """The plan of a graph's program; ``begun`` is called with each kernel as soon as it is written. Nodes with whose
+    nest something goes wrong are left to the reference evaluator."""
+    from graphopt.lowering.link.passes import NestFailed, emit, fuse_ops, legalize_ops, lower_to_programs, schedule
     from graphopt.lowering.link.plan_memory import plan_memory
 
-    program = step("LegalizeOps", legalize_ops, graph, options)
-    program = step("FuseOps", fuse_ops, program)
-    program = step("LowerToPrograms", lower_to_programs, program)
-    program = step("Schedule", schedule, program)
-    program = step("Emit", emit, program, begun)
+    try:
+        program = step("LegalizeOps", legalize_ops, graph, options)
+        program = step("FuseOps", fuse_ops, program)
+        program = step("LowerToPrograms", lower_to_programs, program)
+        program = step("Schedule", schedule, program)
+        program = step("Emit", emit, program, begun)
+    except NestFailed as failure:
+        return lowered(graph, failure.options, step, begun)
     program = step("PlanMemory", plan_memory, program, begun)
     return program.plan
 

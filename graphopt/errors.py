@@ -125,8 +125,10 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """More memory of a device is wanted than there is; the message says how much, and what would do."""
 
 
-SENSELESS = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
-"""What Python raises where numbers make no sense together, such as a stride of 0 or an axis that is not there."""
+SENSELESS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+"""What Python raises where numbers make no sense together, such as a stride of 0 or an axis that is not there: the net
+under inference, rules, passes, prices and lowering. What it catches is an error of the model's, or is left out at its
+place, and said."""
 
 
 def words_of(error: Exception) -> str:

@@ -308,10 +308,14 @@ class _Walk:
         for node in order:
             inputs = [None if v is None else facts_of[v] for v in node.inputs]
             outputs = [facts.get(Value(node.id), NOTHING)] if node.op == INPUT else self.node(graph, node, inputs)
-            for value, fact in zip(node.outputs, outputs, strict=True):
-                declared = graph.types.get(value) if node.op != CONSTANT else None
-                facts_of[value] = _numbered(fact if declared is None else _completed(fact, declared))
-                _check_size(graph, node, facts_of[value])
+            try:
+                for value, fact in zip(node.outputs, outputs, strict=True):
+                    declared = graph.types.get(value) if node.op != CONSTANT else None
+                    facts_of[value] = _numbered(fact if declared is None else _completed(fact, declared))
+                    _check_size(graph, node, facts_of[value])
+            except SENSELESS as error:
+                what = f"its types, {', '.join(f'{f.type}' for f in outputs)}, make no sense"
+                raise InvalidModelError(f"node {label_of(graph, node)!r}: {what}: {words_of(error)}") from error
         if self.is_model:
             _check_outputs(graph, facts_of)
         return facts_of

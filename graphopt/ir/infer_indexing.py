@@ -8,7 +8,7 @@ from graphopt.ir import ops
 from graphopt.ir.call import OpCall
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import dtype_of
-from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes
+from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes, rank_of
 from graphopt.ir.types import Shape, Size, TensorType, fresh_symbol, is_size
 
 
@@ -149,7 +149,7 @@ def constant_of_shape(call: OpCall) -> Types:
         return [TensorType(dtype, sizes)]
     if length is None or not isinstance(length[0], int):
         return [TensorType(dtype, call.shape_of_its_own(values=(0,)))]
-    return [TensorType(dtype, tuple(call.size_of_its_own(i, values=(0,)) for i in range(length[0])))]
+    return [TensorType(dtype, tuple(call.size_of_its_own(i, values=(0,)) for i in range(rank_of(length[0]))))]
 
 
 def constant(call: OpCall) -> Types:

@@ -38,6 +38,17 @@ def axis_of(axis: int, rank: int, extra: int = 0) -> int:
     return axis + rank + extra if axis < 0 else axis
 
 
+MOST_AXES = 4096
+"""No tensor has more axes: runtimes and numpy stop far below."""
+
+
+def rank_of(sizes: int) -> int:
+    """The rank of a tensor whose shape is in a vector of so many elements."""
+    if sizes > MOST_AXES:
+        raise ValueError(f"its shape has {sizes} sizes, and no tensor has more than {MOST_AXES} axes")
+    return sizes
+
+
 def known_axes(call: OpCall, index: int, rank: int) -> tuple[int, ...] | None:
     """The axes that an input names, from 0; None where they are not known."""
     axes = call.elements(index)

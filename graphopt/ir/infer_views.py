@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.ir.call import OpCall
-from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, known_axes, product, spell
+from graphopt.ir.infer_shapes import (
+    Inference,
+    Types,
+    agree,
+    axis_of,
+    broadcast_shapes,
+    known_axes,
+    product,
+    rank_of,
+    spell,
+)
 from graphopt.ir.types import Size, is_size, minimum
 
 HUGE = 10**9
@@ -22,7 +32,7 @@ def reshape(call: OpCall) -> Types:
         length = call.shape(1)
         if length is None or not isinstance(length[0], int):
             return [call.tensor(call.shape_of_its_own("reshape", values=(1,)))]
-        return [call.tensor(tuple(call.size_of_its_own("reshape", i, values=(1,)) for i in range(length[0])))]
+        return [call.tensor(tuple(call.size_of_its_own("reshape", i, values=(1,)) for i in range(rank_of(length[0]))))]
     sizes: list[Size | None] = []
     for i, size in enumerate(target):
         if size == 0 and not call.integer("allowzero"):
@@ -114,7 +124,7 @@ def expand(call: OpCall) -> Types:
     length = call.shape(1)
     if x is None or length is None or not isinstance(length[0], int):
         return [call.tensor(call.shape_of_its_own("expand", values=(1,)))]
-    rank = max(len(x), length[0])
+    rank = max(len(x), rank_of(length[0]))
     return [call.tensor(tuple(call.size_of_its_own("expand", i, values=(1,)) for i in range(rank)))]
 
 
@@ -246,6 +256,8 @@ def split(call: OpCall) -> Types:
         return [call.tensor(call.shape_of_its_own("split", i), i) for i in range(call.n_outputs)]
     axis = axis_of(call.integer("axis"), len(x))
     n, count = x[axis], call.integer("num_outputs") or call.n_outputs
+    if count < call.n_outputs:
+        raise ValueError(f"num_outputs is {count}, and there are {call.n_outputs} outputs")
     given = call.elements(1)
     if given is not None:
         sizes: Sequence[Size] = given
@@ -258,11 +270,13 @@ def split(call: OpCall) -> Types:
         sizes = [call.size_of_its_own("split", i, values=(1,)) for i in range(call.n_outputs)]
     elif isinstance(n, int) or call.opset >= 18:
         part = (n + (count - 1)) // count
-        sizes = [*[part] * (count - 1), n - part * (count - 1)]
-        if isinstance(sizes[-1], int) and sizes[-1] < 0:
-            sizes = [max(0, min(part, n - part * i)) for i in range(count)]
+        last = n - part * (count - 1)
+        if isinstance(last, int) and last < 0:
+            sizes = [max(0, min(part, n - part * i)) for i in range(call.n_outputs)]
+        else:
+            sizes = [part if i < count - 1 else last for i in range(call.n_outputs)]
     else:
-        sizes = [n // count] * count
+        sizes = [n // count] * call.n_outputs
     return [call.tensor((*x[:axis], size, *x[axis + 1 :]), i) for i, size in enumerate(sizes)]
 
 

@@ -73,6 +73,8 @@ class Options:
     takes: Callable[[Node], bool] = every_node
     """The nodes that become loops; others are left to the reference evaluator."""
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Why nodes are left to the reference evaluator though they have a nest, by name."""
 
     def is_by_hand(self, nodes: tuple[str, ...]) -> bool:
         """Whether a user schedules one of these nodes."""

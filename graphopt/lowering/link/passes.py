@@ -7,10 +7,13 @@ Any of them can be run alone, left out for one's own, or followed by one's own: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from graphopt.errors import UsageError, nearest_or_some
+from graphopt.errors import SENSELESS, UsageError, nearest_or_some, words_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
@@ -45,7 +48,29 @@ def legalize_ops(graph: Graph, options: Options = BY_RULE) -> Lowered:
     Raises NeedsValues where that depends on the elements of some inputs.
     """
     facts = infer(graph)
-    return Lowered(graph, facts, lower(graph, facts, takes=options.takes, is_for_host=options.is_for_host), options)
+    asked: dict[str, Any] = {"takes": options.takes, "failed": options.failed, "is_for_host": options.is_for_host}
+    return Lowered(graph, facts, lower(graph, facts, **asked), options)
+
+
+class NestFailed(Exception):  # noqa: N818  it is an answer, not an error
+    """Something went wrong with the nest of some nodes, which are left to the reference evaluator by ``options``."""
+
+    def __init__(self, options: Options, nodes: Iterable[str], error: Exception) -> None:
+        why = f"its lowering failed: {words_of(error)}"
+        super().__init__(f"{', '.join(nodes)}: {why}")
+        self.options = replace(options, failed={**options.failed, **dict.fromkeys(nodes, why)})
+
+
+@contextmanager
+def _nest_of(options: Options, nodes_of: Callable[[], Collection[str]]) -> Iterator[None]:
+    """Within it what goes wrong is raised as NestFailed, where that nodes are left out is something new."""
+    try:
+        yield
+    except SENSELESS as error:
+        nodes = nodes_of()
+        if nodes and not options.failed.keys() >= set(nodes):
+            raise NestFailed(options, nodes, error) from error
+        raise
 
 
 def fuse_ops(program: Lowered) -> Lowered:
@@ -100,8 +125,13 @@ def lower_to_programs(program: Lowered) -> Lowered:
 
 
 def _fused(scope: LoweredScope, group: Group, options: Options) -> FusedItem:
-    wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host)  # a branch may not be taken
     nodes = tuple(name_of(scope.graph, m.node) for m in group.members)
+    with _nest_of(options, lambda: nodes):
+        return _written(scope, group, options, nodes)
+
+
+def _written(scope: LoweredScope, group: Group, options: Options, nodes: tuple[str, ...]) -> FusedItem:
+    wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host)  # a branch may not be taken
     reads = zip(wrote.nest.buffers, wrote.inputs, strict=False)
     constants = {b: c for b, v in reads if (c := _constant_of(scope, v)) is not None}
     item = FusedItem(nodes, "+".join(m.node.op for m in group.members), wrote, wrote.nest, wrote.nest, constants)
@@ -133,7 +163,17 @@ def schedule(program: Lowered) -> Lowered:
         if (nest := options.scheduled_by_hand(item.nest, item.nodes)) is not None
     }
     program = replace(program, by_hand=by_hand)
-    return replace(program, scheduled={key: scheduled(*key, options) for key in dict.fromkeys(program.nests())})
+    parts: dict[NestKey, tuple[Scheduled, ...]] = {}
+    for key in dict.fromkeys(program.nests()):
+        with _nest_of(options, partial(_nodes_of, program, key)):
+            parts[key] = scheduled(*key, options)
+    return replace(program, scheduled=parts)
+
+
+def _nodes_of(program: Lowered, key: NestKey) -> list[str]:
+    """The names of the nodes that a nest computes; those of embedded programs have no other way."""
+    items = (item for item in program.scope.walk() if isinstance(item, FusedItem))
+    return [name for item in items if (item.nest, False) == key for name in item.nodes]
 
 
 def scheduled(nest: Nest, is_ready: bool, options: Options) -> tuple[Scheduled, ...]:
@@ -148,7 +188,8 @@ def emit(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> L
     kernels: dict[NestKey, tuple[tuple[Scheduled, EmittedKernel], ...]] = {}
     reported: set[Kernel] = set()
     for key, parts in program.scheduled.items():
-        kernels[key] = emitted(parts, program.options)
+        with _nest_of(program.options, partial(_nodes_of, program, key)):
+            kernels[key] = emitted(parts, program.options)
         for _, written in kernels[key]:
             if begun is not None and not isinstance(written, LibraryCall) and written.kernel not in reported:
                 begun(written.kernel)

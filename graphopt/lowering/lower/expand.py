@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from graphopt.errors import SENSELESS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Function, Graph, Node, Value
 from graphopt.ir.infer import infer
@@ -32,7 +33,10 @@ def expanded(graph: Graph) -> Graph:
         types = _types(node, facts)
         if types is None:
             continue
-        function = function_of(graph, node, types, f"graphopt.{node.id}")
+        try:
+            function = function_of(graph, node, types, f"graphopt.{node.id}")
+        except SENSELESS:  # of a call that ONNX forbids, it makes what is no function
+            continue
         if function is not None:
             functions[node.id] = function
     if not functions:

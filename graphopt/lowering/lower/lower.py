@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from graphopt.errors import CompilationError
+from graphopt.errors import SENSELESS, CompilationError, words_of
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.facts import NOTHING, Fact
@@ -109,15 +109,17 @@ def lower(
     *,
     is_body: bool = False,
     takes: Callable[[Node], bool] = lambda node: True,
+    failed: Mapping[str, str] | None = None,
     is_for_host: bool = True,
 ) -> dict[int, LoweredNode]:
     """The lowering of each node, in order, by the node's id. ``bound`` are the symbols known at the start.
 
-    A node that ``takes`` does not take is left to reference. ``is_for_host`` is as in ``Operation``.
+    A node that ``takes`` does not take is left to reference, and so is one that ``failed`` before, which gives the
+    reasons by name. ``is_for_host`` is as in ``Operation``.
 
     Raises NeedsValues where the elements of some inputs have to be known (never for a body).
     """
-    return _Lowerer(graph, facts, bound, is_body, takes, is_for_host).run()
+    return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host).run()
 
 
 class _Lowerer:
@@ -128,9 +130,10 @@ class _Lowerer:
         bound: Iterable[Symbol],
         is_body: bool,
         takes: Callable[[Node], bool],
+        failed: Mapping[str, str],
         is_for_host: bool,
     ) -> None:
-        self.takes, self.is_for_host = takes, is_for_host
+        self.takes, self.failed, self.is_for_host = takes, failed, is_for_host
         self.graph, self.facts, self.is_body = graph, facts, is_body
         self.bound = {*bound}
         if not is_body:
@@ -153,13 +156,15 @@ class _Lowerer:
         try:
             return self.by_nest(node)
         except NotKnown as why:
-            value = node.inputs[why.input]
+            value = node.inputs[why.input] if why.input < len(node.inputs) else None
             roots = None if value is None else self.small_inputs(value)
             if roots:
                 self.missing.update(dict.fromkeys(roots))
             return self.by_reference(node, str(why))
         except NotLowered as why:
             return self.by_reference(node, str(why))
+        except SENSELESS as error:  # nests rest on what the model may not keep to, as ONNX says it has to
+            return self.by_reference(node, f"its lowering failed: {words_of(error)}")
 
     def by_user(self, brought: EmbeddedProgram | Called) -> LoweredNode:
         """The embedded program or registered function of a node. CompilationError where it needs unknown sizes."""
@@ -172,6 +177,8 @@ class _Lowerer:
     def by_nest(self, node: Node) -> LoweredNode:
         if not self.takes(node):
             raise NotLowered("it was left out")
+        if self.failed and (why := self.failed.get(name_of(self.graph, node))):
+            raise NotLowered(why)
         if node.bodies:
             return self.bodied(node)
         outputs = [self.facts[v] for v in node.outputs]
@@ -221,7 +228,8 @@ class _Lowerer:
 
     def lowered(self, body: Graph, facts: FactsByValue) -> Mapping[int, LoweredNode]:
         """The lowering of a body's nodes."""
-        return lower(body, facts, self.bound, is_body=True, takes=self.takes, is_for_host=self.is_for_host)
+        kept: dict[str, Any] = {"takes": self.takes, "failed": self.failed, "is_for_host": self.is_for_host}
+        return lower(body, facts, self.bound, is_body=True, **kept)
 
     def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
         """The facts of a body's inputs that hold in every iteration."""

@@ -12,6 +12,8 @@ from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Ope
 def pad(op: Operation) -> Tensor:
     """Elements before and behind each axis: one value, or elements of the input. A negative pad takes elements away."""
     x, shape, mode = op.input(0), op.shape(), text(op, "mode") or "constant"
+    if length(op, 1) > 2 * x.rank:
+        raise NotLowered(f"{length(op, 1)} pads of {x.rank} axes")
     axes = axes_of(op, 3, x.rank) or tuple(range(length(op, 1) // 2))
     fill = _fill(op) if mode == "constant" else None
     before = {axis: element(op, 1, k) for k, axis in enumerate(axes)}

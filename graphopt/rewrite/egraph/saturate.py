@@ -9,13 +9,15 @@ Rules with several roots apply to terms of the graph only, and to each of those 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic, thread_time
 
+from graphopt.errors import SENSELESS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
-from graphopt.ir.infer import infer
+from graphopt.ir.infer import infer, label_of
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.egraph.classes import Classes, Contradiction, Full
 from graphopt.rewrite.egraph.egglog import MatchRow
@@ -26,7 +28,7 @@ from graphopt.rewrite.egraph.substitutions import Instance, alone, independent, 
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, family, replacements
 from graphopt.rewrite.match.matcher import is_on_all
-from graphopt.rewrite.match.statistics import RuleStatistics
+from graphopt.rewrite.match.statistics import RuleStatistics, failed_at
 from graphopt.rewrite.rule.rule import Field, GuardExpr, NameRef, Rule, subexpressions
 
 OFTEN = 1000
@@ -184,9 +186,7 @@ class _Run:
             return self.refuse(
                 index, relation, row, "a root was rewritten already, is not the graph's, or reads another"
             )
-        why = self.guards(instance)
-        if why is None:
-            why = self.build(index, instance)
+        why = self.tried(index, row, partial(self.made, index, instance))
         if why is not None:
             self.refuse(index, relation, row, why)
         return None
@@ -210,6 +210,26 @@ class _Run:
         refused = self.statistics[self.rules[index].name].refused
         refused[why] = refused.get(why, 0) + 1
 
+    def made(self, index: int, instance: Instance) -> str | None:
+        """Make the right side; why that was refused, or None."""
+        return self.guards(instance) or self.build(index, instance)
+
+    def tried(self, index: int, row: MatchRow, act: Callable[[], str | None]) -> str | None:
+        """Why a rule is refused at a place, or None: also where something goes wrong in it, which reports say."""
+        mark, joined_before = self.classes.begin(), len(self.classes.unions)
+        try:
+            return act()
+        except SENSELESS as error:
+            if len(self.classes.unions) > joined_before:  # there is no way back
+                raise
+            self.classes.undo(mark)
+            term, statistics = self.classes.enode(row[0]), self.statistics[self.rules[index].name]
+            node = None if term.node is None else self.graph.node(term.node)
+            site = f"a term of {term.op}" if node is None else f"node {label_of(self.graph, node)!r} ({node.op})"
+            why = failed_at(self.rules[index].name, site, error)
+            statistics.failed = statistics.failed or why
+            return why
+
     def guards(self, instance: Instance) -> str | None:
         """Why a guard does not hold, or None."""
         for guard in instance.rule.where:
@@ -227,7 +247,7 @@ class _Run:
             instance = self.read(index, query, row)
             if instance is None:
                 continue
-            why = self.unfit(index, instance)
+            why = self.tried(index, row, partial(self.unfit, index, instance))
             if why is None:
                 families.setdefault(shared(instance), []).append((instance, query, row))
             else:
@@ -239,8 +259,8 @@ class _Run:
             if why is None:
                 instance = joined(kept)
                 fresh = self.are_fresh_roots(index, instance)
-                why = self.guards(instance) if fresh else "one root is computed from another"
-                why = why or self.build(index, instance)
+                act = partial(self.made, index, instance)
+                why = self.tried(index, members[0][2], act) if fresh else "one root is computed from another"
             if why is not None:
                 for _, query, row in members:
                     self.refuse(index, query, row, why)

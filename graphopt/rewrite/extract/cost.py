@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from graphopt.errors import SENSELESS
 from graphopt.ir.constants import BITS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
@@ -180,7 +181,11 @@ class CostModel:
         types = (*map(_looked_at, inputs), None, *(x and x.type for x in outputs))
         cost = self._costs.get((op, attrs, types, blocked))
         if cost is None:
-            cost = self._cost(op, attrs, inputs, outputs, blocked)
+            try:
+                cost = self._cost(op, attrs, inputs, outputs, blocked)
+            except SENSELESS:  # sizes that ONNX forbids and inference does not refuse: by the bytes that it moves
+                moved = sum(map(self.nbytes, (*inputs, *outputs)))
+                cost = Cost(self.target.prices.node + self.moving(moved), 0.0, moved)
             if self.target.measured is not None and cost.bytes:
                 cost = self._as_measured(cost, op, attrs, inputs, len(outputs), blocked)
             self._costs[op, attrs, types, blocked] = cost

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 
+from graphopt.errors import words_of
 from graphopt.rewrite.match.matcher import Match
 from graphopt.rewrite.rule.rule import Rule
 
@@ -21,6 +22,13 @@ class RuleStatistics:
     refused: dict[str, int] = field(default_factory=dict)
     """How many matches were refused, by reason."""
     seconds: float = 0.0
+    failed: str = ""
+    """Where something went wrong in the rule first, and what: it was left out there."""
+
+
+def failed_at(name: str, site: str, error: Exception) -> str:
+    """What reports say of a rule or pass in which something went wrong at a place."""
+    return f"{name} was left out, since it failed at {site}: {words_of(error)}"
 
 
 class Statistics:
@@ -29,7 +37,7 @@ class Statistics:
     def __init__(self) -> None:
         self.rules: dict[str, RuleStatistics] = {}
         self.failed: dict[str, str] = {}
-        """Native passes that were left out because something went wrong in them, and what, by name."""
+        """Where something went wrong in a rule or native pass first, and what, by name: it was left out there."""
 
     def of(self, rule: str) -> RuleStatistics:
         """What is known of a rule so far."""
@@ -42,6 +50,8 @@ class Statistics:
             total.tried += more.tried
             total.fired += more.fired
             total.seconds += more.seconds
+            if more.failed:
+                self.failed.setdefault(rule, more.failed)
             for reason, times in more.refused.items():
                 total.refused[reason] = total.refused.get(reason, 0) + times
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from graphopt.errors import SENSELESS, RuleError, words_of
+from graphopt.errors import SENSELESS, RuleError
 from graphopt.ir import infer
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import callee
@@ -16,7 +17,7 @@ from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.describe import describe, leaves_of, name_of, show_call
 from graphopt.rewrite.match.journal import Action, Journal, sign
 from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
-from graphopt.rewrite.match.statistics import Statistics
+from graphopt.rewrite.match.statistics import Statistics, failed_at
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.passes import PASSES, NativePass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 20
 """How often the whole-graph passes are repeated at most."""
+PLACES = 3
+"""A rule or pass that failed at so many places is tried nowhere any more."""
 
 
 def simplify(
@@ -41,22 +44,28 @@ def simplify(
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
     The graph itself is never changed, and it is what comes back where nothing applied. ``facts`` is
-    what is known of its inputs beyond their types; what is done is noted in the ``journal``. A pass in which
-    something goes wrong is left out, and warned of, or told to the ``statistics``. Raises RuleError after ``limit``
-    applications (a generous multiple of the graph's size): rules undo each other, or make what they apply to.
+    what is known of its inputs beyond their types; what is done is noted in the ``journal``. A rule or pass in which
+    something goes wrong is left out at that place, after ``PLACES`` of them everywhere, and warned of, or told to the
+    ``statistics``. Raises RuleError after ``limit`` applications (a generous multiple of the graph's size): rules undo
+    each other, or make what they apply to.
     """
     rules, facts_of = tuple(rules), infer.infer(graph, facts)
+    left_out: dict[str, set[str]] = {}
     while True:
         before = None if journal is None else journal.state()
         space = Workspace(graph.copy(), dict(facts_of))
         try:
             mark = 0 if journal is None else journal.open()
-            _Simplifier(space, rules, passes, journal, limit, statistics).run()
+            _Simplifier(space, rules, passes, journal, limit, statistics, left_out).run()
             if journal is not None:
                 journal.close(mark, space.edits > 0)
             return space.graph if space.edits else graph
-        except _PassFailed as failure:  # half of an edit may be done: all begins again from the graph that was given
-            passes = tuple(native for native in passes if native.name != failure.name)
+        except _Failed as failure:  # half of an edit may be done: all begins again from the graph that was given
+            places = left_out.setdefault(failure.name, set())
+            places.add(failure.site)
+            if len(places) == PLACES:
+                passes = tuple(native for native in passes if native.name != failure.name)
+                rules = tuple(rule for rule in rules if rule.name != failure.name)
             if journal is not None and before is not None:
                 journal.restore(before)
             if statistics is None:
@@ -65,12 +74,12 @@ def simplify(
                 statistics.failed.setdefault(failure.name, str(failure))
 
 
-class _PassFailed(Exception):  # noqa: N818
-    """Something went wrong in a native pass. Inference accepted the model before, so the fault is the pass's."""
+class _Failed(Exception):  # noqa: N818
+    """Something went wrong in a rule or pass. Inference accepted the model before, so the fault is theirs."""
 
     def __init__(self, name: str, site: str, error: Exception) -> None:
-        self.name = name
-        super().__init__(f"the pass {name} was left out, since it failed at {site}: {words_of(error)}")
+        self.name, self.site = name, site
+        super().__init__(failed_at(name, site, error))
 
 
 def replace_roots(space: Workspace, match: Match, values: Sequence[Value], first: int) -> None:
@@ -93,7 +102,8 @@ class _Simplifier:
         passes: Sequence[NativePass],
         journal: Journal | None,
         limit: int | None,
-        statistics: Statistics | None = None,
+        statistics: Statistics | None,
+        left_out: Mapping[str, Collection[str]],
     ) -> None:
         self.space = space
         self.graph = space.graph
@@ -101,6 +111,8 @@ class _Simplifier:
         self.passes = passes
         self.journal = journal
         self.statistics = statistics
+        self.left_out = left_out
+        """By name the places at which rules and passes failed before."""
         self.limit = limit or 50 * len(space.graph) + 10_000
         self.applied: Counter[str] = Counter()
         self.steps = 0
@@ -136,11 +148,7 @@ class _Simplifier:
         """Let a pass go over the whole graph."""
         before, first = self.space.edits, self.graph.next_id
         there = self.calls()
-        try:
-            is_changed = act(self.space)
-        except SENSELESS as error:
-            raise _PassFailed(name, f"graph {self.graph.name!r}", error) from error
-        if is_changed:
+        if self.tried(name, None, partial(act, self.space)):
             gone = self.space.unread()
             replaced = [id for id in there if id in gone or id not in self.graph]
             self.note(name, self.graph.name, f"{self.space.edits - before} places", (), replaced, first)
@@ -179,7 +187,7 @@ class _Simplifier:
             return UNUSED in self.passes and remove_unused(self.space, node)
         first = self.graph.next_id
         for native in self.passes:
-            if native.visit is not None and self.visited(native, native.visit, node):
+            if native.visit is not None and self.tried(native.name, node, partial(native.visit, self.space, node)):
                 self.note(native.name, name_of(self.graph, node), self.shown(node), (node.id,), (node.id,), first)
                 return True
         rules = self.rules_at(node.op)
@@ -187,18 +195,29 @@ class _Simplifier:
             return False
         around = {self.graph.node(v.node).op for v in node.inputs if v is not None}
         return any(
-            self.apply(match, way)
+            self.tried(rule.name, node, partial(self.rewritten, rule, node))
             for rule, needed in rules
             if needed <= around
-            for way, match in enumerate(self.matches(rule, node))
         )
 
-    def visited(self, native: NativePass, visit: Callable[[Workspace, Node], bool], node: Node) -> bool:
-        """Whether a pass changes something at a node."""
+    def rewritten(self, rule: Rule, node: Node) -> bool:
+        """Whether a rule changes something at a node."""
+        return any(self.apply(match, way) for way, match in enumerate(self.matches(rule, node)))
+
+    def tried(self, name: str, node: Node | None, act: Callable[[], bool]) -> bool:
+        """Whether a rule or pass changes something at a node, or in the graph: nothing where it failed before."""
+        if name in self.left_out and self.site(node) in self.left_out[name]:
+            return False
         try:
-            return visit(self.space, node)
+            return act()
         except SENSELESS as error:
-            raise _PassFailed(native.name, f"node {infer.label_of(self.graph, node)!r} ({node.op})", error) from error
+            raise _Failed(name, self.site(node), error) from error
+
+    def site(self, node: Node | None) -> str:
+        """What messages call a node, or the graph."""
+        if node is None:
+            return f"graph {self.graph.name!r}"
+        return f"node {infer.label_of(self.graph, node)!r} ({node.op})"
 
     def matches(self, rule: Rule, node: Node) -> Iterator[Match]:
         """The matches of a rule at a node, watched where somebody counts."""
@@ -280,7 +299,8 @@ class _Simplifier:
     def body(self, body: Graph, facts: Mapping[Value, Fact]) -> Graph:
         """The simplified body; ``facts`` is what is known of its inputs."""
         space = Workspace(body.copy(), infer.infer(body, facts), is_body=True)
-        _Simplifier(space, self.rules, self.passes, self.journal, self.limit, self.statistics).run()
+        arguments = self.rules, self.passes, self.journal, self.limit, self.statistics, self.left_out
+        _Simplifier(space, *arguments).run()
         return space.graph if space.edits else body
 
     def note(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
 
 import graphopt
-from graphopt.compile import lowered
+from graphopt.compile import ReferenceWarning, lowered
 from graphopt.errors import UsageError
 from graphopt.ir.text import parse
 from graphopt.lowering.link.lowered import Lowered
@@ -94,3 +96,26 @@ def test_kernels_are_begun_as_they_are_written() -> None:
     program, begun = schedule(lower_to_programs(fuse_ops(legalize_ops(parse(TEXT))))), list[object]()
     made = plan_memory(emit(program, begun.append), begun.append)
     assert begun == list(made.plan.kernels)
+
+
+@pytest.mark.parametrize("step", ["write", "scheduled", "emitted"])
+def test_nodes_with_whose_nest_something_goes_wrong_are_left_to_reference(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("graphopt.lowering.link.passes")
+    real = getattr(module, step)
+
+    def fails(*arguments: Any) -> Any:
+        if "Tanh" in str(arguments) or "tanh" in str(arguments):
+            raise IndexError("tuple index out of range")
+        return real(*arguments)
+
+    monkeypatch.setattr(module, step, fails)
+    graph = parse("x: float32[4] y: float32[3] t = Tanh(x) r = Relu(y) return t, r")
+    with pytest.warns(ReferenceWarning, match=r"^t .*its lowering failed: IndexError"):
+        compiled = graphopt.compile(graph).compiled
+    feeds = {"x": np.ones(4, np.float32), "y": -np.ones(3, np.float32)}
+    outputs = compiled.program(feeds)
+    assert [(name, op) for name, op, _ in compiled.report.reference] == [("t", "Tanh")]
+    np.testing.assert_allclose(outputs["t"], np.tanh(feeds["x"]), rtol=1e-6)
+    assert not outputs["r"].any()

@@ -98,3 +98,10 @@ def test_branches_that_give_different_sizes_are_left_to_reference() -> None:
     yes, no = "q: ? r = Neg(q) return r", "q: ? r = Concat(q, q, axis=0) return r"
     found = lowered(f"x: float32[n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
     assert isinstance(found["y"], Referred)
+
+
+def test_a_node_with_sizes_that_are_forbidden_is_left_to_reference() -> None:
+    graph = parse("x: float32[2, 3] i: int64[2] y = GatherElements(x, i) return y")
+    (lowered,) = lower(graph, infer(graph)).values()
+    assert isinstance(lowered, Referred)
+    assert "its lowering failed" in lowered.reason

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ import pytest
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType, symbol
 from graphopt.progress import Event
 from graphopt.rewrite.egraph import saturate as module
 from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated
 from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
+from graphopt.rewrite.match.build import constant_of
 from tests.rewrite.derivations.test_derive import derived
 from tests.rewrite.small_graphs import ALGEBRA, Maker, random_graph, rules
 
@@ -243,6 +246,25 @@ def test_refusals_are_counted_by_reason() -> None:
 
 
 # -- several roots
+
+
+def test_a_rule_is_left_out_where_it_fails_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = module.replacements
+
+    def fails(rule: Any, bindings: Any, roots: Any, builder: Any) -> Any:
+        builder.make_constant(constant_of(7.0, "float32"))  # half of a right side
+        if rule.name == "sub":
+            raise KeyError("q")
+        return made(rule, bindings, roots, builder)
+
+    monkeypatch.setattr(module, "replacements", fails)
+    graph = parse("x: float32[2] y: float32[2] a = Sub(x, y) b = Add(x, y) return a, b")
+    wanted = rules("sub: Sub(x, y) => Add(x, Neg(y))\nadd: Add(x, y) => Sub(x, Neg(y))\n")
+    found = saturate(graph, None, wanted)
+    assert found.statistics["add"].fired
+    assert not found.statistics["sub"].fired
+    assert found.statistics["sub"].failed == "sub was left out, since it failed at node 'a' (Sub): KeyError ('q')"
+    assert not any(node.attrs.get("value") for nodes in found.classes.values() for node in nodes)
 
 
 def test_all_calls_of_a_kind_become_one() -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from importlib import import_module
 
 import pytest
 
-from graphopt.errors import RuleError
-from graphopt.ir.graph import Graph, Node
+from graphopt.errors import RuleError, words_of
+from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.derivations.replay import replay
-from graphopt.rewrite.match.build import constant_of
+from graphopt.rewrite.match.build import constant_of, replacements
 from graphopt.rewrite.match.describe import describe
 from graphopt.rewrite.match.journal import Journal
+from graphopt.rewrite.match.match_terms import ValueBindings
 from graphopt.rewrite.match.statistics import Statistics
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes import PASSES, NativePass
-from graphopt.rewrite.passes.simplify import simplify
+from graphopt.rewrite.passes.simplify import PLACES, simplify
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 
@@ -176,7 +179,41 @@ def test_a_pass_in_which_something_goes_wrong_is_left_out(wrong: Exception, kind
     assert result.key() == parse("x: float32[2] y = Relu(x) return y").key()
     assert [entry.rule for entry in journal.rewrites] == ["double-neg"]
     where = "node 'y' (Relu)" if kind == "visit" else "graph "
-    assert f"the pass odd was left out, since it failed at {where}" in statistics.failed["odd"]
+    assert f"odd was left out, since it failed at {where}" in statistics.failed["odd"]
     assert type(wrong).__name__ in statistics.failed["odd"]
-    with pytest.warns(UserWarning, match="the pass odd was left out"):
+    with pytest.warns(UserWarning, match="odd was left out"):
         assert simplify(graph, rules, (act,)).key() == result.key()
+
+
+def test_a_rule_or_pass_is_left_out_where_it_fails_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, made = import_module("graphopt.rewrite.passes.simplify"), replacements
+    wrong = ZeroDivisionError("integer division or modulo by zero")
+
+    def fails(rule: Rule, bindings: ValueBindings, roots: Sequence[Value], builder: Workspace) -> list[Value]:
+        builder.make_constant(constant_of(1.0, "float32"))  # half of an edit
+        if builder.graph.names.get(roots[0]) == "y":
+            raise wrong
+        return made(rule, bindings, roots, builder)
+
+    monkeypatch.setattr(module, "replacements", fails)
+    statistics, journal = Statistics(), Journal()
+    graph = parse("x: float32[2] y = Neg(Neg(x)) z = Neg(Neg(Relu(x))) return y, z")
+    result = simplify(graph, rules("Neg(Neg(x)) => x"), (), journal=journal, statistics=statistics)
+    assert result.key() == parse("x: float32[2] y = Neg(Neg(x)) z = Relu(x) return y, z").key()
+    assert [entry.rule for entry in journal.rewrites] == ["r0"]
+    assert statistics.failed == {"r0": f"r0 was left out, since it failed at node 'y' (Neg): {words_of(wrong)}"}
+
+
+def test_a_pass_that_fails_everywhere_is_left_out_after_a_few_places() -> None:
+    places: list[int] = []
+
+    def fail(space: Workspace, node: Node) -> bool:
+        places.append(node.id)
+        raise KeyError(node.op)
+
+    calls = " ".join(f"y{i} = Relu(x{i})" for i in range(20))
+    inputs = " ".join(f"x{i}: float32[2]" for i in range(20))
+    graph = parse(f"{inputs} {calls} return {', '.join(f'y{i}' for i in range(20))}")
+    statistics = Statistics()
+    assert simplify(graph, (), (NativePass("odd", "", "A1", visit=fail),), statistics=statistics) is graph
+    assert len(set(places)) == PLACES
