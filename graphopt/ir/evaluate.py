@@ -27,12 +27,17 @@ from graphopt.ir.functions import calls
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph
 from graphopt.ir.infer import infer_node
 from graphopt.ir.infer_elements import RANGES
+from graphopt.ir.work import OPERATIONS, effort
 
 if TYPE_CHECKING:
     import onnx
 
 LIMIT = 1 << 30
 """The most bytes that the outputs of one op may take, unless the caller says otherwise."""
+
+
+WRITTEN_OUT = 64 << 20
+"""The most bytes that one element repeated, which a file has once, may be written out to."""
 
 
 class EvaluationError(GraphoptError):
@@ -62,6 +67,8 @@ def evaluate(
     if repeated is not None:
         return repeated
     _check_size(op, inputs, facts, limit)
+    if (number := effort(op, attrs, [None if c is None else fact_of(c) for c in inputs], facts)) > OPERATIONS:
+        raise EvaluationError(f"{op} takes more than a second ahead of time ({number} operations)")
     arrays = [None if c is None else c.array for c in inputs]
     _check_defined(op, attrs, inputs, arrays)
     return tuple(
@@ -95,6 +102,8 @@ def _check_size(op: str, inputs: Sequence[Constant | None], facts: Sequence[Fact
     One element repeated is written out when it is computed with.
     """
     total = sum(c.size * BITS[c.dtype] // 8 for c in inputs if c is not None and c.splat is not None)
+    if total > WRITTEN_OUT:
+        raise EvaluationError(f"{op} would write one element out to {total} bytes")
     for fact in facts:
         size = fact.size
         if isinstance(size, int) and fact.dtype is not None:

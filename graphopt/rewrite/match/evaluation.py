@@ -16,6 +16,7 @@ from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.op_table import ops_where
+from graphopt.ir.work import effort
 
 SMALL_BYTES = 8 << 10
 """Results up to this size are computed whatever they replace."""
@@ -28,6 +29,8 @@ SLOW = ops.KINDS["pool"] | frozenset(
 )
 """Ops whose reference implementation is slow: they are computed only where the result is small."""
 SLOW_BYTES = 1 << 20
+ALL_OPERATIONS = 10**10
+"""So many operations may be done ahead for all nodes of a graph together; slow ones count as many."""
 DEEPEST = 16
 """Down to which depth a value is computed to answer a guard."""
 SPLAT_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile", "Cast"})
@@ -49,9 +52,18 @@ def is_foldable(node: Node) -> bool:
     return ops.schema(node.op) is not None
 
 
+def cost_ahead(node: Node, fact: Callable[[Value], Fact], ones: Sequence[bool | None]) -> int:
+    """The operations that it takes to compute a node ahead, of which ``evaluate`` does ``OPERATIONS`` at most; ``ones``
+    says of each input whether it is one element repeated."""
+    if is_splat_result(node, ones):
+        return 1
+    inputs = [None if v is None else fact(v) for v in node.inputs]
+    return effort(node.op, node.attrs, inputs, [fact(v) for v in node.outputs])
+
+
 def output_bytes(node: Node, facts: Sequence[Fact], inputs: Sequence[Constant | None]) -> int | None:
     """The bytes that a file needs for what a node computes from these inputs; None where that is not known."""
-    return result_bytes(node, facts, _ones(inputs), sum(c.nbytes for c in inputs if c is not None))
+    return result_bytes(node, facts, ones_of(inputs), sum(c.nbytes for c in inputs if c is not None))
 
 
 def result_bytes(node: Node, facts: Sequence[Fact], ones: Sequence[bool | None], read: int) -> int | None:
@@ -82,7 +94,8 @@ def is_splat_result(node: Node, ones: Sequence[bool | None]) -> bool:
     return node.op in ops.KINDS["elementwise"] and bool(given) and all(given)
 
 
-def _ones(inputs: Sequence[Constant | None]) -> list[bool | None]:
+def ones_of(inputs: Sequence[Constant | None]) -> list[bool | None]:
+    """Of each input, whether it is one element, repeated or not; None where it is absent."""
     return [None if c is None else is_one_element(c) for c in inputs]
 
 

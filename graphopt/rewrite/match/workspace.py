@@ -40,6 +40,8 @@ class Workspace:
         """How many nodes below an edit are looked at again: the depth of the deepest pattern."""
         self.edits = 0
         """How many edits were made so far: equal before and after means that nothing changed."""
+        self.computed = 0
+        """How many operations were done ahead so far."""
         self._pending: deque[int] = deque()
         self._is_pending: set[int] = set()
         self._stale: deque[int] = deque()

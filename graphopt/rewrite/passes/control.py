@@ -58,7 +58,7 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
     if node.op != "Loop" or not isinstance(body, Graph):
         return False
     trips = _trips(space, node, body)
-    if trips is None or (trips > 1 and trips * len(body) > UNROLLED):
+    if trips is None or (trips > 1 and trips * max(len(body), 1) > UNROLLED):
         return False
     n_states = len(body.inputs) - 2 - node.captures
     states = list(node.inputs[2 : 2 + n_states])

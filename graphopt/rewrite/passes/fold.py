@@ -15,14 +15,18 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.work import OPERATIONS
 from graphopt.rewrite.match.evaluation import (
+    ALL_OPERATIONS,
     SMALL_BYTES,
     compute,
+    cost_ahead,
     is_exact,
     is_foldable,
     is_one_element,
     is_splat_result,
     may_be_exact,
+    ones_of,
     output_bytes,
     result_bytes,
 )
@@ -32,6 +36,8 @@ from graphopt.rewrite.rule.rule import Soundness
 
 WORK_LIMIT = 64 << 20
 """The most bytes that one computed constant may take while rewriting goes on."""
+ALIVE, ALIVE_TIMES = 128 << 20, 2
+"""At the end, so many bytes and so many times what the model stores may be computed and still needed at once."""
 GROWTH = 10 << 20
 """By how many bytes a model may grow, or a tenth of what it stores where that is more."""
 
@@ -73,6 +79,10 @@ def fold(space: Workspace, node: Node, exactly: bool = False) -> bool:
     size = output_bytes(node, [space.fact(v) for v in node.outputs], inputs)
     if size is None or size > max(SMALL_BYTES, min(WORK_LIMIT, _freed(space.graph, node))):
         return False
+    cost = cost_ahead(node, space.fact, ones_of(inputs))
+    if space.computed + cost > ALL_OPERATIONS:
+        return False
+    space.computed += cost
     results = compute(node, inputs, space.opset)
     if results is None or (exactly and not is_exact(node, inputs, results)):
         return False
@@ -165,7 +175,7 @@ def _static(space: Workspace, largest: int, exactly: bool) -> dict[int, int]:
         inputs = [None if v is None else ones[v] for v in node.inputs]
         read = sum(c.nbytes if c is not None else bytes_of[v.node] for v, c in zip(values, constants, strict=True))
         size = result_bytes(node, [space.fact(v) for v in node.outputs], inputs, read)
-        if size is not None and size <= largest:
+        if size is not None and size <= largest and cost_ahead(node, space.fact, inputs) <= OPERATIONS:
             bytes_of[node.id] = size
             ones.update(dict.fromkeys(node.outputs, is_splat_result(node, inputs)))
     return bytes_of
@@ -213,19 +223,44 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int], ex
                 needed.add(value.node)
                 waiting.append(value.node)
     results: dict[Value, Constant] = {}
-    for id in [n for n in static if n in needed]:
+    unread = {id: sum(reader in needed for reader in space.graph.readers(id)) for id in needed}
+    kept, alive, most = set(wanted), 0, ALIVE + ALIVE_TIMES * stored_bytes(space.graph)
+    for id in _one_by_one(space.graph, wanted, needed):
         node = space.graph.node(id)
         inputs = [None if v is None else results.get(v) or space.graph.constant_of(v) for v in node.inputs]
-        if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
-            continue
-        outputs = compute(node, inputs, space.opset)
-        if exactly and outputs is not None and not is_exact(node, inputs, outputs):
-            continue
-        results.update(zip(node.outputs, outputs or (), strict=False))
+        is_ready = all(c is not None or v is None for c, v in zip(inputs, node.inputs, strict=True))
+        cost = cost_ahead(node, space.fact, ones_of(inputs))
+        if is_ready and alive + static[id] <= most and space.computed + cost <= ALL_OPERATIONS:
+            space.computed += cost
+            alive += static[id]
+            outputs = compute(node, inputs, space.opset)
+            if not exactly or (outputs is not None and is_exact(node, inputs, outputs)):
+                results.update(zip(node.outputs, outputs or (), strict=False))
+        for source in {v.node for v in node.inputs if v is not None and v.node in needed}:
+            unread[source] -= 1
+            if not unread[source] and source not in kept and Value(source) in results:
+                alive -= static[source]
+                for value in space.graph.node(source).outputs:
+                    results.pop(value, None)
     for id in wanted:
         for value in space.graph.node(id).outputs:
             if value in results and space.uses(value):
                 space.replace(value, space.make_constant(results[value]))
+
+
+def _one_by_one(graph: Graph, wanted: list[int], needed: set[int]) -> list[int]:
+    """The needed nodes in an order in which each wanted one comes as soon as what it needs is there."""
+    order: dict[int, None] = {}
+    for goal in wanted:
+        waiting = [goal]
+        while waiting:
+            missing = [v.node for v in graph.node(waiting[-1]).inputs if v is not None and v.node in needed]
+            missing = [id for id in dict.fromkeys(missing) if id not in order]
+            if missing:
+                waiting.append(missing[0])
+            else:
+                order.setdefault(waiting.pop())
+    return list(order)
 
 
 FOLD = NativePass(

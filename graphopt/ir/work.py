@@ -1,0 +1,214 @@
+"""Work of ops and graphs, predicted from types alone: how many operations, and how many bytes at once.
+
+Nothing is computed and no memory is taken to find out. What has no known size counts nothing: it is for whoever runs a
+model to limit that as it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of_type
+from graphopt.ir.constants import BITS
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.infer_bodies import loop_head
+from graphopt.ir.types import Size, TensorType, substitute
+
+ROUNDS = 64
+"""So many rounds of a loop whose states grow are looked at; whatever doubles is beyond all memory by then."""
+
+UNBOUNDED = frozenset({"RegexFullMatch"})
+"""Ops whose time no size bounds."""
+SLOW = frozenset({"Conv", "ConvTranspose", "ConvInteger", "LSTM", "GRU", "RNN"}) | ops.KINDS["pool"]
+"""Ops whose reference implementation is Python for each window or step,"""
+BY_ELEMENT = frozenset(
+    {"Resize", "Upsample", "GridSample", "RoiAlign", "NonMaxSuppression", "MaxRoiPool", "MaxUnpool", "Col2Im", "DFT"}
+    | {"STFT", "LRN", "TfIdfVectorizer", "StringSplit", "StringNormalizer", "ImageDecoder", "DeformConv"}
+)
+"""and those where it is that for each element."""
+OPERATIONS = 10**9
+"""So many operations, about a second's, may be done ahead for one call; slow ones count as many."""
+_ROWS = frozenset({"MatMul", "MatMulInteger", "QLinearMatMul", "com.microsoft::FusedMatMul"})
+_WINDOWS = frozenset({"Conv", "ConvInteger", "QLinearConv", "DeformConv"})
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a run takes at least."""
+
+    bytes: int
+    """Of all values that are there at once, inputs and outputs included, constants not."""
+    operations: int
+
+
+def elements(fact: Fact | None) -> int:
+    """How many elements a tensor has; 0 where that is not known."""
+    size = None if fact is None else fact.size
+    return size if isinstance(size, int) else 0
+
+
+def nbytes(fact: Fact | None) -> int:
+    """How many bytes a tensor takes; 0 where that is not known."""
+    return 0 if fact is None else (elements(fact) * BITS.get(fact.dtype or "", 64) + 7) // 8
+
+
+def operations(op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]) -> int:
+    """How many operations a call takes, to a factor that no size changes."""
+    out, moved = sum(map(elements, outputs)), sum(map(elements, (*inputs, *outputs)))
+    a, b = (*(_numbers(f) for f in inputs[:2]), (), ())[:2]
+    if op in _ROWS and a:
+        return moved + out * a[-1]
+    if op == "Gemm" and len(a) == 2:
+        return moved + out * (a[0] if attrs.get("transA") else a[1])
+    if op in _WINDOWS or op == "ConvTranspose":
+        weights = _numbers(inputs[3]) if op == "QLinearConv" and len(inputs) > 3 else b
+        each = prod(weights[1:])
+        return moved + each * (elements(inputs[0]) if op == "ConvTranspose" else out)
+    if op in ops.KINDS["pool"] or op == "LRN":
+        window = attrs.get("kernel_shape", attrs.get("size", 1))
+        return moved + out * prod(window if isinstance(window, tuple) else (window,))  # type: ignore[arg-type]
+    if op == "Einsum":
+        return moved + _einsum(str(attrs.get("equation", "")), inputs)
+    if op in _RECURRENT and len(a) == 3:
+        return moved + a[0] * a[1] * sum(map(elements, inputs[1:3]))
+    return moved
+
+
+def effort(op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]) -> int:
+    """The same for the reference implementation, whose slow operations count as many."""
+    if op in UNBOUNDED:
+        return OPERATIONS + 1
+    slowness = 10**5 if op in BY_ELEMENT else 100 if op in SLOW else 1
+    return slowness * operations(op, attrs, inputs, outputs)
+
+
+def _numbers(fact: Fact | None) -> tuple[int, ...]:
+    """A shape of which all sizes are known; empty where they are not."""
+    shape = () if fact is None or fact.shape is None else fact.shape
+    numbers = tuple(n for n in shape if isinstance(n, int))
+    return numbers if len(numbers) == len(shape) else ()
+
+
+def _einsum(equation: str, inputs: Sequence[Fact | None]) -> int:
+    """The product of all sizes that letters stand for."""
+    sizes: dict[str, int] = {}
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    for term, fact in zip(terms, inputs, strict=False):
+        shape = _numbers(fact)
+        head, _, tail = term.partition("...")
+        named = [*zip(head, shape, strict=False), *zip(reversed(tail), reversed(shape), strict=False)]
+        for letter, size in named:
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    return prod(sizes.values())
+
+
+def work_of(graph: Graph, sizes: Mapping[str, int]) -> Work:
+    """What a run of a graph takes at least, with these sizes for the named ones of its inputs."""
+    given = {v: fact_of_type(_fixed(graph.types.get(v), sizes)) for v in graph.inputs}
+    return _work(graph, given)
+
+
+def _fixed(type: object, sizes: Mapping[str, int]) -> TensorType | None:
+    """A tensor's type with numbers for named sizes."""
+    if not isinstance(type, TensorType) or not isinstance(type.shape, tuple):
+        return type if isinstance(type, TensorType) else None
+    numbers: dict[str, Size] = dict(sizes)
+    return TensorType(type.dtype, tuple(substitute(size, numbers) for size in type.shape))
+
+
+def _work(graph: Graph, given: Mapping[Value, Fact]) -> Work:
+    fixed = graph.copy()
+    for value, fact in given.items():
+        if fact.type is not None:
+            fixed.types[value] = fact.type
+    facts = infer(fixed, given)
+    order = fixed.order()
+    left = {value: len(set(fixed.users(value))) + fixed.is_output(value) for n in order for value in n.outputs}
+    alive = most = total = 0
+    for node in order:
+        alive += sum(nbytes(facts[v]) for v in node.outputs) if node.op != CONSTANT else 0
+        if node.op in (INPUT, CONSTANT):
+            continue
+        inside = _bodies(node, facts)
+        inputs = [None if v is None else facts[v] for v in node.inputs]
+        total += inside.operations + operations(node.op, node.attrs, inputs, [facts[v] for v in node.outputs])
+        most = max(most, alive + inside.bytes)
+        for value in dict.fromkeys(v for v in node.inputs if v is not None):
+            left[value] -= sum(v == value for v in node.inputs)
+            if left[value] <= 0 and fixed.node(value.node).op not in (INPUT, CONSTANT):
+                alive -= nbytes(facts[value])
+    return Work(max(most, alive), total)
+
+
+def _bodies(node: Node, facts: Mapping[Value, Fact]) -> Work:
+    """What the bodies of a node take: of an If the cheaper, of a loop all rounds."""
+    inputs = [NOTHING if v is None else facts[v] for v in node.inputs]
+    outer = len(inputs) - node.captures
+    if node.op == "If":
+        works = [_inside(body, inputs[1:]) for body in node.bodies.values()]
+        return Work(min(w.bytes for w in works), min(w.operations for w in works))
+    if node.op == "Loop":
+        return _loop(node, inputs, outer)
+    return Work(0, 0)
+
+
+def _inside(body: Graph, given: Sequence[Fact]) -> Work:
+    return _work(body, {v: f for v, f in zip(body.inputs, given, strict=False) if f is not NOTHING})
+
+
+def _loop(node: Node, inputs: Sequence[Fact], outer: int) -> Work:
+    """What the rounds of a Loop take that certainly goes on, as long as the number of them is known."""
+    body, trips = node.bodies["body"], inputs[0].elements
+    count = trips[0] if trips else None
+    if not isinstance(count, int) or count <= 0 or (inputs[1] is not NOTHING and inputs[1].elements != (1,)):
+        return Work(0, 0)
+    goes_on = body.outputs[0] is not None and _passes_on(body)
+    states, most, total = list(inputs[2:outer]), 0, 0
+    for number in range(min(count, ROUNDS) if goes_on else 1):
+        given = [*map(fact_of_type, loop_head(body)), *states, *inputs[outer:]]
+        known = {v: f for v, f in zip(body.inputs, given, strict=False) if f is not NOTHING}
+        work = _work(body, known)
+        most = max(most, work.bytes)
+        outputs = infer(body, known)
+        after = [NOTHING if v is None else outputs[v] for v in body.outputs[1 : 1 + len(states)]]
+        total += work.operations + 1
+        if [f.type for f in after] == [f.type for f in states]:
+            return Work(most, total + (count - number - 1) * (work.operations + 1) if goes_on else total)
+        states = after
+    return Work(most, total)
+
+
+def _passes_on(body: Graph) -> bool:
+    """Whether the condition of a body that runs is true for the next round."""
+    value = body.outputs[0]
+    for _ in range(len(body)):
+        if value is None:
+            return False
+        if value == body.inputs[1]:
+            return True
+        node = body.node(value.node)
+        if node.op != "Identity":
+            constant = body.constant_of(value)
+            return constant is not None and bool(constant.array.all())
+        value = node.inputs[0]
+    return False
+
+
+def excess(graph: Graph, sizes: Mapping[str, int], most_bytes: int, most_operations: int) -> str:
+    """Why a run would take more than it may, in words; empty where nothing says so."""
+    try:
+        work = work_of(graph, sizes)
+    except GraphoptError:  # whoever runs it will say
+        return ""
+    if work.bytes > most_bytes:
+        return f"it takes {work.bytes} bytes at once, and may take {most_bytes}: --memory allows more"
+    if work.operations > most_operations:
+        return f"it takes {work.operations} operations, and may take {most_operations}"
+    return ""
