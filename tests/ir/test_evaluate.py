@@ -38,6 +38,7 @@ REFUSED = {
     "ImageDecoder": "needs a decoder",
     "If": "has bodies",
     "Loop": "has bodies",
+    "RegexFullMatch": "its time has no bound",
     "Scan": "has bodies",
     "Scan@8": "has bodies",
     "SplitToSequence": "gives a sequence",

@@ -125,3 +125,9 @@ def test_nested_ifs() -> None:
     made = same(source, x=X, c=True)
     (node,) = [n for n in made.nodes() if n.op == "If"]
     assert [ops(b) for b in node.bodies.values()] == [["Exp"], ["Neg"]]
+
+
+def test_a_loop_whose_body_has_no_nodes_is_not_written_out_for_ever() -> None:
+    text = "x: float32[8] y = Loop(4611686018427387904, _, x, body={ i: ? go: ? s: float32[8] return go, s }) return y"
+    graph = parse(text)
+    assert show(simplify(graph, passes=PASSES))

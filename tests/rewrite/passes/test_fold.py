@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from time import thread_time
+
 import numpy as np
 import pytest
 
@@ -80,6 +83,48 @@ def test_what_is_too_large_is_never_computed() -> None:
     )
     made = simplify(parse(grown + " return t"), passes=PASSES)
     assert stored_bytes(made) < 20_000
+
+
+LONG = {
+    "a regular expression that tries everything": 's: string[1] y = RegexFullMatch(s, pattern="(a+)+$") return y',
+    "a product": "t = Range(0.0, 16777216.0, 1.0) a = Reshape(t, [4096, 4096]) y = MatMul(a, a) return y",
+    "a product of small results": "t = Range(0.0, 1024.0, 1.0) a = Reshape(t, [32, 32]) "
+    'y = Einsum(a, a, a, a, equation="ab,cd,ef,gh->") return y',
+    "a window as long as the channels": "t = Range(0.0, 65536.0, 1.0) a = Reshape(t, [1, 65536, 1, 1]) "
+    "y = LRN(a, size=65535) return y",
+}
+"""What would take from a minute to for ever to compute ahead, and would be worth it by its size."""
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_what_takes_long_is_never_computed(text: str) -> None:
+    start = thread_time()
+    strings = {"s": np.array(["a" * 40 + "!"], object)} if "string" in text else {}
+    graph = weights(text, **strings) if strings else parse(text)
+    assert ops(fold_within(simplify(graph, passes=PASSES)))
+    assert thread_time() - start < 2
+
+
+def test_all_folds_together_take_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = " ".join(f"b{i + 1} = MatMul(b{i}, a)" for i in range(20))
+    text = f"t = Range(0.0, 4096.0, 1.0) a = Reshape(t, [64, 64]) b0 = Relu(a) {product} return b20"
+    assert not ops(fold_within(parse(text)))
+    monkeypatch.setattr("graphopt.rewrite.passes.fold.ALL_OPERATIONS", 5 * 64**3)
+    assert ops(fold_within(parse(text))).count("MatMul") == 20
+
+
+def test_what_is_computed_on_the_way_is_dropped_when_it_was_read() -> None:
+    """Eighty intermediate results of 16 MB, of which one is there at a time."""
+    sums = " ".join(f"t{i} = Add(b, [{i}.0]) r{i} = ReduceSum(t{i}, keepdims=0)" for i in range(80))
+    total = f"y = Sum({', '.join(f'r{i}' for i in range(80))})"
+    c = np.array([[1.0], [2.0]], np.float32)
+    graph = weights(f"c: float32[2, 1] b = Expand(c, [2, 2097152]) {sums} {total} return y", c=c)
+    tracemalloc.start()
+    made = fold_within(graph)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not ops(made)
+    assert most < 200 << 20
 
 
 def test_one_repeated_element_stays_one() -> None:
