@@ -121,6 +121,12 @@ class DeviceError(GraphoptError):
     exit_code = 13
 
 
+class CertificateError(GraphoptError):
+    """A certificate that does not hold: for these files, by its rules, or at the place of a rewrite."""
+
+    exit_code = 14
+
+
 class DeviceMemoryError(DeviceError, MemoryError):
     """More memory of a device is wanted than there is; the message says how much, and what would do."""
 

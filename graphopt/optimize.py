@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.calibration.table import priced
-from graphopt.errors import UsageError, names_its_model
+from graphopt.errors import UsageError, VerificationError, names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.lowering.module.module import Module
@@ -20,7 +20,10 @@ from graphopt.rewrite.passes import fold_within
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness, soundness
 from graphopt.rewrite.ruleset import Ruleset, names_of, ruleset, standard
+from graphopt.run.certificate import certificate as certificate_of
+from graphopt.run.certificate import of_files
 from graphopt.run.derivation import Preparation
+from graphopt.run.leave_out import mended, report_without
 from graphopt.run.measure import MARGIN, SECONDS, fastest
 from graphopt.run.optimization import ExploredRegion, Optimization, Timed
 from graphopt.run.report import Report
@@ -31,9 +34,13 @@ from graphopt.target import target as target_named
 
 if TYPE_CHECKING:
     from graphopt.verify.inputs import Given
+    from graphopt.verify.verification import Verification
 
 ROUNDS = 3
 """How often at most what was chosen is explored again: what rules with several roots made may root another."""
+
+ON_MISMATCH = ("leave-out", "refuse")
+"""What is done where the result does not compute what the original does."""
 
 
 def optimize_graph(
@@ -99,7 +106,9 @@ def optimize(
     budget: SaturationBudget | None = None,
     verify: int | str = 1,
     inputs: Mapping[str, Given] | None = None,
+    on_mismatch: str = "leave-out",
     journal: str | Path | None = None,
+    certificate: str | Path | None = None,
     costs: str | Path = "auto",
     measure: bool | float = False,
     margin: float = MARGIN,
@@ -114,13 +123,14 @@ def optimize(
     ``Module``, of which the graph comes back, or a path, which needs ``output`` and gives it back. ``rules`` are a
     ``Ruleset``, or files added to the standard set; ``only`` and ``without`` name rules or families. ``shapes`` and
     ``dims`` fix open dimensions, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
-    ``journal`` is the file for the rewrites, for ``graphopt.tools.explanation``. ``costs`` are ``"analytic"``,
-    ``"measured"`` (``graphopt calibrate``), ``"auto"`` (measured if there are some), or a database of prices.
-    ``measure`` times results beside the original, for so many seconds (True: 30), and keeps what is not slower, within
-    ``margin``. Metadata of nodes names the rewrite that made them (``graphopt: RULE #NUMBER``) unless ``signed`` is
-    False. ``verify`` is a number of random inputs on which both models are compared, ``"off"``, or ``"require"``;
-    ``inputs`` are values for them. ``return_report`` returns the report, too. ``steps`` replace steps by name
-    (``run.steps``).
+    ``journal`` is the file for the rewrites, for ``graphopt.tools.explanation``; ``certificate`` is the file for what
+    the result rests on, for ``graphopt certify``. ``costs`` are ``"analytic"``, ``"measured"`` (``graphopt calibrate``),
+    ``"auto"`` (measured if there are some), or a database of prices. ``measure`` times results beside the original, for
+    so many seconds (True: 30), and keeps what is not slower, within ``margin``. Metadata of nodes names the rewrite that
+    made them (``graphopt: RULE #NUMBER``) unless ``signed`` is False. ``verify`` is a number of random inputs on which
+    both models are compared, ``"off"``, or ``"require"``; ``inputs`` are values for them. Where they differ, the rule
+    that did it is found and left out (``on_mismatch="leave-out"``), or the result is refused (``"refuse"``, and always
+    with ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by name (``run.steps``).
 
     Raises the exceptions of ``graphopt.errors``, and writes nothing then.
     """
@@ -129,6 +139,8 @@ def optimize(
         raise UsageError(f"the target {target.name} makes programs, no ONNX models: use graphopt compile")
     policy, by_costs, rules = soundness(policy), priced(target, costs), ruleset(rules)
     selection = names_of(only), names_of(without), policy
+    if on_mismatch not in ON_MISMATCH:
+        raise UsageError(f"on_mismatch={on_mismatch!r}: expected {' or '.join(ON_MISMATCH)}")
     rules.select(*selection, target)  # names that do not exist are told before anything is read
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
@@ -151,14 +163,32 @@ def optimize(
         graph, report = step(
             "measure", fastest, results, original, prepared, read, inputs, margin, seconds, by_costs.target
         )
-    graph = graph if signed else unsigned(graph)
     assert report.derivation is not None
     derivation = report.derivation.of(model, graph)
-    beside = {} if journal is None else {Path(journal): derivation.to_json()}
     source = Path(model) if is_file and original is read else original
-    result, verified, size = deliver(step, model, source, graph, output, verify, inputs, beside)
+
+    def beside(written: Path, verified: Verification) -> dict[Path, str]:
+        texts = {} if journal is None else {Path(journal): derivation.to_json()}
+        if certificate is not None:
+            made = of_files(certificate_of(derivation, verified), model if is_file else None, written)
+            texts[Path(certificate)] = made.to_json(derivation)
+        return texts
+
+    def delivered() -> tuple[Any, Verification, int | None]:
+        shown = graph if signed else unsigned(graph)
+        return deliver(step, model, source, shown, output, verify, inputs, beside)
+
+    try:
+        result, verified, size = delivered()
+    except VerificationError as error:
+        refused = on_mismatch == "refuse" or verify == "require"
+        graph, derivation, left_out = step("leave out", mended, read, derivation, error, source, verify, inputs, refused)
+        report = report_without(report, graph, derivation, left_out, by_costs.target)
+        result, verified, size = delivered()
+    graph = graph if signed else unsigned(graph)
     report = replace(
         report,
+        certificate=certificate_of(derivation, verified),
         model=str(model) if is_file else graph.name,
         output=None if output is None else str(output),
         steps=tuple(step.done),

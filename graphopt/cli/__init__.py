@@ -32,6 +32,7 @@ EXIT_CODES = {
     11: "a compiled program failed at a step",
     12: "a step of a schedule is not allowed",
     13: "a GPU is missing, cannot run the program, or is out of memory",
+    14: "a certificate does not hold",
     INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; only what tune had measured was written",
     UNREAD: "the reader of the output, a pager or `head`, closed it",
 }

@@ -1,4 +1,4 @@
-"""``graphopt explain``, ``bisect`` and ``revert``: commands that read the journal of a run."""
+"""``graphopt explain``, ``bisect``, ``revert`` and ``certify``: commands that read the journal of a run."""
 
 from __future__ import annotations
 
@@ -167,6 +167,27 @@ def revert(
         for entry in (*reverted.taken_back, *reverted.lost):
             _print_entry(entry)
         tables.show_verification("outputs", reverted.verification)
+
+
+@register(app)
+def certify(
+    model: Annotated[Path, typer.Argument(metavar="IN.onnx", help="The original.", show_default=False)],
+    result: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The optimized model.", show_default=False)],
+    certificate: Annotated[
+        Path, typer.Argument(metavar="CERTIFICATE", help="What optimize --certificate wrote.", show_default=False)
+    ],
+    *,
+    quiet: Quiet,
+) -> None:
+    """Check a certificate: replay the journal in it, compare both sides of each rewrite at its place, and print what
+    the result rests on. Exits with 14 where it does not hold."""
+    from graphopt.cli import progress, tables
+    from graphopt.run.certificate import certify as check
+
+    with progress.shown(quiet, False):
+        certified = check(model, result, certificate)
+    if not quiet:
+        tables.show_certified(certified)
 
 
 def _print_entry(entry: Entry) -> None:

@@ -63,6 +63,13 @@ class OptimizeOptions:
         typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of equality saturation.", show_default=False),
     ] = None
     verify: Verify
+    on_mismatch: Annotated[
+        str,
+        typer.Option(
+            metavar="leave-out|refuse",
+            help="Where outputs differ: leave out the rule that did it, or write nothing, as with --verify require.",
+        ),
+    ] = "leave-out"
     input: Fed
     costs: Annotated[
         str,
@@ -89,6 +96,12 @@ class OptimizeOptions:
         ),
     ] = None
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Write no journal.")] = False
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write what the result rests on, for graphopt certify.", show_default=False
+        ),
+    ] = None
     unsigned: Annotated[
         bool, typer.Option("--unsigned", help="Do not record in the metadata of nodes which rewrite made them.")
     ] = False
@@ -137,6 +150,7 @@ class OptimizeOptions:
             "dims": self.sizes.dims,
             "budget": None if self.budget is None else SaturationBudget(**values.budget(self.budget)),
             "verify": values.draws(self.verify),
+            "on_mismatch": self.on_mismatch,
             "inputs": values.inputs(self.input or ()),
             "costs": self.costs,
             "measure": self.measure and self.measure_seconds,
@@ -187,7 +201,9 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     read = [*([] if is_replaced else [model]), *(options.rules or ()), *map(Path, keywords["inputs"].values())]
     files.check_written({"-o": output}, read)
     journal = None if options.no_journal or options.dry_run else options.journal or journal_path(output)
-    files.check_written({"-o": output, "--json": options.json, "--journal": journal, "--report": options.report}, read)
+    certificate = None if options.dry_run else options.certificate
+    written = {"--json": options.json, "--journal": journal, "--certificate": certificate, "--report": options.report}
+    files.check_written({"-o": output, **written}, read)
     if options.report is not None:
         check_pages()
     with (
@@ -196,7 +212,15 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
         naming(model),
     ):
         path = Path(scratch) / output.name if options.dry_run else output
-        _, report = optimize(model, output=path, journal=journal, return_report=True, listener=listener, **keywords)
+        _, report = optimize(
+            model,
+            output=path,
+            journal=journal,
+            certificate=certificate,
+            return_report=True,
+            listener=listener,
+            **keywords,
+        )
     _show(report, output, options)
     return 0
 
@@ -214,6 +238,7 @@ def _show(report: Report, output: Path, options: OptimizeOptions) -> None:
     if options.quiet:
         if report.verification is not None and report.verification.reason:
             tables.show_warnings([f"{output} is {report.verification.status}: {report.verification.reason}"])
+        tables.show_warnings(map(str, report.left_out))
         return
     tables.show_report(
         report,

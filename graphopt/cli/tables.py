@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from graphopt.rewrite.ruleset import Ruleset
+    from graphopt.run.certificate import Certificate, Certified
     from graphopt.run.report import Measured, Race, Report
     from graphopt.tools.alternatives_report import Alternative, ProgramChoice
     from graphopt.tools.diff import Difference
@@ -64,6 +65,8 @@ def show_report(
             out.print(f"put off     matches of {escape(rules)}", soft_wrap=True)
     if report.verification is not None:
         out.print(f"checked     {_verified(report.verification)}", soft_wrap=True)
+    if report.certificate is not None and report.certificate.rewrites:
+        out.print(_rests_on(report.certificate), soft_wrap=True)
     if statistics:
         out.print(_statistics(report))
 
@@ -172,6 +175,32 @@ def _verified(verification: Verification) -> str:
     colour = "green" if verification.is_verified else "yellow"
     doubt = f": {escape(verification.reason)}" if verification.reason else ""
     return f"[{colour}]{verification.status}[/] {how}{size} ({verification.seconds:.1f} s){doubt}"
+
+
+def _rests_on(certificate: Certificate) -> str:
+    """How many rewrites rest on what, and the weakest of them."""
+    from graphopt.run.certificate import WORDS
+
+    counts = ", ".join(f"{count} {WORDS[kind]}" for kind, count in reversed(certificate.kinds.items()))
+    weakest = certificate.weakest
+    link = "" if weakest is None else f"\nweakest     {escape(printable(str(weakest)))}, {weakest.soundness}"
+    return f"rests on    {count_of(len(certificate.rewrites), 'rewrite')}: {counts}{link}"
+
+
+def show_certified(certified: Certified) -> None:
+    """What a certificate that holds rests on."""
+    out, certificate = console(), certified.certificate
+    if certificate.verification is not None:
+        out.print(f"outputs     {_verified(certificate.verification)}, as the certificate says", soft_wrap=True)
+    out.print(_rests_on(certificate), soft_wrap=True)
+    words = {"checked": "agree at their place", "rounding": "differ by rounding", "unchecked": "could not be run"}
+    counts = ", ".join(f"{count} {words[status]}" for status, count in sorted(certified.statuses.items()))
+    largest = f", largest difference {certified.error:.2g} of the tolerance" if certified.error else ""
+    out.print(f"places      {counts or 'none'}{largest}", soft_wrap=True)
+    for rewrite in certificate.rewrites:
+        check = certified.places[rewrite.id]
+        if check.status != "checked":
+            out.print(f"  {escape(printable(f'{rewrite}: {check.why}'))}", soft_wrap=True)
 
 
 def show_inspection(inspection: Inspection) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from graphopt.errors import GraphoptError, InvalidModelError, ReadError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph, Value
-from graphopt.rewrite.derivations.replay import Replayed, replay
+from graphopt.rewrite.derivations.replay import Observer, Replayed, replay
 from graphopt.rewrite.match.journal import Action, Entry, Respelled, ValueSpelling
 from graphopt.rewrite.passes import PASSES, fix_dims, freeze_defaults
 from graphopt.rewrite.reading.parse import parse_rules
@@ -78,15 +78,22 @@ class Derivation:
         """The entries that a user would call rewrites, in order."""
         return [e for e in self.entries if e.is_rewrite and e.id not in self.without]
 
-    def apply(self, graph: Graph, without: Collection[int] = ()) -> Replayed:
+    def apply(
+        self,
+        graph: Graph,
+        without: Collection[int] = (),
+        observer: Observer | None = None,
+        prepared: Graph | None = None,
+    ) -> Replayed:
         """What comes of the graph (as read) with these entries left out, and the rewrites that could not do without.
 
-        Raises ReadError where the entries make no sense for the graph.
+        ``observer`` sees each; ``prepared`` is the graph that the rules see first, where somebody has it. Raises ReadError where the entries make no sense for the graph.
         """
         passes = {p.name: p for p in PASSES if p.name in self.passes}
         rules = {rule.name: rule for rule in self.rules}
         try:
-            return replay(self.preparation.prepared(graph), self.entries, rules, passes, {*self.without, *without})
+            start = self.preparation.prepared(graph) if prepared is None else prepared
+            return replay(start, self.entries, rules, passes, {*self.without, *without}, observer)
         except (LookupError, ValueError, TypeError, AssertionError) as error:
             raise ReadError(
                 f"the journal does not fit the model {self.model} ({type(error).__name__}: {error})"

@@ -13,7 +13,9 @@ from graphopt.verify.verification import Verification
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
     from graphopt.rewrite.egraph.egraph_snapshot import SaturationRound
+    from graphopt.run.certificate import Certificate
     from graphopt.run.derivation import Derivation
+    from graphopt.run.leave_out import LeftOut
 
 SCHEMA = 1
 """The version of the report's JSON: grows when a field changes its meaning or goes away."""
@@ -145,6 +147,10 @@ class Report(Displayed):
     rules: tuple[RuleUse, ...] = ()
     """The rules that were tried and the passes that acted, those that took longest first."""
     verification: Verification | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    """Rewrites that made the result wrong, which is without them."""
+    certificate: Certificate | None = None
+    """What the result rests on."""
     prices: str = "analytic"
     """What modelled costs go by: the target's own prices, or measured ones, with a digest of the table."""
     counted_at: Mapping[str, int] = field(default_factory=dict)

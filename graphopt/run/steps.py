@@ -25,7 +25,7 @@ It gives what the step would give: ``lambda step, graph: mine(step(graph))`` doe
 
 REWRITE = ("tidy", "explore", "choose", "look up times", "derive", "replicate", "fold")
 """The steps from a graph to one that costs less, in the order in which they first come,"""
-OPTIMIZE = ("read", "prepare", *REWRITE, "measure", "write", "verify")
+OPTIMIZE = ("read", "prepare", *REWRITE, "measure", "write", "verify", "leave out")
 """those of ``graphopt optimize``,"""
 LOWER = ("LegalizeOps", "FuseOps", "LowerToPrograms", "Schedule", "Emit", "PlanMemory")
 """those from a graph to the plan of a program,"""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.errors import ReadError
+from graphopt.errors import ReadError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.saving import folder_beside, take_places, whole
@@ -27,12 +27,13 @@ def deliver(
     output: str | Path | None,
     verify: int | str,
     inputs: Mapping[str, Given] | None,
-    beside: Mapping[Path, str] | None = None,
+    beside: Callable[[Path, Verification], Mapping[Path, str]] | None = None,
 ) -> tuple[Any, Verification, int | None]:
     """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
     that it takes on disk.
 
-    Files that go ``beside`` it (text by path) are in their places before the model is.
+    Files that go ``beside`` it (text by path, given the file that was written and its verification) are in their places
+    before the model is.
     ``original`` is what the result is compared with: a file, or a graph where the model came without one.
     Raises VerificationError where the two differ, ReadError where the result cannot be written.
     """
@@ -52,7 +53,7 @@ def deliver(
                 source = original if isinstance(original, Path) else _saved(original, folder)
                 verified = step("verify", verify_as_asked, source, written, verify, inputs)
             size = _bytes(written.parent)
-            for path, text in (beside or {}).items():
+            for path, text in (beside(written, verified) if beside is not None else {}).items():
                 with whole(path) as file:
                     file.write(text.encode())
             if to is not None:
@@ -60,6 +61,21 @@ def deliver(
     except OSError as error:
         raise ReadError(f"{to or 'a temporary folder'}: cannot write there ({error.strerror})") from None
     return (output if to is not None else like(model, graph)), verified, size
+
+
+def mismatch(
+    original: Graph | Path, graph: Graph, verify: int | str, inputs: Mapping[str, Given] | None = None
+) -> str:
+    """How a graph's outputs differ from the original's, in words; empty where they are not seen to differ."""
+    with _folder(None) as folder:
+        written = folder / "candidate.onnx"
+        onnx_io.save(graph, written)
+        source = original if isinstance(original, Path) else _saved(original, folder)
+        try:
+            verify_as_asked(source, written, 1 if verify == "require" else verify, inputs)
+        except VerificationError as error:
+            return str(error)
+    return ""
 
 
 def _saved(graph: Graph, folder: Path) -> Path:

@@ -202,7 +202,7 @@ def revert(
     kept = reverted(derivation, without, replayed.lost)
     original = derivation.preparation.fixed(graph)
     source = Path(model) if original is graph else original
-    beside = {journal_path(output): kept.to_json()}
-    _, verified, _ = deliver(step, model, source, replayed.graph, output, verify, None, beside)
+    texts = {journal_path(output): kept.to_json()}
+    _, verified, _ = deliver(step, model, source, replayed.graph, output, verify, None, lambda *_: texts)
     taken_back = tuple(e for e in derivation.entries if e.id in without)
     return Revert(taken_back, replayed.lost, verified)

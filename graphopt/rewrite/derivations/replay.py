@@ -8,10 +8,11 @@ the model.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from graphopt.ir.graph import Graph, Value
+from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.journal import FOLD_EXACTLY, Action, Entry, Respelled, ValueSpelling, sign
@@ -31,18 +32,47 @@ class Replayed:
     lost: tuple[Entry, ...]
 
 
+@dataclass(frozen=True)
+class Step:
+    """What one rewrite did to a graph, before what it left unread is dropped."""
+
+    entry: Entry
+    path: tuple[int | str, ...]
+    """The graph: nodes and attributes that lead to a body, nothing for the model's."""
+    before: Mapping[int, Node]
+    """The nodes by id, as they were."""
+    after: Graph
+    first: int
+    """Nodes from this id on are new."""
+    matched: frozenset[int]
+    """The nodes that its left side is, as far as the journal says."""
+    replaced: Sequence[tuple[Value, Value]]
+    """Values, each with the one that took its place, or was made beside it."""
+
+
+class Observer(Protocol):
+    """Sees what a replay does."""
+
+    def opened(self, path: tuple[int | str, ...], graph: Graph, owner: Node | None) -> None:
+        """A graph was taken up: the model's, or the body of the node ``owner``."""
+
+    def acted(self, step: Step) -> None:
+        """A rewrite was applied."""
+
+
 def replay(
     graph: Graph,
     entries: Iterable[Entry],
     rules: Mapping[str, Rule],
     passes: Mapping[str, NativePass],
     without: Collection[int] = (),
+    observer: Observer | None = None,
 ) -> Replayed:
     """The graph with the entries applied in order, but not those of the given ids, nor what cannot do without them.
 
     The graph itself is not changed. With nothing left out, the result is that of the run.
     """
-    run = _Replay(graph, rules, passes, frozenset(without))
+    run = _Replay(graph, rules, passes, frozenset(without), observer)
     for entry in entries:
         run.step(entry)
     return Replayed(run.graph, tuple(run.lost))
@@ -90,9 +120,15 @@ class _Frame:
 
 class _Replay:
     def __init__(
-        self, graph: Graph, rules: Mapping[str, Rule], passes: Mapping[str, NativePass], without: frozenset[int]
+        self,
+        graph: Graph,
+        rules: Mapping[str, Rule],
+        passes: Mapping[str, NativePass],
+        without: frozenset[int],
+        observer: Observer | None = None,
     ) -> None:
         self.graph = graph
+        self.observer = observer
         self.rules = rules
         self.passes = passes
         self.without = without
@@ -107,10 +143,20 @@ class _Replay:
         elif entry.action is Action.CLOSE:
             self.put_back()
         elif entry.action is Action.FOLD:
-            if entry.id not in self.without:
-                self.graph = fold_within(self.graph, entry.way, entry.rule == FOLD_EXACTLY)
+            self.fold(entry)
         else:
             self.act(entry, self.frames[-1])
+
+    def fold(self, entry: Entry) -> None:
+        """Compute what rests on constants alone."""
+        if entry.id in self.without:
+            return
+        before, self.graph = self.graph, fold_within(self.graph, entry.way, entry.rule == FOLD_EXACTLY)
+        if self.observer is not None and self.graph is not before:
+            self.observer.opened((), before, None)
+            nodes = {node.id: node for node in before.nodes()}
+            replaced = list(_moved_inputs(before, self.graph))
+            self.observer.acted(Step(entry, (), nodes, self.graph, before.next_id, frozenset(), replaced))
 
     # -- graphs
 
@@ -121,6 +167,8 @@ class _Replay:
         names = self.names.setdefault(path, _Names())
         if above is None:
             self.frames.append(_Frame(path, names, Workspace(self.graph.copy(), infer(self.graph))))
+            if self.observer is not None:
+                self.observer.opened(path, self.graph, None)
             return
         owner, attribute = entry.at
         assert isinstance(owner, int)
@@ -135,6 +183,8 @@ class _Replay:
                 facts = captured_facts(node, body, above.space.facts)
                 frame.space = Workspace(body.copy(), infer(body, facts), is_body=True)
                 frame.owner = id
+                if self.observer is not None:
+                    self.observer.opened(path, body, node)
 
     def put_back(self) -> None:
         """Close the graph that was opened last."""
@@ -161,6 +211,8 @@ class _Replay:
             self.leave_out(entry, frame)
             return
         first = frame.space.graph.next_id
+        before = {} if self.observer is None else {node.id: node for node in frame.space.graph.nodes()}
+        frame.space.replaced.clear()
         try:
             self.apply(entry, frame, frame.space)
         except Refused:
@@ -172,6 +224,10 @@ class _Replay:
             frame.names.ids.update(zip(entry.made, created, strict=False))
         if entry.is_rewrite:
             sign(frame.space.graph, created, entry)
+            if self.observer is not None:
+                matched = frozenset(m for n in entry.matched if (m := frame.names.ids.get(n, n)) is not None)
+                graph, replaced = frame.space.graph, tuple(frame.space.replaced)
+                self.observer.acted(Step(entry, frame.path, before, graph, first, matched, replaced))
         if entry.action in (Action.REWRITE, Action.PASS):
             frame.space.drop_orphans()
 
@@ -192,9 +248,10 @@ class _Replay:
                 side = frame.alternatives
                 roots = [side.respell(frame.translated(p)) for p in entry.at if isinstance(p, Value | Respelled)]
                 try:
-                    side.apply(self.rules[entry.rule], roots, entry.way)
+                    applied = side.apply(self.rules[entry.rule], roots, entry.way)
                 except Refused:
-                    side.apply(self.rules[entry.rule], roots)
+                    applied = side.apply(self.rules[entry.rule], roots)
+                space.replaced.extend(zip(roots, applied.values, strict=True))
             case Action.SAME:
                 a, b = (frame.names.node(n) for n in entry.at if isinstance(n, int))
                 if a not in space.graph or b not in space.graph:
@@ -253,6 +310,20 @@ class _Replay:
             except ValueError:
                 continue
             return
+
+
+def _moved_inputs(before: Graph, after: Graph) -> Iterator[tuple[Value, Value]]:
+    """What nodes and the caller read in one graph, and in the other in its place."""
+    for node in before.nodes():
+        if node.id in after and (now := after.node(node.id)) is not node and len(now.inputs) == len(node.inputs):
+            yield from _moved(node.inputs, now.inputs)
+    yield from _moved(before.outputs, after.outputs)
+
+
+def _moved(before: Sequence[Value | None], after: Sequence[Value | None]) -> Iterator[tuple[Value, Value]]:
+    for old, new in zip(before, after, strict=True):
+        if old is not None and new is not None and old != new:
+            yield old, new
 
 
 def _latest(side: Alternatives) -> list[Value]:

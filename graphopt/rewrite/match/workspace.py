@@ -42,6 +42,8 @@ class Workspace:
         """How many edits were made so far: equal before and after means that nothing changed."""
         self.computed = 0
         """How many operations were done ahead so far."""
+        self.replaced: list[tuple[Value, Value]] = []
+        """The values that others took the place of, each with the other, in order."""
         self._pending: deque[int] = deque()
         self._is_pending: set[int] = set()
         self._stale: deque[int] = deque()
@@ -108,6 +110,7 @@ class Workspace:
         Nodes from id ``first`` on, those that were made to compute ``new``, go on reading ``old``.
         """
         self.edits += 1
+        self.replaced.append((old, new))
         readers = sorted({user for user, _ in self.graph.users(old) if first is None or user < first})
         for reader in readers:
             inputs = self.graph.node(reader).inputs

@@ -1,0 +1,251 @@
+"""Certificate of a result: each rewrite with the evidence for its rule and its check at its place, in a file that
+``graphopt certify`` checks by replaying, without the e-graph.
+
+What a certificate says is not believed: digests, evidence, the replay and the checks at all places are made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import CertificateError, GraphoptError, ReadError
+from graphopt.ir import onnx_io
+from graphopt.ir.structure import same
+from graphopt.proof.evidence import evidence_of
+from graphopt.rewrite.match.journal import Entry
+from graphopt.rewrite.passes import PASSES
+from graphopt.rewrite.rule.rule import Rule, Soundness
+from graphopt.rewrite.rule.rule_digest import content
+from graphopt.run.derivation import Derivation
+from graphopt.run.local_checks import LocalCheck, check_places
+from graphopt.verify.verification import Verification
+
+SCHEMA = 1
+"""The version of the file: grows when a field changes its meaning or goes away."""
+
+EVIDENCE = ("none", "checked", "tested", "index", "reals", "ieee")
+"""The kinds of evidence for a rule or pass, the weakest first."""
+
+WORDS = {
+    "none": "without evidence of their rule",
+    "checked": "by rules checked on random tensors",
+    "tested": "by native passes, each with its test",
+    "index": "by rules proved to a bound of sizes",
+    "reals": "by rules proved for all sizes over the reals",
+    "ieee": "by rules proved for all sizes, bit by bit",
+}
+"""What rewrites rest on, by the kind of evidence."""
+
+_PACKAGES = ("numpy", "onnx", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedRewrite:
+    """A rewrite, and what is known of it."""
+
+    id: int
+    """Its number in the journal."""
+    rule: str
+    soundness: str
+    """The class of its rule or pass."""
+    evidence: str
+    """One of ``EVIDENCE``."""
+    scope: str = ""
+    """For what the rule is proved, or the test of a native pass."""
+    site: str = ""
+    digest: str = ""
+    """That of the rule's content; none of passes."""
+
+    @property
+    def strength(self) -> tuple[int, int]:
+        """How much the evidence is worth, then how much the rule claims: the least is the weakest link."""
+        return EVIDENCE.index(self.evidence), -list(Soundness).index(Soundness(self.soundness))
+
+    def __str__(self) -> str:
+        return f"{self.rule} (#{self.id}) at {self.site or 'the graph'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a result rests on."""
+
+    rewrites: tuple[CertifiedRewrite, ...] = ()
+    verification: Verification | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    original: str = ""
+    """The digest of the original's files; empty where it was no file, or nobody asked for it."""
+    result: str = ""
+
+    @property
+    def weakest(self) -> CertifiedRewrite | None:
+        """The rewrite with the weakest evidence; None where there is none."""
+        return min(self.rewrites, key=lambda rewrite: rewrite.strength, default=None)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many rewrites rest on which kind of evidence, the weakest first."""
+        counts = Counter(rewrite.evidence for rewrite in self.rewrites)
+        return {kind: counts[kind] for kind in EVIDENCE if kind in counts}
+
+    def to_json(self, derivation: Derivation) -> str:
+        """The certificate of a derivation as JSON, with a digest of all that it says."""
+        weakest = self.weakest
+        body = {
+            "schema": SCHEMA,
+            "versions": dict(self.versions),
+            "original": self.original,
+            "result": self.result,
+            "verification": None if self.verification is None else asdict(self.verification),
+            "weakest": None if weakest is None else weakest.id,
+            "rewrites": [asdict(rewrite) for rewrite in self.rewrites],
+            "journal": json.loads(derivation.to_json()),
+        }
+        return json.dumps({"digest": _seal(body), **body}, indent=1) + "\n"
+
+
+def certificate(derivation: Derivation, verification: Verification | None) -> Certificate:
+    """What a result rests on by itself; ``of_files`` adds which files it is about."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from graphopt import __version__
+
+    rules = {rule.name: rule for rule in derivation.rules}
+    stated = {rule.name: _stated(rule) for rule in derivation.rules}
+    versions = {"graphopt": __version__}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    rewrites = tuple(_certified(entry, rules, stated) for entry in derivation.rewrites)
+    return Certificate(rewrites, verification, tuple(versions.items()))
+
+
+def of_files(made: Certificate, original: str | Path | None, result: str | Path | None) -> Certificate:
+    """The certificate with the digests of the files that it is about."""
+    return replace(
+        made,
+        original="" if original is None else digest(Path(original)),
+        result="" if result is None else digest(Path(result)),
+    )
+
+
+def _stated(rule: Rule) -> tuple[str, str, str]:
+    """Kind and scope of the evidence for a rule, and the digest of its content."""
+    evidence = evidence_of(rule)
+    return ("none", "", content(rule)) if evidence is None else (evidence.kind, evidence.scope, content(rule))
+
+
+def _certified(entry: Entry, rules: Mapping[str, Rule], stated: Mapping[str, tuple[str, str, str]]) -> CertifiedRewrite:
+    if entry.rule in rules:
+        kind, scope, digest = stated[entry.rule]
+        claimed = rules[entry.rule].soundness
+        return CertifiedRewrite(entry.id, entry.rule, claimed.value, kind, scope, entry.site, digest)
+    native = next((p for p in PASSES if p.name == entry.rule), None)
+    act = None if native is None else native.visit or native.sweep
+    module = "graphopt.rewrite.passes.fold" if act is None else act.__module__
+    claimed = Soundness.EXACT if native is None else native.soundness
+    test = f"tests/rewrite/passes/test_{module.rpartition('.')[2]}.py"
+    return CertifiedRewrite(entry.id, entry.rule, claimed.value, "tested", test, entry.site)
+
+
+def digest(model: Path) -> str:
+    """SHA-256 of a model's file and of the data files that it names."""
+    try:
+        state = sha256()
+        for path in [model, *(model.parent / name for name in sorted(onnx_io.data_files(model)))]:
+            with open(path, "rb") as file:
+                state.update(file_digest(file, "sha256").digest())
+        return state.hexdigest()
+    except OSError as error:
+        raise ReadError(f"{model}: cannot be read ({error.strerror})") from None
+
+
+def _seal(body: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+# -- checking
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """What a certificate that holds rests on."""
+
+    certificate: Certificate
+    places: Mapping[int, LocalCheck]
+    """For each rewrite, by number, what its check at its place said."""
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """How many checks at places ended how."""
+        return dict(Counter(check.status for check in self.places.values()))
+
+    @property
+    def error(self) -> float:
+        """The largest difference at a place, in units of the tolerance."""
+        return max((check.error or 0.0 for check in self.places.values() if check.status == "checked"), default=0.0)
+
+
+def certify(original: str | Path, result: str | Path, file: str | Path) -> Certified:
+    """What a result rests on, by its certificate. Raises CertificateError where that does not hold."""
+    kept, derivation = read(file)
+    for path, wanted, what in ((original, kept.original, "original"), (result, kept.result, "result")):
+        if wanted != digest(Path(path)):
+            raise CertificateError(f"{path}: is not the {what} that {file} is about")
+    now = certificate(derivation, kept.verification)
+    for mine, its in zip(now.rewrites, kept.rewrites, strict=False):
+        if mine != its:
+            raise CertificateError(f"{file}: says of {its} what is not so: {_stated_words(its)}, not {_stated_words(mine)}")
+    if len(now.rewrites) != len(kept.rewrites):
+        raise CertificateError(f"{file}: lists {len(kept.rewrites)} rewrites, and its journal {len(now.rewrites)}")
+    read_graph = onnx_io.load(original)
+    try:
+        graph, places = check_places(read_graph, derivation)
+    except GraphoptError as error:
+        raise CertificateError(f"{file}: its journal cannot be replayed on {original}: {error}") from None
+    if (difference := same(graph, onnx_io.load(result))) is not None:
+        raise CertificateError(f"{result}: is not what the journal makes of {original}: {difference}")
+    for rewrite in now.rewrites:
+        check = places[rewrite.id]
+        if check.status == "differs":
+            raise CertificateError(f"{file}: the two sides of {rewrite} differ at its place: {check.why}")
+    return Certified(kept, places)
+
+
+def _stated_words(rewrite: CertifiedRewrite) -> str:
+    return f"{rewrite.rule} {rewrite.soundness} {rewrite.evidence} {rewrite.scope} {rewrite.digest}".strip()
+
+
+def read(file: str | Path) -> tuple[Certificate, Derivation]:
+    """A certificate and the journal in it. Raises ReadError where it is none, CertificateError where it was changed."""
+    try:
+        body = json.loads(Path(file).read_text(encoding="utf-8"))
+        version = body["schema"]
+        if version != SCHEMA:
+            raise ReadError(f"{file}: is a certificate of version {version}, this graphopt reads version {SCHEMA}")
+        if body.pop("digest") != _seal(body):
+            raise CertificateError(f"{file}: was changed after it was written")
+        derivation = Derivation.from_json(json.dumps(body["journal"]), str(file))
+        rewrites = tuple(CertifiedRewrite(**rewrite) for rewrite in body["rewrites"])
+        told = body["verification"]
+        verification = None if told is None else _verification(told)
+        return (
+            Certificate(rewrites, verification, tuple(body["versions"].items()), body["original"], body["result"]),
+            derivation,
+        )
+    except OSError as error:
+        raise ReadError(f"{file}: cannot be read as a certificate ({error.strerror})") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ReadError(f"{file}: is not a certificate of graphopt ({type(error).__name__}: {error})") from None
+
+
+def _verification(told: Mapping[str, Any]) -> Verification:
+    """What a certificate keeps of the comparison of the outputs."""
+    return Verification(str(told["status"]), str(told["reason"]), str(told["engine"]), int(told["draws"]), told["error"])

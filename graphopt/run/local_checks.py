@@ -1,0 +1,473 @@
+"""Local checks: both sides of each rewrite of a journal, compared on the values that the original computes there.
+
+The original and both sides of all rewrites are one graph, so that a single run gives every value. What a rewrite reads
+is what the original computed, or what an earlier rewrite made in its place; the body of an If, and the first pass of a
+Loop or a Scan, stand beside the node that they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import CONSTANT, INPUT, NOWHERE, Attrs, Graph, Node, Origin, Value
+from graphopt.ir.tolerance import error, is_inexact
+from graphopt.ir.types import TensorType
+from graphopt.rewrite.derivations.replay import Step
+from graphopt.rewrite.rule.rule import Soundness
+from graphopt.run.derivation import Derivation
+from graphopt.verify.inputs import Given, draw, given, ranges, sizes
+from graphopt.verify.runtimes import EngineError, Feeds, open_model
+from graphopt.verify.weights import is_whole, nudged
+
+SECONDS = 60.0
+"""How long the checks of one journal may take."""
+
+SLACK = 4.0
+"""How many times what moving the inputs by one unit in the last place does may be put down to rounding."""
+
+Pair: TypeAlias = "tuple[Value, Value]"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCheck:
+    """What came of a rewrite's check at its place."""
+
+    status: str
+    """``checked``: both sides agree there; ``differs``; ``rounding``: they differ, but no more than the left side does
+    when inputs move by a unit in the last place; ``unchecked``, for the reason that ``why`` says."""
+    error: float | None = None
+    """The largest difference in units of the tolerance; None where it has no size."""
+    why: str = ""
+
+
+# -- both sides of all rewrites in one graph
+
+
+class _UnplacedError(Exception):
+    """A value that the graph of all sides cannot have; the message says why."""
+
+
+class _Sides:
+    """The graph of the original with both sides of each rewrite beside it; it observes a replay."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph.copy()
+        self.outputs = [v for v in graph.outputs if v is not None]
+        self.graph.outputs, self.graph.output_names = [], []
+        self.twins: dict[tuple[int | str, ...], dict[Value, Value]] = {(): {v: v for n in graph.nodes() for v in n.outputs}}
+        """For each graph that was opened: where its values are in this one, as they were first computed."""
+        self.calls: dict[Hashable, tuple[Value, ...]] = {self._key(n, n.inputs): n.outputs for n in graph.nodes()}
+        self.pairs: dict[int, list[Pair]] = {}
+        """The two sides of each rewrite."""
+        self.unplaced: dict[int, str] = {}
+        """The rewrites that are not here, and why."""
+        self.reasons: dict[tuple[int | str, ...], str] = {}
+
+    # -- observing
+
+    def opened(self, path: tuple[int | str, ...], graph: Graph, owner: Node | None) -> None:
+        """Place the nodes of a graph that are not here yet."""
+        twins = self.twins.setdefault(path, {})
+        if owner is not None:
+            try:
+                twins.update((v, w) for v, w in self._formal(path, graph, owner) if v not in twins)
+            except _UnplacedError as reason:
+                self.reasons[path] = str(reason)
+        for node in graph.order():
+            if node.op != INPUT and node.outputs and node.outputs[0] not in twins:
+                with suppress(_UnplacedError):
+                    twins.update(zip(node.outputs, self._placed(path, node, twins), strict=True))
+
+    def acted(self, step: Step) -> None:
+        """Place both sides of a rewrite."""
+        twins = self.twins[step.path]
+        try:
+            self.pairs[step.entry.id] = list(dict.fromkeys(p for p in self._pairs(step, twins) if p[0] != p[1]))
+        except _UnplacedError as reason:
+            self.unplaced[step.entry.id] = self.reasons.get(step.path, str(reason))
+
+    def _pairs(self, step: Step, twins: dict[Value, Value]) -> Iterator[Pair]:
+        left, right = dict[Value, Value](), dict[Value, Value]()
+        replaced = dict(step.replaced)
+        updated = [
+            (old, new)
+            for new in step.after.nodes()
+            if (old := step.before.get(new.id, new)) is not new and not _is_rewired(old, new, replaced)
+        ]
+        changed = {new.id for _, new in updated}
+
+        def before(value: Value, is_inner: bool = False) -> Value:
+            node = step.before.get(value.node) or step.after.node(value.node)
+            if node.op in (INPUT, CONSTANT) or (is_inner and value.node not in step.matched):
+                return self._twin(step, twins, value, after)
+            if value not in left:
+                inputs = [None if v is None else before(v, True) for v in node.inputs]
+                left.update(zip(node.outputs, self._call(step, node, inputs, twins), strict=True))
+            return left[value]
+
+        def after(value: Value) -> Value:
+            if value in right or (value.node < step.first and value.node not in changed):
+                return right.get(value) or self._twin(step, twins, value, after)
+            node = step.after.node(value.node) if value.node in step.after else step.before[value.node]
+            inputs = [None if v is None else after(v) for v in node.inputs]
+            right.update(zip(node.outputs, self._call(step, node, inputs, twins), strict=True))
+            return right[value]
+
+        for old, new in replaced.items():
+            yield before(old), after(new)
+        for old, new in updated:
+            yield from ((before(v), after(v)) for v in old.outputs[: new.n_outputs] if v not in replaced)
+        for node in step.after.since(step.first):
+            twins.update((v, after(v)) for v in node.outputs)
+
+    def _twin(self, step: Step, twins: Mapping[Value, Value], value: Value, after: Any) -> Value:
+        if value not in twins:
+            if value.node >= step.first:
+                made: Value = after(value)
+                return made
+            raise _UnplacedError("what it reads could not be computed apart")
+        return twins[value]
+
+    # -- placing
+
+    def _placed(self, path: tuple[int | str, ...], node: Node, twins: Mapping[Value, Value]) -> tuple[Value, ...]:
+        if any(v is not None and v not in twins for v in node.inputs):
+            raise _UnplacedError(self.reasons.get(path, "what it reads could not be computed apart"))
+        return self._made(node, [None if v is None else twins[v] for v in node.inputs])
+
+    def _call(
+        self, step: Step, node: Node, inputs: Sequence[Value | None], twins: Mapping[Value, Value]
+    ) -> tuple[Value, ...]:
+        if not ops.is_pure(node.op, node.attrs) and node.outputs[0] in twins:  # two draws are not one
+            return tuple(twins[v] for v in node.outputs)
+        made = self._made(node, inputs)
+        for mine, its in zip(made, node.outputs, strict=True):
+            if its in step.after.types:
+                self.graph.types.setdefault(mine, step.after.types[its])
+        return made
+
+    def _made(self, node: Node, inputs: Sequence[Value | None]) -> tuple[Value, ...]:
+        """The outputs of a node on these inputs, each node once."""
+        key = self._key(node, inputs)
+        if key not in self.calls:
+            origin = Origin(overload=node.origin.overload) if node.origin.overload else NOWHERE
+            self.calls[key] = self.graph.add(
+                node.op, tuple(inputs), node.attrs, node.n_outputs, captures=node.captures, origin=origin
+            ).outputs
+        return self.calls[key]
+
+    @staticmethod
+    def _key(node: Node, inputs: Sequence[Value | None]) -> Hashable:
+        inner = node.id if node.op == INPUT else None
+        return node.op, node.origin.overload, node.attrs, node.n_outputs, node.captures, tuple(inputs), inner
+
+    def _formal(self, path: tuple[int | str, ...], body: Graph, owner: Node) -> Iterator[Pair]:
+        """The inputs of a body, each with the value that it has, in the first pass where there are several."""
+        outer = self.twins[path[:-2]]
+        first = len(body.inputs) - owner.captures
+        actual = owner.inputs[len(owner.inputs) - owner.captures :] if owner.captures else ()
+        for formal, value in zip(body.inputs[first:], actual, strict=True):
+            if value in outer:
+                yield formal, outer[value]
+        if owner.op == "Loop":
+            given_first = [self._constant(body, body.inputs[0], 0, "int64"), self._constant(body, body.inputs[1], 1, "bool")]
+            yield from zip(body.inputs[:2], given_first, strict=True)
+            states = zip(body.inputs[2:first], owner.inputs[2:], strict=False)
+            yield from ((formal, outer[v]) for formal, v in states if v in outer)
+        elif owner.op == "Scan" and self.graph.opset > 8:
+            yield from self._scanned(body, owner, outer, first)
+        elif first:
+            raise _UnplacedError(f"it is inside a {owner.op}, whose passes are not run one by one")
+
+    def _scanned(self, body: Graph, owner: Node, outer: Mapping[Value, Value], first: int) -> Iterator[Pair]:
+        count = owner.attrs["num_scan_inputs"]
+        assert isinstance(count, int)
+        axes = owner.attrs.get("scan_input_axes")
+        index = self._made(Node(-1, CONSTANT, (), Attrs(value=Constant.of(np.array(0)))), ())[0]
+        for i, (formal, value) in enumerate(zip(body.inputs[:first], owner.inputs, strict=False)):
+            if value not in outer:
+                continue
+            if i < first - count:
+                yield formal, outer[value]
+            else:
+                axis = axes[i - first + count] if isinstance(axes, tuple) else 0
+                yield formal, self._made(Node(-1, "Gather", (), Attrs(axis=axis)), (outer[value], index))[0]
+
+    def _constant(self, body: Graph, formal: Value, number: int, dtype: str) -> Value:
+        """A number of the rank that a body expects."""
+        type = body.types.get(formal)
+        array = np.full((1,) * (type.rank or 0 if isinstance(type, TensorType) else 0), number, dtype)
+        return self._made(Node(-1, CONSTANT, (), Attrs(value=Constant.of(array))), ())[0]
+
+
+def _is_rewired(old: Node, new: Node, replaced: Mapping[Value, Value]) -> bool:
+    """Whether a node differs only in that it reads what took the place of what it read, or in what is said of it."""
+    if (old.op, old.n_outputs, old.captures, len(old.inputs)) != (new.op, new.n_outputs, new.captures, len(new.inputs)):
+        return False
+    if old.attrs is not new.attrs and old.attrs != new.attrs:
+        return False
+    for was, now in zip(old.inputs, new.inputs, strict=True):
+        seen = 0
+        while was != now and was in replaced and seen <= len(replaced):
+            was, seen = replaced[was], seen + 1
+        if was != now:
+            return False
+    return True
+
+
+def check_places(
+    graph: Graph,
+    derivation: Derivation,
+    inputs: Mapping[str, Given] | None = None,
+    seconds: float = SECONDS,
+) -> tuple[Graph, dict[int, LocalCheck]]:
+    """The graph (as read) after a replay, and for each rewrite what its check at its place says, by number."""
+    prepared = derivation.preparation.prepared(graph)
+    sides = _Sides(prepared)
+    replayed = derivation.apply(graph, observer=sides, prepared=prepared)
+    checks = {id: LocalCheck("unchecked", why=why) for id, why in sides.unplaced.items()}
+    checks |= {e.id: LocalCheck("unchecked", why="it is not in the result any more") for e in replayed.lost}
+    exact = {r.name for r in derivation.rules if r.soundness in (Soundness.EXACT, Soundness.FINITE)}
+    strict = {e.id for e in derivation.rewrites if e.rule in exact}
+    checks |= _run(sides, strict, inputs or {}, seconds)
+    return replayed.graph, {e.id: checks.get(e.id, LocalCheck("checked", 0.0)) for e in derivation.rewrites}
+
+
+def _run(sides: _Sides, strict: set[int], inputs: Mapping[str, Given], seconds: float) -> dict[int, LocalCheck]:
+    """The checks of all pairs, in a process of its own: a runtime may not survive what it is given."""
+    from graphopt.ir.onnx_io import save
+
+    compared = {id: pairs for id, pairs in sides.pairs.items() if pairs}
+    if not compared:
+        return {}
+    position = {v: i for i, v in enumerate(dict.fromkeys(v for ps in compared.values() for p in ps for v in p))}
+    graph = _part(sides.graph, [*position, *sides.outputs])
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
+        folder = Path(name)
+        save(graph, folder / "sides.onnx")
+        request = {
+            "pairs": [(id, position[v], position[w]) for id, pairs in compared.items() for v, w in pairs],
+            "strict": strict,
+            "outputs": list(range(len(position), len(graph.outputs))),
+            "inputs": {name: given(value) for name, value in inputs.items()},
+            "until": time.time() + seconds,
+        }
+        (folder / "request").write_bytes(pickle.dumps(request))
+        path = [entry or str(Path.cwd()) for entry in sys.path]
+        program = f"import sys; sys.path[:] = {path!r}; from {__name__} import answer; answer({name!r})"
+        why = f"the checks took longer than {seconds:g} s"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=seconds,
+                check=False,
+            )
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            why = f"the process that checks ended ({lines[-1] if lines else f'exit {done.returncode}'})"
+        except (subprocess.TimeoutExpired, OSError):
+            pass
+        answers = folder / "answer.json"
+        if not answers.exists():
+            return {id: LocalCheck("unchecked", why=why) for id in compared}
+        return {int(id): LocalCheck(*fields) for id, fields in json.loads(answers.read_text()).items()}
+
+
+def _part(graph: Graph, values: Sequence[Value]) -> Graph:
+    """The part of a graph that makes some values, which are its outputs: each made by a node, as runtimes want it."""
+    part, needed = graph.copy(), {value.node for value in values}
+    part.outputs, part.output_names = [], []
+    for node in reversed(part.order()):
+        if node.id in needed:
+            needed.update(v.node for v in node.inputs if v is not None)
+        elif node.op != INPUT:
+            part.remove(node.id)
+    for number, value in enumerate(values):
+        is_leaf = graph.producer(value).op in (INPUT, CONSTANT)
+        part.add_output(f"{number}", Value(part.add("Identity", (value,)).id) if is_leaf else value)
+    return part
+
+
+# -- running it, in the other process
+
+
+def answer(folder: str) -> None:
+    """Read ``request`` and ``sides.onnx`` in the folder, run and compare, write ``answer.json`` beside them."""
+    from graphopt.ir.onnx_io import load
+
+    request = pickle.loads((Path(folder) / "request").read_bytes())
+    run = _Run(Path(folder), load(Path(folder) / "sides.onnx"), request)
+    run.check(request["pairs"])
+    (Path(folder) / "answer.json").write_text(json.dumps({id: vars_of(check) for id, check in run.checks.items()}))
+
+
+def vars_of(check: LocalCheck) -> tuple[str, float | None, str]:
+    """The fields of a check; JSON has no infinity."""
+    return check.status, check.error if check.error is not None and np.isfinite(check.error) else None, check.why
+
+
+class _Run:
+    """Runs the graph of all sides, in parts where the whole is refused."""
+
+    def __init__(self, folder: Path, graph: Graph, request: Mapping[str, Any]) -> None:
+        self.folder, self.graph, self.request = folder, graph, request
+        self.checks: dict[int, LocalCheck] = {}
+        self.feeds: Feeds | None = None
+        self.engine: str | None = None
+
+    def check(self, pairs: Sequence[tuple[int, int, int]]) -> None:
+        """Check the pairs: all in one run, or, where that is refused, either half by itself."""
+        if time.time() > self.request["until"]:
+            self._note_unchecked(pairs, "time was up")
+            return
+        wanted = sorted({i for _, *pair in pairs for i in pair})
+        try:
+            values, again = self._values(wanted)
+        except (EngineError, GraphoptError, MemoryError) as refusal:
+            if self.feeds is None and not self._find_inputs():
+                self._note_unchecked(pairs, f"the original does not run on random inputs ({refusal})")
+                return
+            if len({id for id, *_ in pairs}) == 1:
+                self._note_unchecked(pairs, str(refusal))
+                return
+            half = len(pairs) // 2
+            self.check(pairs[:half])
+            self.check(pairs[half:])
+            return
+        position = {i: n for n, i in enumerate(wanted)}
+        moved: list[list[Any]] | None = None
+        for id, left, right in pairs:
+            want, got = values[position[left]], values[position[right]]
+            units = off(want, got)
+            check = LocalCheck("checked", units)
+            if units > 1:
+                check = LocalCheck("differs", units, _difference(want, got))
+                if id not in self.request["strict"]:
+                    moved = list(again()) if moved is None else moved
+                    if any(is_rounding(want, got, other[position[left]]) for other in moved):
+                        check = LocalCheck("rounding", units, check.why)
+            self.checks[id] = max(self.checks.get(id, check), check, key=_gravity)
+
+    def _note_unchecked(self, pairs: Sequence[tuple[int, int, int]], why: str) -> None:
+        for id, *_ in pairs:
+            self.checks.setdefault(id, LocalCheck("unchecked", why=why))
+
+    def _find_inputs(self) -> bool:
+        """Look for inputs that the original accepts; whether there are some."""
+        with suppress(EngineError, GraphoptError, MemoryError):
+            self._values(self.request["outputs"])
+        return self.feeds is not None
+
+    def _values(self, wanted: Sequence[int]) -> tuple[list[Any], Any]:
+        """Some outputs on inputs that are accepted, and a function that gives them on inputs moved a little."""
+        from graphopt.ir.onnx_io import save
+
+        path = self.folder / "sides.onnx"
+        if wanted != list(range(self.request["outputs"][0])):  # all pairs; the original's outputs come along
+            path = self.folder / "part.onnx"
+            save(_part(self.graph, [v for i in wanted if (v := self.graph.outputs[i]) is not None]), path)
+        run, self.engine = open_model(path, self.engine)
+        refusal: EngineError | None = None
+        for feeds in self._candidates():
+            try:
+                values = run(feeds)
+            except EngineError as error:
+                refusal = refusal or error
+                continue
+            self.feeds = feeds
+            return values, lambda: (run(other) for other in moved_inputs(feeds))
+        raise refusal or EngineError("no inputs can be drawn")
+
+    def _candidates(self) -> Iterator[Feeds]:
+        if self.feeds is not None:
+            yield self.feeds
+            return
+        bounds, told = ranges(self.graph), self.request["inputs"]
+        chosen = list(sizes(self.graph, _known_sizes(self.graph, told)))
+        for kind, drawn in product(range(2), chosen):
+            if time.time() > self.request["until"]:
+                return
+            with suppress(ValueError):
+                yield draw(self.graph, drawn, bounds, told, 2 * kind, kind)
+
+
+def _known_sizes(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """The open sizes that arrays which are given settle."""
+    known: dict[str, int] = {}
+    for value in graph.inputs:
+        type, array = graph.types.get(value), inputs.get(graph.names[value])
+        if isinstance(type, TensorType) and isinstance(type.shape, tuple) and isinstance(array, np.ndarray):
+            known |= {str(s): n for s, n in zip(type.shape, array.shape, strict=False) if not isinstance(s, int)}
+    return known
+
+
+_GRAVITY = ("checked", "unchecked", "rounding", "differs")
+
+
+def _gravity(check: LocalCheck) -> tuple[int, float]:
+    return _GRAVITY.index(check.status), check.error or 0.0
+
+
+# -- comparing values
+
+
+def off(want: Any, got: Any, coarsest: float = 0.0) -> float:
+    """How far a value is from the one that is wanted, in units of the tolerance: up to 1 is right."""
+    if isinstance(want, (list, tuple)) and isinstance(got, (list, tuple)):
+        return max(map(off, want, got), default=0.0) if len(want) == len(got) else np.inf
+    if isinstance(want, np.ndarray) and isinstance(got, np.ndarray):
+        return error(want, got, coarsest)
+    return 0.0 if want is got else np.inf
+
+
+def is_rounding(want: Any, got: Any, moved: Any) -> bool:
+    """Whether moving the inputs a little changes a value about as much as it is off."""
+    if not (isinstance(want, np.ndarray) and want.shape == got.shape == moved.shape and want.dtype == got.dtype):
+        return False
+    if not is_inexact(want):
+        return bool((want != got).sum() <= SLACK * (want != moved).sum())
+    a, b, c = (x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (want, got, moved))
+    known = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    if (np.isfinite(a) != np.isfinite(b)).sum() > SLACK * (np.isfinite(a) != np.isfinite(c)).sum():
+        return False
+    return bool(np.abs(a - b)[known].max(initial=0) <= SLACK * np.abs(a - c)[known].max(initial=0))
+
+
+def moved_inputs(feeds: Feeds) -> Iterator[Feeds]:
+    """The inputs with their floats moved by one unit in the last place, up or down."""
+    floats = [
+        n for n, v in feeds.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f" and not is_whole(v)
+    ]
+    for seed in range(2 if floats else 0):
+        rng = np.random.default_rng(seed)
+        yield {**feeds, **{name: nudged(feeds[name], 1, rng) for name in floats}}
+
+
+def _difference(want: Any, got: Any) -> str:
+    """How two values differ, in words."""
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
+        return "another kind of value"
+    if want.dtype != got.dtype or want.shape != got.shape:
+        return f"{got.dtype.name}{list(got.shape)} in the place of {want.dtype.name}{list(want.shape)}"
+    if not is_inexact(want):
+        return f"{int((want != got).sum())} of {want.size} elements differ"
+    units = error(want, got)
+    return f"{units:.3g} times the tolerance" if np.isfinite(units) else "NaN or infinity in other places"
