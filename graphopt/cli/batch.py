@@ -51,6 +51,7 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
         "--explain": options.explain,
         "--stats": options.stats,
         "--journal": options.journal,
+        "--certificate": options.certificate,
         "--report": options.report,
     }
     if alone := [name for name, is_on in of_one_model.items() if is_on]:

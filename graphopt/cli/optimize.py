@@ -98,9 +98,7 @@ class OptimizeOptions:
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Write no journal.")] = False
     certificate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Write what the result rests on, for graphopt certify.", show_default=False
-        ),
+        typer.Option(metavar="FILE", help="Write what the result rests on, for graphopt certify.", show_default=False),
     ] = None
     unsigned: Annotated[
         bool, typer.Option("--unsigned", help="Do not record in the metadata of nodes which rewrite made them.")

@@ -117,7 +117,7 @@ def certificate(derivation: Derivation, verification: Verification | None) -> Ce
 
     rules = {rule.name: rule for rule in derivation.rules}
     stated = {rule.name: _stated(rule) for rule in derivation.rules}
-    versions = {"graphopt": __version__}
+    versions = {"graphopt": str(__version__)}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
@@ -202,7 +202,9 @@ def certify(original: str | Path, result: str | Path, file: str | Path) -> Certi
     now = certificate(derivation, kept.verification)
     for mine, its in zip(now.rewrites, kept.rewrites, strict=False):
         if mine != its:
-            raise CertificateError(f"{file}: says of {its} what is not so: {_stated_words(its)}, not {_stated_words(mine)}")
+            raise CertificateError(
+                f"{file}: says of {its} what is not so: {_stated_words(its)}, not {_stated_words(mine)}"
+            )
     if len(now.rewrites) != len(kept.rewrites):
         raise CertificateError(f"{file}: lists {len(kept.rewrites)} rewrites, and its journal {len(now.rewrites)}")
     read_graph = onnx_io.load(original)
@@ -248,4 +250,6 @@ def read(file: str | Path) -> tuple[Certificate, Derivation]:
 
 def _verification(told: Mapping[str, Any]) -> Verification:
     """What a certificate keeps of the comparison of the outputs."""
-    return Verification(str(told["status"]), str(told["reason"]), str(told["engine"]), int(told["draws"]), told["error"])
+    return Verification(
+        str(told["status"]), str(told["reason"]), str(told["engine"]), int(told["draws"]), told["error"]
+    )

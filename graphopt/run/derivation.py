@@ -87,7 +87,8 @@ class Derivation:
     ) -> Replayed:
         """What comes of the graph (as read) with these entries left out, and the rewrites that could not do without.
 
-        ``observer`` sees each; ``prepared`` is the graph that the rules see first, where somebody has it. Raises ReadError where the entries make no sense for the graph.
+        ``observer`` sees each; ``prepared`` is the graph that the rules see first, where somebody has it. Raises
+        ReadError where the entries make no sense for the graph.
         """
         passes = {p.name: p for p in PASSES if p.name in self.passes}
         rules = {rule.name: rule for rule in self.rules}

@@ -103,6 +103,15 @@ def without_wrong(
     raise VerificationError(f"the rewrite that did it was not found in {seconds:g} s")
 
 
+def check_undecided(graph: Graph, derivation: Derivation, inputs: Mapping[str, Given] | None) -> None:
+    """Check the rewrites of a result at their places where comparing its outputs settled nothing. Raises
+    VerificationError where one is wrong."""
+    _, checks = check_places(graph, derivation, inputs, SECONDS / 2)
+    for entry in derivation.rewrites:
+        if checks[entry.id].status == "differs":
+            raise VerificationError(f"the rewrite {entry.rule} at {entry.site or 'the graph'} is wrong there")
+
+
 def mended(
     graph: Graph,
     derivation: Derivation,
@@ -119,7 +128,7 @@ def mended(
         return mismatch(original, candidate, verify, inputs)
 
     if is_refused:
-        if verify == "require" and not fails(derivation.apply(graph).graph):
+        if not fails(derivation.apply(graph).graph):
             raise error
         found = wrong_rewrite(graph, derivation, fails, inputs, time.perf_counter() + SECONDS)
         if found is None:

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,7 +33,7 @@ from graphopt.rewrite.derivations.replay import Step
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.run.derivation import Derivation
 from graphopt.verify.inputs import Given, draw, given, ranges, sizes
-from graphopt.verify.runtimes import EngineError, Feeds, open_model
+from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_model
 from graphopt.verify.weights import is_whole, nudged
 
 SECONDS = 60.0
@@ -42,6 +43,9 @@ SLACK = 4.0
 """How many times what moving the inputs by one unit in the last place does may be put down to rounding."""
 
 Pair: TypeAlias = "tuple[Value, Value]"
+
+PathOf: TypeAlias = "tuple[int | str, ...]"
+"""Nodes and attributes that lead to a body; nothing for the model's graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +74,18 @@ class _Sides:
         self.graph = graph.copy()
         self.outputs = [v for v in graph.outputs if v is not None]
         self.graph.outputs, self.graph.output_names = [], []
-        self.twins: dict[tuple[int | str, ...], dict[Value, Value]] = {(): {v: v for n in graph.nodes() for v in n.outputs}}
+        self.twins: dict[PathOf, dict[Value, Value]] = {(): {v: v for n in graph.nodes() for v in n.outputs}}
         """For each graph that was opened: where its values are in this one, as they were first computed."""
         self.calls: dict[Hashable, tuple[Value, ...]] = {self._key(n, n.inputs): n.outputs for n in graph.nodes()}
         self.pairs: dict[int, list[Pair]] = {}
         """The two sides of each rewrite."""
         self.unplaced: dict[int, str] = {}
         """The rewrites that are not here, and why."""
-        self.reasons: dict[tuple[int | str, ...], str] = {}
+        self.reasons: dict[PathOf, str] = {}
 
     # -- observing
 
-    def opened(self, path: tuple[int | str, ...], graph: Graph, owner: Node | None) -> None:
+    def opened(self, path: PathOf, graph: Graph, owner: Node | None) -> None:
         """Place the nodes of a graph that are not here yet."""
         twins = self.twins.setdefault(path, {})
         if owner is not None:
@@ -129,24 +133,22 @@ class _Sides:
             right.update(zip(node.outputs, self._call(step, node, inputs, twins), strict=True))
             return right[value]
 
-        for old, new in replaced.items():
-            yield before(old), after(new)
-        for old, new in updated:
-            yield from ((before(v), after(v)) for v in old.outputs[: new.n_outputs] if v not in replaced)
+        yield from ((before(old), after(new)) for old, new in replaced.items())
+        for was, now in updated:
+            yield from ((before(v), after(v)) for v in was.outputs[: now.n_outputs] if v not in replaced)
         for node in step.after.since(step.first):
             twins.update((v, after(v)) for v in node.outputs)
 
-    def _twin(self, step: Step, twins: Mapping[Value, Value], value: Value, after: Any) -> Value:
+    def _twin(self, step: Step, twins: Mapping[Value, Value], value: Value, after: Callable[[Value], Value]) -> Value:
         if value not in twins:
             if value.node >= step.first:
-                made: Value = after(value)
-                return made
+                return after(value)
             raise _UnplacedError("what it reads could not be computed apart")
         return twins[value]
 
     # -- placing
 
-    def _placed(self, path: tuple[int | str, ...], node: Node, twins: Mapping[Value, Value]) -> tuple[Value, ...]:
+    def _placed(self, path: PathOf, node: Node, twins: Mapping[Value, Value]) -> tuple[Value, ...]:
         if any(v is not None and v not in twins for v in node.inputs):
             raise _UnplacedError(self.reasons.get(path, "what it reads could not be computed apart"))
         return self._made(node, [None if v is None else twins[v] for v in node.inputs])
@@ -177,19 +179,19 @@ class _Sides:
         inner = node.id if node.op == INPUT else None
         return node.op, node.origin.overload, node.attrs, node.n_outputs, node.captures, tuple(inputs), inner
 
-    def _formal(self, path: tuple[int | str, ...], body: Graph, owner: Node) -> Iterator[Pair]:
+    def _formal(self, path: PathOf, body: Graph, owner: Node) -> Iterator[Pair]:
         """The inputs of a body, each with the value that it has, in the first pass where there are several."""
         outer = self.twins[path[:-2]]
         first = len(body.inputs) - owner.captures
         actual = owner.inputs[len(owner.inputs) - owner.captures :] if owner.captures else ()
         for formal, value in zip(body.inputs[first:], actual, strict=True):
-            if value in outer:
+            if value is not None and value in outer:
                 yield formal, outer[value]
         if owner.op == "Loop":
-            given_first = [self._constant(body, body.inputs[0], 0, "int64"), self._constant(body, body.inputs[1], 1, "bool")]
-            yield from zip(body.inputs[:2], given_first, strict=True)
+            counted = self._constant(body, body.inputs[0], 0, "int64"), self._constant(body, body.inputs[1], 1, "bool")
+            yield from zip(body.inputs[:2], counted, strict=True)
             states = zip(body.inputs[2:first], owner.inputs[2:], strict=False)
-            yield from ((formal, outer[v]) for formal, v in states if v in outer)
+            yield from ((formal, outer[value]) for formal, value in states if value is not None and value in outer)
         elif owner.op == "Scan" and self.graph.opset > 8:
             yield from self._scanned(body, owner, outer, first)
         elif first:
@@ -201,7 +203,7 @@ class _Sides:
         axes = owner.attrs.get("scan_input_axes")
         index = self._made(Node(-1, CONSTANT, (), Attrs(value=Constant.of(np.array(0)))), ())[0]
         for i, (formal, value) in enumerate(zip(body.inputs[:first], owner.inputs, strict=False)):
-            if value not in outer:
+            if value is None or value not in outer:
                 continue
             if i < first - count:
                 yield formal, outer[value]
@@ -224,7 +226,7 @@ def _is_rewired(old: Node, new: Node, replaced: Mapping[Value, Value]) -> bool:
         return False
     for was, now in zip(old.inputs, new.inputs, strict=True):
         seen = 0
-        while was != now and was in replaced and seen <= len(replaced):
+        while was is not None and was != now and was in replaced and seen <= len(replaced):
             was, seen = replaced[was], seen + 1
         if was != now:
             return False
@@ -376,7 +378,7 @@ class _Run:
             self._values(self.request["outputs"])
         return self.feeds is not None
 
-    def _values(self, wanted: Sequence[int]) -> tuple[list[Any], Any]:
+    def _values(self, wanted: Sequence[int]) -> tuple[list[Any], Callable[[], Iterator[list[Any]]]]:
         """Some outputs on inputs that are accepted, and a function that gives them on inputs moved a little."""
         from graphopt.ir.onnx_io import save
 
@@ -393,7 +395,7 @@ class _Run:
                 refusal = refusal or error
                 continue
             self.feeds = feeds
-            return values, lambda: (run(other) for other in moved_inputs(feeds))
+            return values, partial(_moved, run, feeds)
         raise refusal or EngineError("no inputs can be drawn")
 
     def _candidates(self) -> Iterator[Feeds]:
@@ -407,6 +409,11 @@ class _Run:
                 return
             with suppress(ValueError):
                 yield draw(self.graph, drawn, bounds, told, 2 * kind, kind)
+
+
+def _moved(run: Runner, feeds: Feeds) -> Iterator[list[Any]]:
+    """The outputs on inputs that are moved a little."""
+    return (run(other) for other in moved_inputs(feeds))
 
 
 def _known_sizes(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
@@ -453,9 +460,7 @@ def is_rounding(want: Any, got: Any, moved: Any) -> bool:
 
 def moved_inputs(feeds: Feeds) -> Iterator[Feeds]:
     """The inputs with their floats moved by one unit in the last place, up or down."""
-    floats = [
-        n for n, v in feeds.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f" and not is_whole(v)
-    ]
+    floats = [n for n, v in feeds.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f" and not is_whole(v)]
     for seed in range(2 if floats else 0):
         rng = np.random.default_rng(seed)
         yield {**feeds, **{name: nudged(feeds[name], 1, rng) for name in floats}}

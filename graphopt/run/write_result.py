@@ -63,9 +63,7 @@ def deliver(
     return (output if to is not None else like(model, graph)), verified, size
 
 
-def mismatch(
-    original: Graph | Path, graph: Graph, verify: int | str, inputs: Mapping[str, Given] | None = None
-) -> str:
+def mismatch(original: Graph | Path, graph: Graph, verify: int | str, inputs: Mapping[str, Given] | None = None) -> str:
     """How a graph's outputs differ from the original's, in words; empty where they are not seen to differ."""
     with _folder(None) as folder:
         written = folder / "candidate.onnx"
