@@ -60,7 +60,7 @@ def wrong_rewrite(
     graph: Graph, derivation: Derivation, fails: Check, inputs: Mapping[str, Given] | None, until: float
 ) -> tuple[Entry, str] | None:
     """The first rewrite of a wrong result that is wrong, and what shows it; None where none is found in time."""
-    _, checks = check_places(graph, derivation, inputs, max(1.0, min(SECONDS / 2, until - time.perf_counter())))
+    checks = check_places(graph, derivation, inputs, max(1.0, min(SECONDS / 2, until - time.perf_counter())))
     rewrites = derivation.rewrites
     for entry in rewrites:
         if checks[entry.id].status == "differs":
@@ -106,7 +106,7 @@ def without_wrong(
 def check_undecided(graph: Graph, derivation: Derivation, inputs: Mapping[str, Given] | None) -> None:
     """Check the rewrites of a result at their places where comparing its outputs settled nothing. Raises
     VerificationError where one is wrong."""
-    _, checks = check_places(graph, derivation, inputs, SECONDS / 2)
+    checks = check_places(graph, derivation, inputs, SECONDS / 2)
     for entry in derivation.rewrites:
         if checks[entry.id].status == "differs":
             raise VerificationError(f"the rewrite {entry.rule} at {entry.site or 'the graph'} is wrong there")

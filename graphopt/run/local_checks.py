@@ -238,17 +238,20 @@ def check_places(
     derivation: Derivation,
     inputs: Mapping[str, Given] | None = None,
     seconds: float = SECONDS,
-) -> tuple[Graph, dict[int, LocalCheck]]:
-    """The graph (as read) after a replay, and for each rewrite what its check at its place says, by number."""
+    accept: Callable[[Graph], object] = lambda graph: None,
+) -> dict[int, LocalCheck]:
+    """For each rewrite of a graph (as read), by number, what its check at its place says; ``accept`` is given what the
+    replay makes before anything is run."""
     prepared = derivation.preparation.prepared(graph)
     sides = _Sides(prepared)
     replayed = derivation.apply(graph, observer=sides, prepared=prepared)
+    accept(replayed.graph)
     checks = {id: LocalCheck("unchecked", why=why) for id, why in sides.unplaced.items()}
     checks |= {e.id: LocalCheck("unchecked", why="it is not in the result any more") for e in replayed.lost}
     exact = {r.name for r in derivation.rules if r.soundness in (Soundness.EXACT, Soundness.FINITE)}
     strict = {e.id for e in derivation.rewrites if e.rule in exact}
     checks |= _run(sides, strict, inputs or {}, seconds)
-    return replayed.graph, {e.id: checks.get(e.id, LocalCheck("checked", 0.0)) for e in derivation.rewrites}
+    return {e.id: checks.get(e.id, LocalCheck("checked", 0.0)) for e in derivation.rewrites}
 
 
 def _run(sides: _Sides, strict: set[int], inputs: Mapping[str, Given], seconds: float) -> dict[int, LocalCheck]:
