@@ -15,7 +15,7 @@ from graphopt.errors import CompilationError, UsageError, names_its_model
 from graphopt.program import program_cache
 from graphopt.program.compiled_model import Compiled, CompiledModel, PreparedGraph, ReferenceWarning
 from graphopt.progress import Listener
-from graphopt.run.settings import CompileReport, Settings, dispatch_of, tuned_of
+from graphopt.run.settings import CompileReport, Settings, dispatch_of, tuned_of, verify_of
 from graphopt.target import CPU, Target
 from graphopt.target import target as target_named
 
@@ -48,6 +48,7 @@ def compile(
     dispatch: str = "auto",
     tuned: str = "auto",
     database: str | Path | None = None,
+    verify: int | str = 1,
     listener: Listener | None = None,
     steps: Mapping[str, OwnStep] | None = None,
 ) -> CompiledModel:
@@ -67,7 +68,10 @@ def compile(
     (measured if there are some), or a database of prices. ``dispatch`` chooses for products on a GPU the faster one,
     ``"library"`` or our ``"own"`` kernels. ``tuned`` schedules nests as ``graphopt tune`` found best for this machine
     and number of threads: where it did (``"auto"``), all (``"require"``) or none (``"off"``), by ``database`` if it is
-    not the user's own. ``steps`` replace steps by name (``run.steps``).
+    not the user's own. ``verify`` is a number of random inputs on which program and model are compared, ``"off"``, or
+    ``"require"``; the default takes no more than 0.3 s, or than compiling did, else the program is unverified
+    (``compiled.report.verification``). Outputs that differ are a VerificationError. ``steps`` replace steps by name
+    (``run.steps``).
     """
     target = target_named(target, makes_models=False)
     if isinstance(pipeline, str):
@@ -96,6 +100,7 @@ def compile(
         policy,
         tuned_of(tuned),
         None if database is None else Path(database),
+        verify_of(verify),
         steps or {},
     )
     is_kept = cache is not False and pipeline is None and not schedules and not steps and target.device.is_host
@@ -121,13 +126,14 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     model = model.graph() if isinstance(model, Module) else model
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
     is_whole = not data_files(graph)
-    graph = expanded(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
+    original = Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph)
+    graph = expanded(original)
     if settings.pipeline is not None:
-        return PreparedGraph(settings.pipeline(graph, step), is_whole)
+        return PreparedGraph(settings.pipeline(graph, step), is_whole, original)
     policy = soundness(settings.policy)
     if not settings.optimize:
         passes = tuple(p for p in PASSES if p.soundness.allowed_by(policy))
-        return PreparedGraph(step("tidy", simplify, graph, (), passes), is_whole)
+        return PreparedGraph(step("tidy", simplify, graph, (), passes), is_whole, original)
     by_costs = priced_target(settings)
     for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
@@ -135,7 +141,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
         graph, target=by_costs.target, policy=policy, step=step, timed=tuned_prices(settings)
     )
     may_be_kept = is_whole and (report.exploration is None or report.exploration.reproducible)
-    return PreparedGraph(graph, may_be_kept, report)
+    return PreparedGraph(graph, may_be_kept, original, report)
 
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:

@@ -124,13 +124,14 @@ def optimize(
     ``Ruleset``, or files added to the standard set; ``only`` and ``without`` name rules or families. ``shapes`` and
     ``dims`` fix open dimensions, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
     ``journal`` is the file for the rewrites, for ``graphopt.tools.explanation``; ``certificate`` is the file for what
-    the result rests on, for ``graphopt certify``. ``costs`` are ``"analytic"``, ``"measured"`` (``graphopt calibrate``),
-    ``"auto"`` (measured if there are some), or a database of prices. ``measure`` times results beside the original, for
-    so many seconds (True: 30), and keeps what is not slower, within ``margin``. Metadata of nodes names the rewrite that
-    made them (``graphopt: RULE #NUMBER``) unless ``signed`` is False. ``verify`` is a number of random inputs on which
-    both models are compared, ``"off"``, or ``"require"``; ``inputs`` are values for them. Where they differ, the rule
-    that did it is found and left out (``on_mismatch="leave-out"``), or the result is refused (``"refuse"``, and always
-    with ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by name (``run.steps``).
+    the result rests on, for ``graphopt certify``. ``costs`` are ``"analytic"``, ``"measured"`` (``graphopt
+    calibrate``), ``"auto"`` (measured if there are some), or a database of prices. ``measure`` times results beside
+    the original, for so many seconds (True: 30), and keeps what is not slower, within ``margin``. Metadata of nodes
+    names the rewrite that made them (``graphopt: RULE #NUMBER``) unless ``signed`` is False. ``verify`` is a number of
+    random inputs on which both models are compared, ``"off"``, or ``"require"``; ``inputs`` are values for them. Where
+    they differ, the rule that did it is found and left out (``on_mismatch="leave-out"``), or the result is refused
+    (``"refuse"``, and always with ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by
+    name (``run.steps``).
 
     Raises the exceptions of ``graphopt.errors``, and writes nothing then.
     """
@@ -182,7 +183,8 @@ def optimize(
         result, verified, size = delivered()
     except VerificationError as error:
         refused = on_mismatch == "refuse" or verify == "require"
-        graph, derivation, left_out = step("leave out", mended, read, derivation, error, source, verify, inputs, refused)
+        arguments = (read, derivation, error, source, verify, inputs, refused)
+        graph, derivation, left_out = step("leave out", mended, *arguments)
         report = report_without(report, graph, derivation, left_out, by_costs.target)
         result, verified, size = delivered()
     graph = graph if signed else unsigned(graph)

@@ -193,12 +193,13 @@ class Compilation:
     threads: Threads
     strict: Annotated[bool, typer.Option("--strict", help="Fail where a node has no kernel.")] = False
     policy: Policy
+    verify: Verify
     schedules: Schedules
 
     @property
     def keywords(self) -> dict[str, Any]:
         """These options as ``graphopt.compile`` takes them."""
-        keywords = {**vars(self), **vars(self.schedules)}
+        keywords = {**vars(self), **vars(self.schedules), "verify": values.draws(self.verify)}
         return {name: value for name, value in keywords.items() if name not in ("capability", "schedules")}
 
     def settings(self, sizes: FixedSizes, steps: Mapping[str, OwnStep]) -> Settings:

@@ -166,6 +166,7 @@ def compile_model(
     needs no GPU.
     """
     from graphopt.cli import files, progress
+    from graphopt.cli.tables import show_verification
     from graphopt.rewrite.extract.cost import counted_at
     from graphopt.runtime.saved import MANIFEST, is_part
     from graphopt.target import target
@@ -198,6 +199,7 @@ def compile_model(
         size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
         made = f"{count_of(compiled.report.kernels, 'kernel')}, {count_of(compiled.report.calls, 'call')}"
         print(f"{output}: {size:,} bytes, {made}")
+        show_verification("checked", compiled.report.verification)
 
 
 @register(app, "show")
@@ -219,7 +221,7 @@ def show_model(
             metavar="NODE", help="Print the source of its kernels.", show_default=False, autocompletion=names.nodes
         ),
     ] = None,
-    compilation: Annotated[Compilation, Without("capability", "threads", "strict")],
+    compilation: Annotated[Compilation, Without("capability", "threads", "strict", "verify")],
     sizes: FixedSizes,
     printing: Printing,
 ) -> None:

@@ -7,6 +7,7 @@ that those are imported when they are first needed.
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,6 +61,8 @@ class PreparedGraph(NamedTuple):
     graph: Graph
     may_be_kept: bool
     """Whether its program may be: the model is all in one piece, and no clock had a say in what it became."""
+    original: Graph
+    """What the program is compared with."""
     report: Report | None = None
     """What rules did to it; None where nobody asked them."""
 
@@ -92,6 +95,9 @@ class CompiledModel(Displayed):
         self._lock = threading.RLock()
         self._programs: dict[Key, Compiled] = {}
         self._graph: Graph | None = None
+        self._original: Graph | None = None
+        """What programs are compared with, as long as they are."""
+        self._began = time.perf_counter()
         self._needed: frozenset[str] = frozenset()
         """The inputs whose elements programs are compiled for."""
         self._unranked: tuple[str, ...] = ()
@@ -100,6 +106,12 @@ class CompiledModel(Displayed):
         self._rewriting: Report | None = None
         if place is not None:
             self._only = program_cache.load(place, settings.threads)
+            if (
+                self._only is not None
+                and self._only[1].verification.status == "off"
+                and settings.verify not in (0, "off")
+            ):
+                self._only = None  # it was never checked
         if self._only is None:
             self._begin()
 
@@ -208,21 +220,49 @@ class CompiledModel(Displayed):
             if self._place is not None and not self._place.is_current:
                 raise ReadError(f"{self._model}: has changed since it was compiled: compile it again")
             self._step = steps_of(self.settings)
-            graph, may_be_kept, self._rewriting = self._prepare(self._model, self.settings, self._step)
-            self._model = None
+            self._began = time.perf_counter()
+            prepared = self._prepare(self._model, self.settings, self._step)
+            graph, may_be_kept, self._rewriting = prepared.graph, prepared.may_be_kept, prepared.report
+            self._original = prepared.original if self.settings.verify not in (0, "off") else None
             self._inputs = {graph.names[v]: v for v in graph.inputs}
             self._unranked = unranked_inputs(graph)
             if not self._unranked:
                 try:
-                    compiled = self._programs[()] = self._compiled(graph)
+                    compiled = self._programs[()] = self._checked(self._compiled(graph))
                     if self._only is None:
                         self._only = compiled.program, compiled.report
                         if self._place is not None and may_be_kept and isinstance(compiled.program, Program):
                             program_cache.store(self._place, compiled.program, compiled.report)
                 except NeedsValues as needs:
                     self._needed = frozenset(graph.names[v] for v in needs.inputs)
+                else:
+                    self._original = None
+            if self._original is None:
+                self._model = None
             self._graph = graph
             return graph
+
+    def _checked(self, compiled: Compiled, feeds: Mapping[str, Any] | None = None) -> Compiled:
+        """The program, compared with the model: on random inputs, or on ``feeds``, for which it was compiled."""
+        if self._original is None:
+            return compiled
+        from graphopt.program.verified import check_program
+
+        def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+            return compiled.program({n: a for n, a in inputs.items() if feeds is None or n not in self._needed})
+
+        with naming(self._name):
+            verification = self._step(
+                "verify",
+                check_program,
+                self._model,
+                self._original,
+                run,
+                self.settings,
+                time.perf_counter() - self._began,
+                {name: np.asarray(array) for name, array in (feeds or {}).items()},
+            )
+        return replace(compiled, report=replace(compiled.report, verification=verification))
 
     def _compiled(self, graph: Graph) -> Compiled:
         with naming(self._name):
@@ -263,7 +303,8 @@ class CompiledModel(Displayed):
                     if compiled is None:
                         try:
                             graph = specialized(self.graph, needed, self._unranked, feeds)
-                            compiled = self._compiled(graph)
+                            self._began = time.perf_counter()
+                            compiled = self._checked(self._compiled(graph), feeds)
                         except NeedsValues as needs:
                             self._needed = needed | {self.graph.names[v] for v in needs.inputs}
                             continue

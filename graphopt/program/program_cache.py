@@ -26,6 +26,7 @@ from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime import disk_cache, saved
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
+from graphopt.verify.verification import Verification
 
 LARGEST = 1 << 30
 """Bytes of constants that a program has at most to be kept."""
@@ -131,7 +132,8 @@ def load(entry: CacheEntry, threads: int) -> tuple[Program, CompileReport] | Non
         if digest_of_constants != digests.of_file(entry.folder / name):
             raise ReadError("its constants are damaged")
         program = saved.load(entry.folder, threads, _foreign() if kept["foreign"] else None)
-        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]))
+        verification = Verification(**kept["verification"])
+        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), verification=verification)
     except (ReadError, OSError, ValueError, LookupError, TypeError):
         disk_cache.drop(entry.folder)
         return None
@@ -147,6 +149,8 @@ def store(entry: CacheEntry, program: Program, report: CompileReport) -> None:
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
     kept: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
+    checked = report.verification
+    kept["verification"] = {"status": checked.status, "reason": checked.reason, "engine": checked.engine}
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
         with disk_cache.new_folder(entry.folder, _REPORT) as folder:
             saved.save(program, folder)

@@ -406,7 +406,7 @@ class _Run:
             yield self.feeds
             return
         bounds, told = ranges(self.graph), self.request["inputs"]
-        chosen = list(sizes(self.graph, _known_sizes(self.graph, told)))
+        chosen = list(sizes(self.graph, known_sizes(self.graph, told)))
         for kind, drawn in product(range(2), chosen):
             if time.time() > self.request["until"]:
                 return
@@ -419,7 +419,7 @@ def _moved(run: Runner, feeds: Feeds) -> Iterator[list[Any]]:
     return (run(other) for other in moved_inputs(feeds))
 
 
-def _known_sizes(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
+def known_sizes(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
     """The open sizes that arrays which are given settle."""
     known: dict[str, int] = {}
     for value in graph.inputs:

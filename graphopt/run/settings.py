@@ -11,6 +11,7 @@ from graphopt.calibration.schedule_tables import default_path
 from graphopt.errors import UsageError
 from graphopt.progress import Listener
 from graphopt.target import CPU, Target
+from graphopt.verify.verification import OFF, Verification
 
 Dispatch = Literal["auto", "library", "own"]
 """Whoever is faster, the library wherever it can, or our own kernels."""
@@ -33,6 +34,13 @@ def dispatch_of(text: str) -> Dispatch:
 def tuned_of(text: str) -> Tuned:
     """The use of tuned schedules that is called so. UsageError where there is none."""
     return cast(Tuned, _word("tuned schedules are not used", text, get_args(Tuned)))
+
+
+def verify_of(given: int | str) -> int | str:
+    """How programs are checked. UsageError for what is no number of random inputs, ``off`` or ``require``."""
+    if given in ("off", "require") or (isinstance(given, int) and given >= 0):
+        return given
+    raise UsageError(f"verify={given!r}: expected a number of draws, 'off', or 'require'")
 
 
 def _word(complaint: str, text: str, words: Sequence[str]) -> str:
@@ -65,6 +73,9 @@ class Settings:
     tuned: Tuned = "auto"
     database: Path | None = None
     """Where tuned schedules are, in place of the user's: ``graphopt.tuning.best_schedules``."""
+
+    verify: int | str = "off"
+    """Whether programs are checked against the model: a number of random inputs, ``off`` or ``require``."""
 
     steps: Mapping[str, OwnStep] = field(default_factory=dict)
     """Steps of the user's own in the place of others: ``graphopt.run.steps``."""
@@ -100,6 +111,8 @@ class CompileReport:
     """Of each node that is left to the reference evaluator: its name, its op, and why."""
     rewriting: Report | None = None
     """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""
+    verification: Verification = OFF
+    """How the program compared with the model; for a program that was compiled before, what was found then."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

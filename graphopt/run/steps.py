@@ -29,7 +29,7 @@ OPTIMIZE = ("read", "prepare", *REWRITE, "measure", "write", "verify", "leave ou
 """those of ``graphopt optimize``,"""
 LOWER = ("LegalizeOps", "FuseOps", "LowerToPrograms", "Schedule", "Emit", "PlanMemory")
 """those from a graph to the plan of a program,"""
-COMPILE = ("read", *REWRITE, *LOWER, "compile", "load")
+COMPILE = ("read", *REWRITE, *LOWER, "compile", "load", "verify")
 """and those of ``graphopt compile``."""
 
 

@@ -1,0 +1,146 @@
+"""Check of a program against its model: both run once on random inputs, in this process, in a bounded time."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import ExecutionError, GraphoptError, InputError, VerificationError
+from graphopt.verify.verification import OFF, Verification
+
+if TYPE_CHECKING:
+    from graphopt.ir.graph import Graph
+    from graphopt.run.settings import Settings
+
+LEAST = 0.3
+"""Seconds that a check may take in any case; beyond that, as long as the program took to compile."""
+
+BYTES_A_SECOND = 100 << 20
+"""How many bytes of weights ONNX Runtime loads in a second."""
+
+SLOWER, SLOWER_BY_REFERENCE = 8.0, 2000.0
+"""How many times as long as the program a model may take in ONNX Runtime, and in ONNX's reference evaluator."""
+
+APPROX = 5e-2
+"""The share by which results under ``approx`` may differ: weights are read in bfloat16."""
+
+Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def check_program(
+    model: Any, graph: Graph, run: Run, settings: Settings, seconds: float, fixed: Mapping[str, Any]
+) -> Verification:
+    """Compare a program with the model that it is of: a path, or whatever ``graph``, the model as read, came from.
+
+    One random input may take ``seconds``, what compiling took; more that are asked for as long as they do. ``fixed``
+    holds what inputs are. Raises VerificationError where outputs differ, and where the program has to be verified and
+    is not.
+    """
+    asked = settings.verify
+    if asked in (0, "off"):
+        return OFF
+    start = time.perf_counter()
+    until = start + (max(LEAST, seconds) if asked == 1 else float("inf"))
+    draws = asked if isinstance(asked, int) else 1
+    try:
+        if not settings.target.device.is_host:
+            raise _UndecidedError(
+                "unverified", f"programs for {settings.target.name} are not run when they are compiled"
+            )
+        coarsest = APPROX if settings.policy == "approx" else 0.0
+        verification = _compared(model, graph, run, draws, until, fixed, coarsest)
+    except _UndecidedError as reason:
+        verification = Verification(*reason.args)
+    if asked == "require" and not verification.is_verified:
+        raise VerificationError(f"the program could not be verified: {verification.reason}")
+    return replace(verification, seconds=time.perf_counter() - start)
+
+
+class _UndecidedError(Exception):
+    """Nothing can be said of the program: the status, and the reason."""
+
+
+def _compared(
+    model: Any, graph: Graph, run: Run, draws: int, until: float, fixed: Mapping[str, Any], coarsest: float
+) -> Verification:
+    from graphopt.ir import onnx_io, ops
+    from graphopt.rewrite.passes.fold import stored_bytes
+    from graphopt.run.local_checks import is_rounding, moved_inputs, off
+    from graphopt.verify.runtimes import EngineError, open_model
+
+    if any(not ops.is_pure(node.op, node.attrs) or graph.has_effects(node) for node in graph.nodes()):
+        raise _UndecidedError("unverified", "the model draws at random, or does more than give results")
+    if until < float("inf") and any(node.op in ("Loop", "Scan") for node in graph.nodes()):
+        raise _UndecidedError("unverified", "its loops may take any time on random inputs; verify=2 runs them")
+    found: list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, int], float]] = []
+    refusal = "no inputs can be drawn"
+    for feeds, chosen in _inputs(graph, fixed):
+        if time.perf_counter() > until:
+            raise _UndecidedError("unverified", "there was no time to find inputs that it takes")
+        began = time.perf_counter()
+        try:
+            outputs = run(feeds)
+        except (InputError, ExecutionError, MemoryError) as error:
+            refusal = str(error)
+            continue
+        found.append((feeds, outputs, chosen, time.perf_counter() - began))
+        if len(found) == draws:
+            break
+    if not found:
+        raise _UndecidedError("unverified", f"it does not run on random inputs ({refusal})")
+    slower = SLOWER if find_spec("onnxruntime") is not None else SLOWER_BY_REFERENCE
+    expected = slower * min(took for *_, took in found) + stored_bytes(graph) / BYTES_A_SECOND
+    if time.perf_counter() + expected > until:
+        raise _UndecidedError(
+            "unverified", f"a run of the model would take about {expected:.1g} s; verify=2 waits for it"
+        )
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+        path = model if isinstance(model, str | Path) else Path(folder) / "model.onnx"
+        try:
+            if path != model:
+                onnx_io.save(graph, path)
+            original, engine = open_model(path)
+        except (EngineError, GraphoptError) as refused:
+            raise _UndecidedError("unverified", f"the model does not run ({refused})") from None
+        largest, doubt, compared = 0.0, "", []
+        for fed, outputs, chosen, _ in found:
+            try:
+                wanted = dict(zip(graph.output_names, original(fed), strict=True))
+            except EngineError as refused:
+                raise _UndecidedError("unverified", f"the model does not run on random inputs ({refused})") from None
+            compared.append(chosen)
+            for name, want in wanted.items():
+                units = off(want, outputs[name], coarsest)
+                largest = max(largest, units if np.isfinite(units) else 0.0)
+                if units <= 1:
+                    continue
+                size = f"by {units:.3g} times the tolerance" if np.isfinite(units) else "in kind"
+                words = f"output {name!r} of the program differs from that of the model {size}, in {engine}"
+                moved = (dict(zip(graph.output_names, original(other), strict=True)) for other in moved_inputs(fed))
+                if not any(is_rounding(want, outputs[name], other[name]) for other in moved):
+                    raise VerificationError(f"the program is wrong: {words} on random inputs")
+                doubt = f"{words}, but no more than when inputs move by one unit in the last place"
+    status = "inconclusive" if doubt else "verified"
+    sizes = tuple(drawn for drawn in compared if drawn)
+    return Verification(status, doubt, engine, len(compared), largest, sizes=sizes)
+
+
+def _inputs(graph: Graph, fixed: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:
+    """Random inputs, the likeliest to be accepted first, with the sizes that were drawn."""
+    from graphopt.run.local_checks import known_sizes
+    from graphopt.verify.inputs import draw, ranges, sizes
+
+    bounds = ranges(graph)
+    candidates = list(sizes(graph, known_sizes(graph, fixed)))
+    for kind, chosen in product(range(3), candidates):
+        with suppress(ValueError, GraphoptError):
+            yield draw(graph, chosen, bounds, fixed, 2 * kind, kind), chosen
