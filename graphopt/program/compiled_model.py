@@ -105,13 +105,7 @@ class CompiledModel(Displayed):
         """The program for all that may come, where there is one."""
         self._rewriting: Report | None = None
         if place is not None:
-            self._only = program_cache.load(place, settings.threads)
-            if (
-                self._only is not None
-                and self._only[1].verification.status == "off"
-                and settings.verify not in (0, "off")
-            ):
-                self._only = None  # it was never checked
+            self._only = program_cache.load(place, settings.threads, settings.verify not in (0, "off"))
         if self._only is None:
             self._begin()
 

@@ -26,7 +26,7 @@ from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime import disk_cache, saved
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
-from graphopt.verify.verification import Verification
+from graphopt.verify.verification import OFF, Verification
 
 LARGEST = 1 << 30
 """Bytes of constants that a program has at most to be kept."""
@@ -122,8 +122,9 @@ def is_extended() -> bool:
     return any(sys.modules[name].is_extended() for name in _EXTENDED if name in sys.modules)
 
 
-def load(entry: CacheEntry, threads: int) -> tuple[Program, CompileReport] | None:
-    """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
+def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Program, CompileReport] | None:
+    """The program that is kept in a place; None where there is none, or where it is damaged, or was never compared with
+    the model though it is to be, which drops it."""
     if not (entry.folder / _REPORT).exists():
         return None
     try:
@@ -133,6 +134,8 @@ def load(entry: CacheEntry, threads: int) -> tuple[Program, CompileReport] | Non
             raise ReadError("its constants are damaged")
         program = saved.load(entry.folder, threads, _foreign() if kept["foreign"] else None)
         verification = Verification(**kept["verification"])
+        if is_compared and verification == OFF:
+            raise ReadError("it was never compared with the model")
         report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), verification=verification)
     except (ReadError, OSError, ValueError, LookupError, TypeError):
         disk_cache.drop(entry.folder)

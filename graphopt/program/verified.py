@@ -18,7 +18,7 @@ from graphopt.errors import ExecutionError, GraphoptError, InputError, Verificat
 from graphopt.verify.verification import OFF, Verification
 
 if TYPE_CHECKING:
-    from graphopt.ir.graph import Graph
+    from graphopt.ir.graph import Graph, Node
     from graphopt.run.settings import Settings
 
 LEAST = 0.3
@@ -72,12 +72,12 @@ class _UndecidedError(Exception):
 def _compared(
     model: Any, graph: Graph, run: Run, draws: int, until: float, fixed: Mapping[str, Any], coarsest: float
 ) -> Verification:
-    from graphopt.ir import onnx_io, ops
+    from graphopt.ir import onnx_io
     from graphopt.rewrite.passes.fold import stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.verify.runtimes import EngineError, open_model
 
-    if any(not ops.is_pure(node.op, node.attrs) or graph.has_effects(node) for node in graph.nodes()):
+    if any(not is_repeatable(node) or graph.has_effects(node) for node in graph.nodes()):
         raise _UndecidedError("unverified", "the model draws at random, or does more than give results")
     if until < float("inf") and any(node.op in ("Loop", "Scan") for node in graph.nodes()):
         raise _UndecidedError("unverified", "its loops may take any time on random inputs; verify=2 runs them")
@@ -132,6 +132,13 @@ def _compared(
     status = "inconclusive" if doubt else "verified"
     sizes = tuple(drawn for drawn in compared if drawn)
     return Verification(status, doubt, engine, len(compared), largest, sizes=sizes)
+
+
+def is_repeatable(node: Node) -> bool:
+    """Whether a node gives the same each time; a Dropout does unless it trains."""
+    from graphopt.ir import ops
+
+    return ops.is_pure(node.op, node.attrs) or (node.op == "Dropout" and len(node.inputs) < 3)
 
 
 def _inputs(graph: Graph, fixed: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:

@@ -15,7 +15,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-from graphopt.errors import CertificateError, ReadError
+from graphopt.errors import CertificateError, ReadError, RuleError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.proof.evidence import evidence_of
@@ -211,9 +211,7 @@ def certify(original: str | Path, result: str | Path, file: str | Path) -> Certi
     now = certificate(derivation, kept.verification)
     for mine, its in zip(now.rewrites, kept.rewrites, strict=False):
         if mine != its:
-            raise CertificateError(
-                f"{file}: says of {its} what is not so: {_stated_words(its)}, not {_stated_words(mine)}"
-            )
+            raise CertificateError(f"{file}: says that {its} is {_claim(its)}, and it is {_claim(mine)}")
     if len(now.rewrites) != len(kept.rewrites):
         raise CertificateError(f"{file}: lists {len(kept.rewrites)} rewrites, and its journal {len(now.rewrites)}")
 
@@ -232,8 +230,10 @@ def certify(original: str | Path, result: str | Path, file: str | Path) -> Certi
     return Certified(kept, places)
 
 
-def _stated_words(rewrite: CertifiedRewrite) -> str:
-    return f"{rewrite.rule} {rewrite.soundness} {rewrite.evidence} {rewrite.scope} {rewrite.digest}".strip()
+def _claim(rewrite: CertifiedRewrite) -> str:
+    """The class and the evidence in words."""
+    scope = f" ({rewrite.scope})" if rewrite.scope else ""
+    return f"{rewrite.soundness}, {rewrite.evidence}{scope}, by the rule {rewrite.rule} {rewrite.digest}".rstrip()
 
 
 def read(file: str | Path) -> tuple[Certificate, Derivation]:
@@ -253,6 +253,8 @@ def read(file: str | Path) -> tuple[Certificate, Derivation]:
             Certificate(rewrites, verification, tuple(body["versions"].items()), body["original"], body["result"]),
             derivation,
         )
+    except RuleError as error:
+        raise CertificateError(f"{file}: a rule in it is wrong: {error}") from None
     except OSError as error:
         raise ReadError(f"{file}: cannot be read as a certificate ({error.strerror})") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -1,0 +1,87 @@
+"""Programs are compared with their models when they are compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.errors import UsageError, VerificationError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
+
+NET = "x: float32[n, 4] w: float32[4, 4] y = Relu(MatMul(x, w)) return y"
+WRONG = "x: float32[n, 4] w: float32[4, 4] y = Abs(MatMul(x, w)) return y"
+
+
+def swapped(step: Any, graph: Any) -> Any:
+    """A step that makes another function of the graph."""
+    return step(parse(WRONG))
+
+
+@pytest.fixture(autouse=True)
+def _runtime() -> None:
+    pytest.importorskip("onnxruntime")
+
+
+def test_a_right_program_is_verified() -> None:
+    verification = graphopt.compile(parse(NET)).report.verification
+    assert verification.is_verified
+    assert verification.draws == 1
+    assert verification.error is not None
+    assert verification.error <= 1
+
+
+def test_a_wrong_program_is_an_error_unless_nobody_asks() -> None:
+    steps = {"LegalizeOps": swapped}
+    with pytest.raises(VerificationError, match="the program is wrong: output .* times the tolerance"):
+        graphopt.compile(parse(NET), steps=steps)
+    assert graphopt.compile(parse(NET), steps=steps, verify="off").report.verification.status == "off"
+
+
+def test_a_program_for_elements_is_compared_on_those() -> None:
+    text = "x: float32[6] s: int64[2] y = Relu(Reshape(x, s)) return y"
+    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32), "s": np.array([2, 3])}
+    compiled = graphopt.compile(parse(text), verify=1)
+    assert compiled(feeds)
+    assert compiled.report.verification.is_verified
+
+
+def test_what_draws_at_random_is_unverified_and_refused_where_it_must_be_verified() -> None:
+    text = "x: float32[4] y = Add(x, RandomNormalLike(x)) return y"
+    assert "at random" in graphopt.compile(parse(text)).report.verification.reason
+    with pytest.raises(VerificationError, match="could not be verified"):
+        graphopt.compile(parse(text), verify="require")
+
+
+def test_a_kept_program_is_not_compared_again_unless_it_never_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphopt.program import verified
+
+    monkeypatch.setenv("GRAPHOPT_CACHE", str(tmp_path / "cache"))
+    onnx_io.save(parse(NET), tmp_path / "net.onnx")
+    assert graphopt.compile(tmp_path / "net.onnx", verify="off").report.verification.status == "off"
+    assert graphopt.compile(tmp_path / "net.onnx").report.verification.is_verified
+    monkeypatch.setattr(verified, "check_program", lambda *_: pytest.fail("it was compared again"))
+    kept = graphopt.compile(tmp_path / "net.onnx")
+    assert kept.report.steps == ()
+    assert kept.report.verification.is_verified
+
+
+def test_a_check_that_would_take_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.program import verified
+
+    monkeypatch.setattr(verified, "SLOWER", 1e9)
+    verification = graphopt.compile(parse(NET)).report.verification
+    assert verification.status == "unverified"
+    assert "verify=2 waits for it" in verification.reason
+    assert graphopt.compile(parse(NET), verify=2).report.verification.is_verified
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(UsageError, match="verify='often'"):
+        graphopt.compile(parse(NET), verify="often")

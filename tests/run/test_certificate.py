@@ -1,0 +1,111 @@
+"""A certificate holds for what it was written for, and for nothing that was changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import graphopt
+from graphopt.errors import CertificateError, ReadError
+from graphopt.run.certificate import _seal, certify
+from tests.run.test_write_result import proto
+
+Files = tuple[Path, Path, Path]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """An original, a result, and its certificate."""
+    pytest.importorskip("onnxruntime")
+    original, result, certificate = (tmp_path / name for name in ("in.onnx", "out.onnx", "out.certificate.json"))
+    onnx.save(proto(), original)
+    graphopt.optimize(original, output=result, certificate=certificate)
+    return original, result, certificate
+
+
+def edited(file: Path, change: object, is_sealed: bool = True) -> None:
+    """Change what a certificate says; sealed again, as a forger would."""
+    body = json.loads(file.read_text())
+    seal = body.pop("digest")
+    change(body)  # type: ignore[operator]
+    file.write_text(json.dumps({"digest": _seal(body) if is_sealed else seal, **body}))
+
+
+def test_a_certificate_holds_and_says_what_it_rests_on(files: Files) -> None:
+    certified = certify(*files)
+    assert {check.status for check in certified.places.values()} == {"checked"}
+    rewrites = certified.certificate.rewrites
+    assert [r.rule for r in rewrites] == ["relu-holds"]
+    assert rewrites[0].evidence in ("ieee", "reals", "index")
+    assert certified.certificate.weakest == rewrites[0]
+    assert certified.certificate.verification is not None
+    assert certified.certificate.verification.is_verified
+    assert dict(certified.certificate.versions)["numpy"]
+
+
+def test_an_unsigned_result_has_one_too(files: Files) -> None:
+    original, result, certificate = files
+    graphopt.optimize(original, output=result, certificate=certificate, signed=False)
+    assert certify(original, result, certificate).statuses == {"checked": 1}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_changed_weight_is_refused(files: Files, which: int) -> None:
+    model = onnx.load(files[which])
+    weights = numpy_helper.to_array(model.graph.initializer[0]).copy()
+    weights[0, 0] += 1
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, model.graph.initializer[0].name))
+    onnx.save(model, files[which])
+    with pytest.raises(CertificateError, match=f"{files[which].name}: is not the {('original', 'result')[which]}"):
+        certify(*files)
+
+
+def test_a_result_of_other_rewrites_is_refused_even_where_the_digest_is_its(files: Files) -> None:
+    from graphopt.run.certificate import digest
+
+    model = onnx.load(files[1])
+    model.graph.node[-1].name = "another"
+    onnx.save(model, files[1])
+    edited(files[2], lambda body: body.update(result=digest(files[1])))
+    with pytest.raises(CertificateError, match="is not what the journal in"):
+        certify(*files)
+
+
+def test_a_changed_byte_of_the_certificate_is_refused(files: Files) -> None:
+    edited(files[2], lambda body: body["rewrites"][0].update(site="elsewhere"), is_sealed=False)
+    with pytest.raises(CertificateError, match="was changed after it was written"):
+        certify(*files)
+
+
+def test_evidence_is_looked_up_and_not_believed(files: Files) -> None:
+    edited(files[2], lambda body: body["rewrites"][0].update(evidence="ieee"))
+    with pytest.raises(CertificateError, match="says that relu-holds .* is reals, ieee .*, and it is reals, "):
+        certify(*files)
+
+
+@pytest.mark.parametrize("old, new", [("x.low >= 0", "x.low >= -9"), ("Relu(x)", "Relu(x")])
+def test_a_changed_rule_is_refused(files: Files, old: str, new: str) -> None:
+    def change(body: dict[str, dict[str, list[str]]]) -> None:
+        (rule,) = body["journal"]["rules"]
+        assert old in rule
+        body["journal"]["rules"] = [rule.replace(old, new)]
+
+    edited(files[2], change)
+    with pytest.raises(CertificateError):
+        certify(*files)
+
+
+def test_a_file_that_is_no_certificate_is_told_so(files: Files) -> None:
+    files[2].write_text("[]")
+    with pytest.raises(ReadError, match="is not a certificate"):
+        certify(*files)
+
+
+def test_reports_say_what_results_rest_on() -> None:
+    _, report = graphopt.optimize(proto(), verify="off", return_report=True)
+    assert report.certificate.kinds == {report.certificate.rewrites[0].evidence: 1}
+    assert json.loads(report.to_json())["certificate"]["rewrites"][0]["rule"] == "relu-holds"
