@@ -37,7 +37,7 @@ def test_a_right_program_is_verified() -> None:
 
 def test_a_wrong_program_is_an_error_unless_nobody_asks() -> None:
     steps = {"LegalizeOps": swapped}
-    with pytest.raises(VerificationError, match="the program is wrong: output .* times the tolerance"):
+    with pytest.raises(VerificationError, match=r"the program is wrong: output .* times the tolerance"):
         graphopt.compile(parse(NET), steps=steps)
     assert graphopt.compile(parse(NET), steps=steps, verify="off").report.verification.status == "off"
 
@@ -83,5 +83,5 @@ def test_a_check_that_would_take_too_long_is_not_begun(monkeypatch: pytest.Monke
 
 
 def test_other_words_are_refused() -> None:
-    with pytest.raises(UsageError, match="verify='often'"):
+    with pytest.raises(UsageError, match=r"verify='often'"):
         graphopt.compile(parse(NET), verify="often")

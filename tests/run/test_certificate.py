@@ -60,7 +60,7 @@ def test_a_changed_weight_is_refused(files: Files, which: int) -> None:
     weights[0, 0] += 1
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, model.graph.initializer[0].name))
     onnx.save(model, files[which])
-    with pytest.raises(CertificateError, match=f"{files[which].name}: is not the {('original', 'result')[which]}"):
+    with pytest.raises(CertificateError, match=f"is not the {('original', 'result')[which]}"):
         certify(*files)
 
 
@@ -83,11 +83,11 @@ def test_a_changed_byte_of_the_certificate_is_refused(files: Files) -> None:
 
 def test_evidence_is_looked_up_and_not_believed(files: Files) -> None:
     edited(files[2], lambda body: body["rewrites"][0].update(evidence="ieee"))
-    with pytest.raises(CertificateError, match="says that relu-holds .* is reals, ieee .*, and it is reals, "):
+    with pytest.raises(CertificateError, match=r"says that relu-holds .* is reals, ieee .*, and it is reals, "):
         certify(*files)
 
 
-@pytest.mark.parametrize("old, new", [("x.low >= 0", "x.low >= -9"), ("Relu(x)", "Relu(x")])
+@pytest.mark.parametrize(("old", "new"), [("x.low >= 0", "x.low >= -9"), ("Relu(x)", "Relu(x")])
 def test_a_changed_rule_is_refused(files: Files, old: str, new: str) -> None:
     def change(body: dict[str, dict[str, list[str]]]) -> None:
         (rule,) = body["journal"]["rules"]
@@ -109,3 +109,17 @@ def test_reports_say_what_results_rest_on() -> None:
     _, report = graphopt.optimize(proto(), verify="off", return_report=True)
     assert report.certificate.kinds == {report.certificate.rewrites[0].evidence: 1}
     assert json.loads(report.to_json())["certificate"]["rewrites"][0]["rule"] == "relu-holds"
+
+
+def test_the_command_says_what_a_result_rests_on_or_why_not(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    from graphopt.cli import run
+
+    arguments = ["certify", *map(str, files)]
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "rests on    1 rewrite: 1 by rules proved" in out
+    assert "weakest     relu-holds (#1) at b" in out
+    assert "places      1 agree at their place" in out
+    files[1].write_bytes(files[1].read_bytes() + b"\0")
+    assert run(arguments) == CertificateError.exit_code
+    assert capsys.readouterr() == ("", f"graphopt: {files[1]}: is not the result that {files[2]} is about\n")
