@@ -42,6 +42,7 @@ def test_the_references_are_complete(made: dict[str, str]) -> None:
     for name, command in typer.main.get_command(app).commands.items():
         assert command.hidden or f"\n## graphopt {name}" in made["cli.md"]
     assert "\n* `--opset N`: Convert to this opset first.\n" in made["cli.md"]
+    assert " Exits with 6 where outputs differ. Takes `A.onnx B.onnx`.\n" in made["cli.md"]
     assert made["cli.md"].count("`--dim NAME=N`") == 1, "what several commands take is explained once"
     assert "`emit(op, inputs=(), attrs=None, *, n_outputs=1, name='')`: Adds an ONNX op" in made["api.md"]
     assert "\n    rules: Ruleset | str | Path | Sequence[str | Path] | None = None,\n" in made["api.md"]

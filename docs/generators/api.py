@@ -113,9 +113,9 @@ def _members(kind: type) -> Iterator[str]:
     body = definition.body if definition is not None else []
     for statement, after in zip(body, [*body[1:], None], strict=True):
         match statement:
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation) if not name.startswith("_"):
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 said = _string(after)
-                field = f"`{name}: {ast.unparse(annotation)}`"
+                field = f"`{name}`"
                 (lines.append(f"* {field}: {_first_sentence(said)}") if said else fields.append(field))
             case ast.FunctionDef(name="forward", args=ast.arguments(args=[_, _])):
                 continue  # a layer of one input: its class says what it computes

@@ -123,7 +123,10 @@ def _section(command: Command, shared: Mapping[str, str]) -> str:
             own.append((p.declared, p.told if p.is_option else p.meaning))
         elif p.is_option:
             also.append(f"`{p.option if options[p.option] == 1 else p.declared}`{p.default}")
-    parts = [f"## {command.name}", f"{_prose(command.help)} Usage: `{command.usage}`"]
+    arguments = command.usage.removeprefix(command.name).replace("[OPTIONS]", "").strip()
+    arguments = re.sub(r"\{([^{}|]*)\}", r"\1", arguments)
+    takes = f" Takes `{arguments}`." if arguments else ""
+    parts = [f"## {command.name}", f"{_prose(command.help)}{takes}"]
     told = [(declared, meaning) for declared, meaning in own if meaning]
     parts += [_list(told).rstrip()] if told else []
     parts += [f"[Also](#arguments-and-options-of-several-commands) {', '.join(also)}."] if also else []

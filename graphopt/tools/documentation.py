@@ -45,7 +45,7 @@ optimizers that have it. An entry says why the rule pays, then
 
 * how **equal** both sides are, the class that `--policy` selects by;
 * *proved*, if it is more than checked on random tensors ([evidence](../proof.md) of `graphopt rules prove`);
-  `rank <= 3`: up to that rank;
+  *rank 3*: up to that rank;
 * *guarded*, if it has conditions, such as dtypes or constants: `graphopt rules show NAME` prints the rule as its file
   writes it, with guards and evidence;
 * its **stage**: *always* rules are applied wherever they match; the others go into the e-graph, where extraction
@@ -116,7 +116,7 @@ def _family(id: str) -> Iterator[str]:
 def _section(rule: Rule) -> Iterator[str]:
     """What is said of one rule; what holds for most, no stage but the e-graph and no more than checks, is not said."""
     evidence, (_, *others) = evidence_of(rule), (*ids(rule.family), "")
-    rank = f" ({evidence.scope})" if evidence and evidence.scope.startswith("rank") else ""
+    rank = f" ({evidence.scope.replace('<= ', '')})" if evidence and evidence.scope.startswith("rank") else ""
     proof = f", proved{rank}" if evidence is not None and evidence.is_proof else ""
     guarded = ", guarded" if rule.where else ""
     stage = ", always" if rule.stage is RuleStage.ALWAYS else ""
