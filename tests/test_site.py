@@ -15,6 +15,15 @@ import pytest
 import graphopt
 from tests.pages import DOCS, ROOT, pages
 
+SEARCHES = (
+    "dynamic shapes",
+    "visualize the e-graph",
+    "fuse attention",
+    "why did my rule not fire",
+    "troubleshooting",
+)
+"""What people search for: the site has a section with all words of each."""
+
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="the documentation is in a checkout only")
 
 
@@ -64,6 +73,10 @@ def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "tutorial" / "1-first-rule.html").read_text()
     assert "source/rules/README.md.html" in text
+    sections = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    texts = [f"{section['title']} {section['text']}".lower() for section in sections]
+    for query in SEARCHES:
+        assert any(all(word in text for word in query.split()) for text in texts), query
     fetched = re.compile(r"<(?:script|img|iframe)[^>]*src=.?(?:https?:)?//|<link[^>]*stylesheet[^>]*href=.?http")
     built = list(tmp_path.rglob("*.html"))
     assert len(built) > len(pages())
