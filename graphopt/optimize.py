@@ -107,6 +107,7 @@ def optimize(
     verify: int | str = 1,
     inputs: Mapping[str, Given] | None = None,
     on_mismatch: str = "leave-out",
+    memory: int | None = None,
     journal: str | Path | None = None,
     certificate: str | Path | None = None,
     costs: str | Path = "auto",
@@ -128,10 +129,11 @@ def optimize(
     calibrate``), ``"auto"`` (measured if there are some), or a database of prices. ``measure`` times results beside
     the original, for so many seconds (True: 30), and keeps what is not slower, within ``margin``. Metadata of nodes
     names the rewrite that made them (``graphopt: RULE #NUMBER``) unless ``signed`` is False. ``verify`` is a number of
-    random inputs on which both models are compared, ``"off"``, or ``"require"``; ``inputs`` are values for them. Where
-    they differ, the rule that did it is found and left out (``on_mismatch="leave-out"``), or the result is refused
-    (``"refuse"``, and always with ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by
-    name (``run.steps``).
+    random inputs on which both models are compared, ``"off"``, or ``"require"``; ``inputs`` are values for them, and
+    ``memory`` is how many bytes that may take (by default four times the model's and 1 GiB). Where they differ, the
+    rule that did it is found and left out (``on_mismatch="leave-out"``), or the result is refused (``"refuse"``, and
+    always with ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by name
+    (``run.steps``).
 
     Raises the exceptions of ``graphopt.errors``, and writes nothing then.
     """
@@ -177,7 +179,7 @@ def optimize(
 
     def delivered() -> tuple[Any, Verification, int | None]:
         shown = graph if signed else unsigned(graph)
-        return deliver(step, model, source, shown, output, verify, inputs, beside)
+        return deliver(step, model, source, shown, output, verify, inputs, beside, memory)
 
     try:
         result, verified, size = delivered()

@@ -67,7 +67,7 @@ def compared_here(folder: Path, *_: object) -> object:
     from graphopt.verify import compare
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compare, "_limit_memory", lambda: None)
+        patch.setattr(compare, "confine", lambda memory: None)
         compare.answer(str(folder))
     return json.loads((folder / "answer.json").read_text())
 

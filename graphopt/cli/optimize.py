@@ -14,6 +14,7 @@ from graphopt.cli.app import app, register
 from graphopt.cli.options import (
     Fed,
     FixedSizes,
+    Memory,
     PageFile,
     Policy,
     Printing,
@@ -71,6 +72,7 @@ class OptimizeOptions:
         ),
     ] = "leave-out"
     input: Fed
+    memory: Memory
     costs: Annotated[
         str,
         typer.Option(
@@ -150,6 +152,7 @@ class OptimizeOptions:
             "verify": values.draws(self.verify),
             "on_mismatch": self.on_mismatch,
             "inputs": values.inputs(self.input or ()),
+            "memory": values.nbytes(self.memory),
             "costs": self.costs,
             "measure": self.measure and self.measure_seconds,
             "margin": self.margin / 100,

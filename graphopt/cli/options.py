@@ -89,6 +89,15 @@ Verify = Annotated[
     ),
     Default("1"),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N[K|M|G|T]B",
+        help="How much memory running a model may take; default: 4 times its bytes and 1 GiB.",
+        show_default=False,
+    ),
+    Default(),
+]
 Check = Annotated[
     str,
     typer.Option(

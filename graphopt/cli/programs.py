@@ -16,6 +16,7 @@ from graphopt.cli.options import (
     Compilation,
     FixedSizes,
     Inputs,
+    Memory,
     Model,
     On,
     PageFile,
@@ -24,7 +25,7 @@ from graphopt.cli.options import (
     Schedules,
     written,
 )
-from graphopt.errors import CompilationError, ReadError, UsageError, nearest
+from graphopt.errors import CompilationError, LimitError, ReadError, UsageError, nearest
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import EngineTiming
@@ -38,6 +39,10 @@ def run_model(
     model: Model,
     *,
     input: Inputs,
+    memory: Memory,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", min=0, help="How long the run may take.", show_default=False)
+    ] = None,
     output: Annotated[Path | None, written("OUT.npz")] = None,
     compilation: Annotated[Compilation, Without("capability")],
     sizes: FixedSizes,
@@ -53,27 +58,31 @@ def run_model(
 
     from graphopt.cli import files, progress
     from graphopt.cli.program_tables import show_outputs, show_profile
+    from graphopt.runtime.limits import limited, memory_of
     from graphopt.runtime.profile import write_trace
     from graphopt.saving import whole
     from graphopt.verify.arrays import SUFFIX, read_array
 
     given, steps = values.inputs(input or ()), printing.steps("compile")
+    values.number("--seconds", seconds)
+    most = values.nbytes(memory)
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
     files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
     feeds = {name: read_array(path) for name, path in read.items()}
     candidates = None
     if not feeds or len(feeds) < len(given) or sizes.dims or sizes.shapes:  # else a kept program needs no model read
-        candidates = candidates_of(model, {**given, **feeds}, sizes)
+        candidates = candidates_of(model, {**given, **feeds}, sizes, memory_of(model.stat().st_size, most))
     with progress.shown(quiet, False) as listener:
         compiled = compiled_model(model, quiet, **compilation.keywords, listener=listener, steps=steps)
         if candidates is None and set(feeds) != set(compiled.input_names):
-            candidates = candidates_of(model, feeds, sizes)
+            candidates = candidates_of(model, feeds, sizes, memory_of(model.stat().st_size, most))
         if candidates is not None:
             from graphopt.benchmark.bench import accepted_feeds
 
             feeds = accepted_feeds(candidates, compiled)
-        outputs = compiled(feeds)
-        rows = compiled.profile(feeds) if profile or trace else ()
+        with limited(memory_of(compiled.constant_bytes, most), seconds):
+            outputs = compiled(feeds)
+            rows = compiled.profile(feeds) if profile or trace else ()
     if output is not None:
         with whole(output) as file:
             np.savez(file, **{name: array for name, array in outputs.items() if array is not None})
@@ -298,13 +307,19 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
     )
 
 
-def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes) -> Iterator[dict[str, Any]]:
-    """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
+def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes, memory: int) -> Iterator[dict[str, Any]]:
+    """What a model may be run on, for what is given of its inputs. UsageError where something has to be given,
+    LimitError where its inputs and outputs alone take more memory than it may have."""
     from graphopt.benchmark.bench import random_feeds
     from graphopt.ir import onnx_io
+    from graphopt.ir.work import bytes_handed
     from graphopt.verify.inputs import check_inputs
 
     graph = onnx_io.load(model)
+    if (handed := bytes_handed(graph)) > memory:
+        raise LimitError(
+            f"{model}: its inputs and outputs take {handed} bytes, and a run may take {memory}: --memory allows more"
+        )
     check_inputs(graph, given)
     for value in graph.inputs:
         name = graph.names[value]

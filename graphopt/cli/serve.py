@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from graphopt.cli import values
 from graphopt.cli.app import app, register
+from graphopt.cli.options import Memory
 from graphopt.errors import MissingDependencyError, UsageError
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -22,6 +24,7 @@ OPEN = (
 @register(app, "serve")
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of ONNX files.", show_default=False)],
+    *,
     host: Annotated[
         str,
         typer.Option(
@@ -41,6 +44,7 @@ def serve(
     ] = None,
     upload: Annotated[int, typer.Option(metavar="MB", min=1, help="Size limit of uploads.")] = 256,
     seconds: Annotated[int, typer.Option(metavar="S", min=1, help="Time limit of a run.")] = 120,
+    memory: Memory,
 ) -> None:
     """Show a folder of models in the browser: edit rules, run them, and see what fires. Ends with Ctrl-C."""
     try:
@@ -68,7 +72,7 @@ def serve(
             print(f"http://{named}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
             if host not in LOCAL:
                 print(OPEN, file=sys.stderr)
-            limits = RunLimits(upload << 20, seconds)
+            limits = RunLimits(upload << 20, seconds, memory=values.nbytes(memory))
             shown = application(served, [*LOCAL, host, *(name or ())], limits, target or ())
             server = uvicorn.Server(
                 uvicorn.Config(shown, log_level="warning", access_log=False, timeout_graceful_shutdown=5)

@@ -53,6 +53,18 @@ def draws(option: str) -> int | str:
     raise UsageError(f"--verify {option}: expected a number of random inputs, off, or require")
 
 
+def nbytes(option: str | None) -> int | None:
+    """``--memory 512MB``: bytes, by the powers of 1024; None where it is not given."""
+    if option is None:
+        return None
+    digits = option.strip().upper().removesuffix("B").removesuffix("I")
+    unit = "KMGT".find(digits[-1:]) + 1 if digits[-1:] else 0
+    number = digits[:-1] if unit else digits
+    if not number.isdecimal() or int(number) < 1:
+        raise UsageError(f"--memory {option}: expected a number of bytes, such as 512MB or 4GB")
+    return int(number) << 10 * unit
+
+
 def number(option: str, value: float | None, smallest: float | None = None) -> None:
     """Refuse what is no number, which every comparison would let through, and what is below the smallest."""
     if value is None:

@@ -115,6 +115,12 @@ def work_of(graph: Graph, sizes: Mapping[str, int]) -> Work:
     return _work(graph, given)
 
 
+def bytes_handed(graph: Graph) -> int:
+    """The bytes of a graph's inputs and outputs, as far as their sizes are known."""
+    facts = infer(graph)
+    return sum(nbytes(facts[v]) for v in {*graph.inputs, *graph.outputs} if v is not None)
+
+
 def _fixed(type: object, sizes: Mapping[str, int]) -> TensorType | None:
     """A tensor's type with numbers for named sizes."""
     if not isinstance(type, TensorType) or not isinstance(type.shape, tuple):

@@ -192,6 +192,13 @@ class CompiledModel(Displayed):
         return tuple(self._inputs)
 
     @property
+    def constant_bytes(self) -> int:
+        """The bytes of its program's constants; 0 where there is no program yet."""
+        if not self.is_ready:
+            return 0
+        return sum(array.nbytes for array in self.program.code.constants.values())
+
+    @property
     def is_ready(self) -> bool:
         """Whether there is a program: where inputs decide what it is, there is none before the first call."""
         return self._only is not None or bool(self._programs)

@@ -28,6 +28,7 @@ def deliver(
     verify: int | str,
     inputs: Mapping[str, Given] | None,
     beside: Callable[[Path, Verification], Mapping[Path, str]] | None = None,
+    memory: int | None = None,
 ) -> tuple[Any, Verification, int | None]:
     """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
     that it takes on disk.
@@ -51,7 +52,7 @@ def deliver(
             verified = OFF
             if verify not in (0, "off"):
                 source = original if isinstance(original, Path) else _saved(original, folder)
-                verified = step("verify", verify_as_asked, source, written, verify, inputs)
+                verified = step("verify", verify_as_asked, source, written, verify, inputs, memory=memory)
             size = _bytes(written.parent)
             for path, text in (beside(written, verified) if beside is not None else {}).items():
                 with whole(path) as file:

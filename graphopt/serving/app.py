@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -188,7 +188,10 @@ class _Answers:
         except OSError as error:
             path.unlink(missing_ok=True)
             return refused(507, f"the upload cannot be kept ({error.strerror})")
-        except BaseException:  # the client went away
+        except ClientDisconnect:
+            path.unlink(missing_ok=True)
+            return refused(400, "the upload broke off")  # which nobody reads
+        except BaseException:
             path.unlink(missing_ok=True)
             raise
         path.unlink(missing_ok=True)

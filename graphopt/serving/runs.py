@@ -15,11 +15,13 @@ WAITING: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What strangers' input may take: bytes of an upload, seconds of a run, runs at once."""
+    """What strangers' input may take: bytes of an upload, seconds of a run, runs at once, bytes of a run (None: four
+    times those of its model and 1 GiB)."""
 
     upload: int = 256 << 20
     seconds: int = 120
     at_once: int = 2
+    memory: int | None = None
 
 
 class Runs:
@@ -40,7 +42,7 @@ class Runs:
         finally:
             self.waiting -= 1
         try:
-            return 200, await self._run({**request, "seconds": self.limits.seconds})
+            return 200, await self._run({**request, "seconds": self.limits.seconds, "memory": self.limits.memory})
         finally:
             self._free.release()
 

@@ -10,11 +10,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from graphopt.errors import GraphoptError
+from graphopt.runtime.limits import confine, memory_of
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
@@ -46,7 +47,8 @@ class Fired:
 def main() -> None:
     """Read a request from stdin, write the answer to stdout: ``page`` and ``fired``, or ``error`` with its place."""
     request = json.loads(sys.stdin.read())
-    _limit(int(request["seconds"]))
+    model = Path(request["model"])
+    confine(memory_of(model.stat().st_size if model.is_file() else 0, request.get("memory")), int(request["seconds"]))
     out = os.dup(1)  # what else is printed is no answer
     os.dup2(2, 1)
     try:
@@ -113,18 +115,6 @@ def fired(rules: Sequence[Rule], report: Report, graph: Graph) -> list[Fired]:
             )
         )
     return rows
-
-
-def _limit(seconds: int) -> None:
-    """Let a run fail that wants more memory than there is, or outlives the server, which ends it after ``seconds``."""
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        cores = os.cpu_count() or 1
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds * cores, seconds * cores + 5))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":

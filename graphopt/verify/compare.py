@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,8 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
+from graphopt.ir.work import excess
+from graphopt.runtime.limits import confine
 from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
@@ -27,6 +28,9 @@ from graphopt.verify.weights import is_whole, moved, nudged
 
 FEW = 3
 """How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
+
+MOST_OPERATIONS = 10**12
+"""A model that takes more operations, some ten seconds' of products, is not run."""
 
 PATIENCE = 20.0
 """For how many seconds inputs are sought that the original accepts."""
@@ -81,31 +85,22 @@ def answer(folder: str) -> None:
 
     ``phase`` in the folder always holds which of the two is at work, in case this process does not survive it.
     """
-    _limit_memory()
     path = Path(folder)
     request = json.loads((path / "request.json").read_text())
+    confine(request["memory"])
     try:
         result = compare(request, (path / "phase").write_text)
     except (UnverifiedError, LimitError) as refusal:
         result = {"status": "unverified", "reason": str(refusal)}
+    except MemoryError:
+        reason = f"there is no memory for it within {request['memory']} bytes: --memory allows more"
+        result = {"status": "unverified", "reason": reason}
     except MismatchError as mismatch:
         result = {"status": "wrong", "reason": str(mismatch)}
     except UsageError as mistake:
         result = {"status": "usage", "reason": str(mistake)}
     (path / "answer.part").write_text(json.dumps(result))
     (path / "answer.part").replace(path / "answer.json")
-
-
-def _limit_memory() -> None:
-    """Let a model that wants more memory than the machine has fail here, before it takes other processes down."""
-    try:
-        import resource
-    except ImportError:  # not a Unix
-        return
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    if hard == resource.RLIM_INFINITY or hard > memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, hard))
 
 
 def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[str, Any]:
@@ -406,9 +401,18 @@ def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any
     names = set(without_inputs(before))
     constant = {index for index, name in enumerate(before.output_names) if name in names}
     candidates = list(sizes(before, _settled(before, after, given_inputs)))
+    most = request.get("memory", inf)
+    excesses: dict[str, str] = {}
+
+    def too_much(chosen: dict[str, int]) -> str:
+        """Why a run with these sizes would take too much, before anything runs; empty where nothing says so."""
+        return excesses.setdefault(json.dumps(chosen), excess(before, chosen, most, MOST_OPERATIONS))
+
     for number in range(request["draws"]):
 
         def elements(chosen: dict[str, int], kind: int, turn: int = 0, number: int = number) -> dict[str, Any]:
+            if why := too_much(chosen):
+                raise EngineError(why)
             return draw(before, chosen, bounds, given_inputs, 2 * number + turn, (number + kind) % DISTRIBUTIONS)
 
         start = time.perf_counter()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import UsageError, VerificationError
+from graphopt.runtime.limits import memory_of
 
 if TYPE_CHECKING:
     from graphopt.verify.inputs import Given
@@ -76,15 +77,16 @@ def verify_as_asked(
     asked: int | str,
     inputs: Mapping[str, Given] | None = None,
     names: tuple[str, str] = RESULT,
+    memory: int | None = None,
 ) -> Verification:
     """``verify`` as the option ``--verify`` says it: a number of draws, ``off``, or ``require``."""
     if asked in (0, "off"):
         return OFF
     if asked == "require":
-        return verify(original, result, inputs=inputs, required=True, names=names)
+        return verify(original, result, inputs=inputs, required=True, names=names, memory=memory)
     if not isinstance(asked, int) or asked < 0:
         raise UsageError(f"verify={asked!r}: expected a number of draws, 'off', or 'require'")
-    return verify(original, result, draws=asked, inputs=inputs, names=names)
+    return verify(original, result, draws=asked, inputs=inputs, names=names, memory=memory)
 
 
 def verify(
@@ -96,12 +98,16 @@ def verify(
     seconds: float = SECONDS,
     required: bool = False,
     names: tuple[str, str] = RESULT,
+    memory: int | None = None,
 ) -> Verification:
     """Compare two model files on random inputs and say how it went.
 
     ``inputs`` gives elements or bounds for some inputs by name; ``names`` is what messages call the two models.
+    ``memory`` is how many bytes it may take, by default four times those of the larger model and 1 GiB.
     Raises VerificationError where an output differs, and, with ``required``, for all that is not ``verified``.
     """
+    from graphopt.ir import onnx_io
+
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
         folder = Path(name)
@@ -111,6 +117,7 @@ def verify(
             "names": names,
             "draws": draws,
             "inputs": _stored(inputs or {}, folder),
+            "memory": memory_of(max(map(onnx_io.bytes_of, (original, result))), memory),
         }
         (folder / "request.json").write_text(json.dumps(request))
         answer = _ask(folder, seconds, names)

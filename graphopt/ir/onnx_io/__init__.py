@@ -81,6 +81,19 @@ def bytes_on_disk(path: str | Path, graph: Graph) -> int:
     return sum(os.stat(file).st_size for file in (path, *(folder / name for name in data_files(graph))))
 
 
+def bytes_of(path: str | Path) -> int:
+    """What a model takes on disk, with all data files that it refers to; 0 where it cannot be read."""
+    from graphopt.ir.onnx_io.wire import MalformedError, detach, locations
+
+    path = Path(path)
+    try:
+        skeleton, _ = detach(_map(path))
+        files = [path, *(path.parent / name for name in locations(skeleton))]
+        return sum(file.stat().st_size for file in files if file.is_file())
+    except (ReadError, MalformedError, OSError, ValueError):
+        return 0
+
+
 def _map(path: Path) -> memoryview:
     try:
         with open(path, "rb", opener=_open_at_once) as file:

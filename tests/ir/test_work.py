@@ -1,0 +1,77 @@
+"""Work is predicted from types: bytes at once and operations, whatever the sizes, without taking any."""
+
+from __future__ import annotations
+
+import tracemalloc
+from time import thread_time
+
+import pytest
+
+from graphopt.ir.text import parse
+from graphopt.ir.work import Work, bytes_handed, excess, work_of
+
+GREAT = 2**40
+
+
+def doubled(times: int, first: str) -> str:
+    return " ".join(f"c{k + 1} = Concat(c{k}, c{k}, axis=0)" for k in range(times)).replace("c0", first)
+
+
+LOOP = "y = Loop({trips}, _, x, body={{ i: ? go: ? s: {type} {body} return go, t }}) return y"
+BOMBS = {
+    "Tile": f"x: float32[1] y = Tile(x, [{GREAT}]) return y",
+    "Expand": f"x: float32[1] y = Expand(x, [{GREAT}]) return y",
+    "Expand and sum": f"x: float32[1] e = Expand(x, [{GREAT}]) y = ReduceSum(e, keepdims=0) return y",
+    "Resize": "x: float32[1, 1, 4, 4] y = Resize(x, _, [1.0, 1.0, 524288.0, 131072.0]) return y",
+    "Concat": f"x: float32[1] {doubled(40, 'x')} return c40",
+    "a loop that doubles": "x: float32[8] " + LOOP.format(trips=40, type="?", body="t = Concat(s, s, axis=0)"),
+    "OneHot": f"x: int64[1] y = OneHot(x, {GREAT}, [0.0, 1.0]) return y",
+    "Pad": f"x: float32[1] y = Pad(x, [{GREAT}, {GREAT}]) return y",
+    "an outer product": "a: float32[1048576, 1] b: float32[1, 1048576] y = MatMul(a, b) return y",
+}
+LONG = {
+    "a product": "a: float32[1000000, 10] b: float32[10, 1000000000] c: float32[1000000000, 1] y = MatMul(b, c) "
+    "z = MatMul(a, y) return z",
+    "a loop of 2**62 rounds": "x: float32[8] " + LOOP.format(trips=2**62, type="float32[8]", body="t = Neg(s)"),
+    "Einsum": 'x: float32[4096, 4096] y = Einsum(x, x, equation="ab,cd->") return y',
+    "LRN": "x: float32[1, 1048576, 1, 1] y = LRN(x, size=2147483647) return y",
+}
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+def test_bytes_are_known_before_anything_runs(text: str) -> None:
+    start, graph = thread_time(), parse(text)
+    tracemalloc.start()
+    work = work_of(graph, {})
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert work.bytes >= 4 * GREAT
+    assert most < 16 << 20
+    assert thread_time() - start < 2
+    assert "--memory" in excess(graph, {}, 1 << 30, 10**30)
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_operations_are_known_before_anything_runs(text: str) -> None:
+    assert work_of(parse(text), {}).operations >= 10**10
+    assert "operations" in excess(parse(text), {}, 1 << 62, 10**9)
+
+
+def test_what_is_read_for_the_last_time_is_there_no_longer() -> None:
+    assert work_of(parse("x: float32[1000] y = Neg(Neg(Neg(Neg(x)))) return y"), {}) == Work(12_000, 8_000)
+
+
+def test_named_sizes_are_given_and_others_count_nothing() -> None:
+    graph = parse("x: float32[n, m] y = Neg(x) return y")
+    assert work_of(graph, {"n": 10, "m": 10}).bytes == 800
+    assert work_of(graph, {"n": 10}).bytes == 0
+
+
+def test_a_loop_that_may_end_sooner_is_taken_to_do_so() -> None:
+    body = "t = Concat(s, s, axis=0) m = ReduceMax(t, keepdims=0) stop = Less(m, 1.0) return stop, t"
+    graph = parse(f"x: float32[8] y = Loop(40, _, x, body={{ i: ? go: ? s: ? {body} }}) return y")
+    assert work_of(graph, {}).bytes < 1000
+
+
+def test_inputs_and_outputs_are_what_is_handed_over() -> None:
+    assert bytes_handed(parse("x: float32[10] y = ReduceSum(Expand(x, [100, 10])) return y")) == 44
