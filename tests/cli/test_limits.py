@@ -1,0 +1,63 @@
+"""Models of a few hundred bytes that would take all memory, or for ever, end with their exit code."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
+
+GREAT = 2**40
+DOUBLES = "x: float32[8] y = Loop(40, _, x, body={ i: ? go: ? s: ? t = Concat(s, s, axis=0) return go, t }) return y"
+MOST = 512 << 20
+
+
+def ended(folder: Path, text: str, *words: str) -> tuple[int, str]:
+    """How a command on a model ended, whose processes may have no more memory than all such models need."""
+    onnx_io.save(parse(text), folder / "m.onnx")
+    done = subprocess.run(
+        [sys.executable, "-m", "graphopt", words[0], "m.onnx", *words[1:]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10 < MOST
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("text", [f"x: float32[1] y = Tile(x, [{GREAT}]) return y", DOUBLES], ids=["Tile", "Loop"])
+def test_a_model_too_large_to_verify_is_written_and_told(text: str, tmp_path: Path) -> None:
+    code, said = ended(tmp_path, text, "optimize", "-o", "o.onnx", "-q")
+    assert (code, (tmp_path / "o.onnx").exists()) == (0, True)
+    assert "unverified" in said
+    assert "--memory allows more" in said
+    assert ended(tmp_path, text, "optimize", "-o", "p.onnx", "-q", "--verify", "require")[0] == 6
+    assert not (tmp_path / "p.onnx").exists()
+
+
+def test_a_model_too_large_to_run_is_refused_before_it_is_compiled(tmp_path: Path) -> None:
+    text = f"x: float32[1] y = Tile(x, [{GREAT}]) return y"
+    code, said = ended(tmp_path, text, "run", "--input", "x=random")
+    assert code == 5
+    assert f"take {4 * GREAT + 4} bytes" in said
+
+
+def test_a_run_takes_no_more_than_it_may(tmp_path: Path) -> None:
+    text = "x: float32[4] y = Expand(x, [16777216, 4]) return y"
+    code, said = ended(tmp_path, text, "run", "--input", "x=random", "--memory", "64MB")
+    assert code == 5
+    assert "may take 67108864" in said
+
+
+def test_memory_is_a_number_of_bytes(tmp_path: Path) -> None:
+    for wrong in ("", "0", "much", "-1GB", "1.5GB"):
+        code, said = ended(tmp_path, DOUBLES, "run", f"--memory={wrong}", "--input", "x=random")
+        assert code == 2
+        assert "expected a number of bytes" in said
