@@ -312,13 +312,21 @@ def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes, memo
     LimitError where its inputs and outputs alone take more memory than it may have."""
     from graphopt.benchmark.bench import random_feeds
     from graphopt.ir import onnx_io
-    from graphopt.ir.work import bytes_handed
+    from graphopt.ir.infer import infer
+    from graphopt.ir.work import bytes_handed, nbytes
     from graphopt.verify.inputs import check_inputs
 
     graph = onnx_io.load(model)
     if (handed := bytes_handed(graph)) > memory:
+        facts = infer(graph)
+        ends = {
+            **{graph.names[v]: v for v in graph.inputs},
+            **dict(zip(graph.output_names, graph.outputs, strict=True)),
+        }
+        name, value = max(((n, v) for n, v in ends.items() if v is not None), key=lambda end: nbytes(facts[end[1]]))
         raise LimitError(
-            f"{model}: its inputs and outputs take {handed} bytes, and a run may take {memory}: --memory allows more"
+            f"{model}: out of memory: its inputs and outputs take {handed} bytes, and a run may take {memory}; {name!r} is "
+            f"{facts[value].type}; --dim and --shape give smaller sizes, --memory allows more"
         )
     check_inputs(graph, given)
     for value in graph.inputs:

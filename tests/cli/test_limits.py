@@ -53,7 +53,7 @@ def test_a_run_takes_no_more_than_it_may(tmp_path: Path) -> None:
     text = "x: float32[4] y = Expand(x, [16777216, 4]) return y"
     code, said = ended(tmp_path, text, "run", "--input", "x=random", "--memory", "64MB")
     assert code == 5
-    assert "may take 67108864" in said
+    assert "may take 67108864;" in said
 
 
 def test_memory_is_a_number_of_bytes(tmp_path: Path) -> None:

@@ -168,8 +168,8 @@ def test_what_does_not_fit_into_memory_is_named(tmp_path: Path, capsys: pytest.C
     assert f"input 'x' would be float32[{1 << 50}], for which there is no memory" in capsys.readouterr().err
     assert run(["run", str(large), "--input", "x=random", "--dim", "n=1"]) == 5
     said = capsys.readouterr().err
-    assert "out of memory: the program needs" in said
-    assert "output 'y' is float32[1099511627776]; --dim and --shape give smaller sizes" in said
+    assert "out of memory: its inputs and outputs take" in said
+    assert "'y' is float32[1099511627776]; --dim and --shape give smaller sizes" in said
 
 
 def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
