@@ -325,8 +325,8 @@ def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes, memo
         }
         name, value = max(((n, v) for n, v in ends.items() if v is not None), key=lambda end: nbytes(facts[end[1]]))
         raise LimitError(
-            f"{model}: out of memory: its inputs and outputs take {handed} bytes, and a run may take {memory}; {name!r} is "
-            f"{facts[value].type}; --dim and --shape give smaller sizes, --memory allows more"
+            f"{model}: out of memory: its inputs and outputs take {handed} bytes, and a run may take {memory}; "
+            f"{name!r} is {facts[value].type}; --dim and --shape give smaller sizes, --memory allows more"
         )
     check_inputs(graph, given)
     for value in graph.inputs:
