@@ -17,8 +17,9 @@ ROOT = Path(graphopt.__file__).parent
 # for types alone. This table is the architecture, and the picture in docs/how-it-works.md is drawn from it.
 LAYERS = """
 errors display progress
-saving target rewrite.rule
+saving rewrite.rule
 ir runtime
+target
 rewrite.guards kernels lowering.loops verify
 rewrite.reading rewrite.match lowering.index lowering.intrinsics
 rewrite.egraph lowering.analysis lowering.emit ops

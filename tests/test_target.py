@@ -28,6 +28,8 @@ def test_an_unknown_name_gives_the_nearest() -> None:
         target("portabel")
     with pytest.raises(UsageError, match=r"; there are .*portable, "):
         target("xyzzy")
+    with pytest.raises(UsageError, match="the target ort makes ONNX models, no programs: use graphopt optimize"):
+        target("ort", makes_models=False)
     for makes_models, said in ((True, "did you mean webgpu"), (False, "did you mean cpu")):
         with pytest.raises(UsageError, match=f"'gpu'; {said}"):
             target("gpu", makes_models)

@@ -215,7 +215,7 @@ def _doubtful(store: TimesDatabase, setting: Setting, target: Target) -> dict[st
     """Times far above what prices say, as they come or fitted: where the machine was busy with something else, they
     were too long, and measuring again shows it."""
     times = store.times(setting)
-    fitted = store.fit(setting, target.name)
+    fitted = store.fit(setting, target.key)
     assert fitted is not None
     prices = apply(target.prices, {name: float(str(n)) for name, n in fitted.prices.items()})
     measured = rows({text: t.seconds for text, t in times.items() if t.seconds is not None and t.seconds > NEGLIGIBLE})
@@ -233,5 +233,5 @@ def _fit(store: TimesDatabase, setting: Setting, target: Target) -> tuple[Mappin
     measured = rows({text: t.seconds for text, t in times.items() if t.seconds is not None})
     numbers = fit(target, measured)
     before, after = (quality(target, p, measured) for p in (target.prices, apply(target.prices, numbers)))
-    store.put_fit(setting, target.name, Fit(numbers, {**{f"before: {k}": v for k, v in before.items()}, **after}))
+    store.put_fit(setting, target.key, Fit(numbers, {**{f"before: {k}": v for k, v in before.items()}, **after}))
     return before, after

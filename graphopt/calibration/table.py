@@ -72,7 +72,7 @@ def _measured(store: TimesDatabase, here: Setting, target: Target) -> Priced | N
     seconds = {text: time.seconds for text, time in store.times(here).items() if time.seconds is not None}
     if not seconds:
         return None
-    fitted = store.fit(here, target.name)
+    fitted = store.fit(here, target.key)
     numbers = {} if fitted is None else {name: float(str(n)) for name, n in fitted.prices.items()}
     try:
         prices = apply(target.prices, numbers)

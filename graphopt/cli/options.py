@@ -191,8 +191,13 @@ class Compilation:
 
     target: On
     capability: Annotated[
-        str, typer.Option(metavar="M.N", help="The compute capability that kernels for a GPU are compiled for.")
-    ] = "9.0"
+        str | None,
+        typer.Option(
+            metavar="M.N",
+            help="Compute capability of the GPU that kernels are compiled for; default: 9.0.",
+            show_default=False,
+        ),
+    ] = None
     dispatch: Annotated[
         str,
         typer.Option(

@@ -190,8 +190,10 @@ def compile_model(
         if report is not None:
             raise UsageError("--report takes programs for cpu: those for a GPU have a report in their folder")
         files.check_folder("-o", output, REPORT)
-        write_kernels(model, output, compilation.settings(sizes, steps), compilation.capability, quiet)
+        write_kernels(model, output, compilation.settings(sizes, steps), compilation.capability or "9.0", quiet)
         return
+    if compilation.capability is not None:
+        raise UsageError(f"--capability is of a GPU: leave it out for the target {compilation.target}")
     files.check_folder("-o", output, MANIFEST, is_part)
     if report is not None:
         files.check_written({"--report": report}, [model])

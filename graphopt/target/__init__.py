@@ -86,13 +86,18 @@ def target(name: str | os.PathLike[str] | Target, makes_models: bool | None = No
     """The target of this name, that of a file (``mine.toml``), or the target itself.
 
     UsageError, with the nearest names, where there is none, ReadError where its file is wrong; ``makes_models`` is
-    which of them are of use.
+    which of them are of use: a name of another kind is refused, too.
     """
     if isinstance(name, Target):
         return name
     if not isinstance(name, str) or is_file(name):
         return read(name)
     if name in TARGETS:
-        return TARGETS[name]
+        found = TARGETS[name]
+        if makes_models is True and not found.makes_models:
+            raise UsageError(f"the target {name} makes programs, no ONNX models: use graphopt compile")
+        if makes_models is False and found.makes_models:
+            raise UsageError(f"the target {name} makes ONNX models, no programs: use graphopt optimize")
+        return found
     there = [t.name for t in TARGETS.values() if makes_models in (None, t.makes_models)]
     raise UsageError(f"no target is called {name!r}{nearest_or_some(name, there)}")

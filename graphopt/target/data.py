@@ -205,6 +205,14 @@ class Target:
     """Where each number comes from, by the field of ``Prices`` (``flops``), or that and the op (``elements.Pow``); the
     list of ops under ``ops``."""
 
+    digest: str = field(default="", repr=False)
+    """Of the file that it was read from, where it is a user's: two may be called the same."""
+
+    @property
+    def key(self) -> str:
+        """What is kept for it is kept under this: the name, with the digest of the file where that is a user's."""
+        return f"{self.name}@{self.digest}" if self.digest else self.name
+
     @property
     def makes_models(self) -> bool:
         """Whether what is optimized for it is an ONNX model: no op of ours is in it."""

@@ -6,12 +6,13 @@ Tables may take what another target's say, by ``like``. Nothing in a file is run
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from graphopt.errors import ReadError
+from graphopt.errors import ReadError, nearest
 from graphopt.target.checks import DOMAIN, NAME, Checks, Toml
 from graphopt.target.data import (
     DEVICES,
@@ -363,7 +364,35 @@ def _read(path: Path, content: Toml) -> tuple[Target, list[str]]:
     except (ArithmeticError, RecursionError) as error:  # numbers that make no sense together
         reading.mistakes.append(f"{path}: prices: expected numbers of use together ({error})")
         result = Target(name, name, Prices(1.0, 1.0, (1.0, 1.0), 1.0))
+    if path.parent.resolve() != FOLDER.resolve():
+        result = replace(result, digest=_digest(content))
+        reading.mistakes += () if reading.mistakes else _unknown_ops(path, result)
     return result, list(dict.fromkeys(reading.mistakes))
+
+
+def _digest(content: Toml) -> str:
+    """The digest of what a file says, whatever its comments and spaces."""
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _unknown_ops(path: Path, target: Target) -> Iterator[str]:
+    """Mistakes: names in ONNX's own domain that it has no op for."""
+    from graphopt.ir import ops  # only a file of a user's needs the schemas, which take long to load
+
+    named = {
+        "ops.ai.onnx": target.ops.get("") or (),
+        "within.ops": target.within,
+        "lacking_since": target.lacking_since,
+        "prices.elements": target.prices.elements,
+        "prices.movement": target.prices.movement,
+        "prices.free": target.prices.free,
+    }
+    for key, listed in named.items():
+        for name in sorted(n for n in listed if "::" not in n and n not in ops.names() and ops.schema(n) is None):
+            yield f"{path}: {key}: expected ops of ONNX, not {name}{nearest(name, ops.names())}"
 
 
 def mistakes(path: str | os.PathLike[str]) -> list[str]:

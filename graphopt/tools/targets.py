@@ -7,9 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
-from graphopt.errors import GraphoptError, nearest
-from graphopt.ir import ops
-from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.errors import ReadError
+from graphopt.rewrite.extract.fusions import rules_of
 from graphopt.target import Prices, ProductPrices, Target, read
 from graphopt.target import mistakes as mistakes_of_file
 
@@ -49,7 +48,7 @@ def lines(target: Target) -> Iterator[str]:
         yield f"lacks    {op} from opset {opset} on"
     if target.layout is not None:
         yield f"layout   images in blocks of {target.layout.block} channels"
-    if rules := parse_rules(target.fusions, "<fusions>") if target.fusions.strip() else ():
+    if rules := rules_of(target):
         yield f"fuses    {', '.join(rule.name for rule in rules)}"
     yield from _of_prices("prices", target.prices, target.sources)
     for variant in target.variants:
@@ -85,25 +84,12 @@ def _line(name: str, value: str, unit: str, source: str) -> str:
 
 
 def mistakes(path: str | os.PathLike[str]) -> list[str]:
-    """What is wrong in a target's file, a line each, with the file and the key: of what it says by itself; and where
-    that is well, ops that ONNX does not have, and fusions that are no rules. ReadError where it is no TOML."""
+    """What is wrong in a target's file, a line each, with the file and the key; and where that is well, fusions that
+    are no rules. ReadError where it is no TOML."""
     if wrong := mistakes_of_file(path):
         return wrong
-    target = read(path)
-    all_ops = ops.names()
-    named = {
-        "ops.ai.onnx": target.ops.get("") or (),
-        "within.ops": target.within,
-        "lacking_since": target.lacking_since,
-        "prices.elements": target.prices.elements,
-        "prices.movement": target.prices.movement,
-        "prices.free": target.prices.free,
-    }
-    for key, names in named.items():
-        for name in sorted(n for n in names if "::" not in n and n not in all_ops and ops.schema(n) is None):
-            wrong.append(f"{path}: {key}: expected ops of ONNX, not {name}{nearest(name, all_ops)}")
     try:
-        parse_rules(target.fusions, f"{path}: fusions.rules")
-    except GraphoptError as error:
-        wrong.append(str(error))
-    return wrong
+        rules_of(read(path))
+    except ReadError as error:
+        return [str(error)]
+    return []

@@ -136,3 +136,18 @@ def test_without_a_runtime_there_is_nothing_to_measure(
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     assert run(["calibrate", "--database", str(database)]) == 8
     assert "pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compile", "m.onnx", "-o", "out", "--capability", "99"], "--capability is of a GPU: leave it out for the"),
+        (["run", "m.onnx", "--target", "ort"], "the target ort makes ONNX models, no programs: use graphopt optimize"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(
+    arguments: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not (folder / "out").exists()

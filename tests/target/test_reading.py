@@ -166,3 +166,15 @@ def test_no_file_takes_the_name_of_a_target_that_there_is(tmp_path: Path) -> Non
 
 
 # -- those that come with graphopt
+
+
+def test_files_of_one_name_are_told_apart_by_what_they_say(tmp_path: Path) -> None:
+    """What is measured for one is not taken for the other."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    one = read(written(tmp_path / "a", FIVE))
+    other = read(written(tmp_path / "b", FIVE.replace("3e-6", "4e-6")))
+    again = read(written(tmp_path / "c", "# the same\n" + FIVE))
+    assert one.name == other.name
+    assert one.key == again.key != other.key
+    assert ORT.key == "ort"

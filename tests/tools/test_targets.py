@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.target import FOLDER, TARGETS
+from graphopt.errors import ReadError
+from graphopt.ir.text import parse
+from graphopt.optimize import optimize_graph
+from graphopt.target import FOLDER, TARGETS, target
 from graphopt.tools.targets import lines, mistakes
 
 FIVE = "[prices]\nsource = 'assumed'\nnode = 3e-6\nflops = 2e12\nbandwidth = 60e9\ncache = 2e6\n"
@@ -32,4 +35,16 @@ def test_ops_and_rules_that_there_are_not(tmp_path: Path) -> None:
     ]
     path.write_text(FIVE + "[fusions]\nrules = 'x: Relu(' \n")
     (found,) = mistakes(path)
-    assert found.startswith(f"{path}: fusions.rules:1:")
+    assert found.startswith("mine.toml: fusions.rules:1:")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["[ops]\nsource = 'assumed'\n'ai.onnx' = 'Conv Reluu'\n", "[fusions]\nrules = 'x: Relu(' \n"]
+)
+def test_what_a_check_finds_is_refused_wherever_the_file_is_read(wrong: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(FIVE + wrong)
+    (found,) = mistakes(path)
+    with pytest.raises(ReadError) as error:
+        optimize_graph(parse("x: float32[4] y = Relu(Neg(Neg(x))) return y"), target=target(path))
+    assert str(error.value) == found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from graphopt.errors import ReadError, RuleError
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
@@ -21,6 +22,7 @@ from graphopt.rewrite.guards import op_match
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.guards.expressions import Unknown, evaluate, holds, matches_literal
 from graphopt.rewrite.rule.rule import AnyOf, CallPattern, Literal, Rule, Term, VarPattern, calls
+from graphopt.target import Target
 
 Parts = tuple[tuple[int, ENode], ...]
 
@@ -34,7 +36,7 @@ class FusionGroup:
 
 
 def fusions(
-    text: str,
+    target: Target,
     classes: Mapping[int, Sequence[ENode]],
     facts: Mapping[int, Fact],
     opset: int,
@@ -49,7 +51,7 @@ def fusions(
     for c, nodes in classes.items():
         for node in nodes:
             by_op.setdefault(node.op, {})[c] = None
-    for rule in _rules(text):
+    for rule in rules_of(target):
         root = rule.lhs[0]
         assert isinstance(root, CallPattern)
         if not all(call.op in by_op for call in calls(root)):
@@ -63,13 +65,21 @@ def fusions(
     return groups
 
 
-@cache
-def _rules(text: str) -> tuple[Rule, ...]:
-    from graphopt.rewrite.reading.parse import (
-        parse_rules,  # what parses is loaded only where there is something to parse
-    )
+def rules_of(target: Target) -> tuple[Rule, ...]:
+    """The fusions of a target. ReadError where they are no rules."""
+    return _rules(target.fusions, target.name)
 
-    return tuple(parse_rules(text, "the target's fusions.rules")) if text.strip() else ()
+
+@cache
+def _rules(text: str, target: str) -> tuple[Rule, ...]:
+    if not text.strip():
+        return ()
+    from graphopt.rewrite.reading.parse import parse_rules  # loaded only where there is something to parse
+
+    try:
+        return tuple(parse_rules(text, f"{target}.toml: fusions.rules"))
+    except RuleError as error:
+        raise ReadError(str(error)) from None
 
 
 class _Matcher:

@@ -38,7 +38,7 @@ class Terms:
         self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
         """The e-nodes of each class that is computed when the model runs, that of the graph first."""
         self.fused: Mapping[int, Sequence[FusionGroup]] = fusions(
-            cost_model.target.fusions, self.working, saturated.facts, saturated.graph.opset, self._readers()
+            cost_model.target, self.working, saturated.facts, saturated.graph.opset, self._readers()
         )
         """What the target makes of several e-nodes by itself, by the class that this computes."""
         self._costs: dict[tuple[int, bool], Cost] = {}
