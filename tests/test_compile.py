@@ -517,3 +517,16 @@ def test_products_and_sums_are_contracted_by_default() -> None:
     x, y = floats(37), floats(37)
     made = graphopt.compile(parse(DETERMINANT))
     assert made({"a": np.stack([x, y], 1), "b": np.stack([y, x], 1)})["flat"].any()
+
+
+def test_quantization_of_onnxruntimes_own_to_16_bits() -> None:
+    """ONNX Runtime's own ops had 16 bits before ONNX's."""
+    text = """
+        x: float32[4]
+        q = com.microsoft::QuantizeLinear(x, 0.1, int16[]{0})
+        y = com.microsoft::DequantizeLinear(q, 0.1, int16[]{0})
+        return y
+    """
+    x = np.array([0.1, 0.22, -0.3, 5.0], np.float32)
+    made = graphopt.compile(parse(text), strict=True)
+    assert made(x)["y"] == pytest.approx([0.1, 0.2, -0.3, 5.0])

@@ -385,3 +385,29 @@ def test_a_step_of_the_users_own_runs_in_place_of_another_and_after_it() -> None
     assert seen[:3] == ["tidy", "fold", "tidy"]
     with pytest.raises(UsageError, match="there is no step 'folding'; did you mean fold"):
         graphopt.optimize(graph, steps={"folding": kept})
+
+
+@pytest.mark.parametrize("body", ["y = Relu(x)", "y = Identity(x)", "a = Neg(x) y = Neg(a)"])
+def test_an_output_may_be_named_twice(body: str) -> None:
+    """onnx.checker and ONNX Runtime take such models, and so do both products."""
+    ort = pytest.importorskip("onnxruntime")
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y, float[2] y) {{ {body} }}'
+    )
+    optimized = graphopt.optimize(model, verify="off")
+    onnx.checker.check_model(optimized, full_check=True)
+    x = np.array([1.0, 2.0], np.float32)
+    session = ort.InferenceSession(optimized.SerializeToString(), providers=["CPUExecutionProvider"])
+    for value in (*session.run(None, {"x": x}), graphopt.compile(model)(x)["y"]):
+        assert value.tolist() == [1.0, 2.0]
+
+
+def test_a_mean_over_an_axis_beside_one_that_may_be_empty_is_no_pool() -> None:
+    """ONNX Runtime pools no image without channels."""
+    text = """
+        x: float32[b, t, 16]
+        y = ReduceMean(x, [-1], keepdims=1)
+        return y
+    """
+    result, _ = optimize_graph(parse(text))
+    assert [n.op for n in result.nodes() if n.inputs] == ["ReduceMean"]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from graphopt.errors import GraphoptError
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.evaluate import run
@@ -21,6 +22,7 @@ from graphopt.ir.structure import same
 from graphopt.ir.text import parse, show
 from graphopt.ir.types import TensorType, substitute
 from graphopt.optimize import optimize_graph
+from graphopt.rewrite.checking.check import in_onnxruntime
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.target import TARGETS
 from graphopt.verify.compare import UnverifiedError, compare
@@ -82,6 +84,34 @@ def test_exact_rules_keep_every_bit(seed: int) -> None:
     except Exception:  # whatever the Python of an op raises on these inputs
         return
     assert bits(run(found, feeds)) == bits(want)
+
+
+@tried(15)
+@given(SEED)
+def test_exact_results_keep_every_bit_in_onnxruntime(seed: int) -> None:
+    keeps_every_bit_in_onnxruntime(seed)
+
+
+@pytest.mark.slow
+@tried(100)
+@given(SEED)
+def test_many_exact_results_keep_every_bit_in_onnxruntime(seed: int) -> None:
+    keeps_every_bit_in_onnxruntime(seed)
+
+
+def keeps_every_bit_in_onnxruntime(seed: int) -> None:
+    """Folded constants, too, are what the runtime would have computed."""
+    pytest.importorskip("onnxruntime")
+    graph = random_graph(Random(seed), 12, special=True)
+    found, _ = optimize_graph(graph, policy=Soundness.EXACT)
+    feeds = drawn(graph, np.random.default_rng(seed))
+    try:
+        want = in_onnxruntime(graph)(feeds)
+    except GraphoptError:  # what ONNX Runtime has no kernel for, or refuses on these inputs
+        return
+    got = in_onnxruntime(found)(feeds)
+    names = graph.output_names
+    assert bits(dict(zip(names, got, strict=True))) == bits(dict(zip(names, want, strict=True)))
 
 
 def drawn(graph: Graph, rng: np.random.Generator) -> dict[str, Array]:

@@ -19,6 +19,7 @@ _CONV: Mapping[str, int | float | str | type] = {
 _FLOATS = ("float32", "float64", "float16")
 
 _BYTES = ("uint8", "int8")
+_CODES = (*_BYTES, "uint16", "int16", "int32")
 _POOL: Mapping[str, int | float | str | type] = {
     "auto_pad": "NOTSET", "ceil_mode": 0, "channels_last": 0, "count_include_pad": 0, "kernel_shape": tuple,
     "pads": tuple, "strides": tuple,
@@ -43,6 +44,9 @@ CONTRIB: dict[str, Contrib] = {
         "output present?",
         {"num_heads": int, "qkv_hidden_sizes": tuple, "scale": float, "unidirectional": 0},
         typed={"mask_index": ("int32",), "past_sequence_length": ("int32",)},
+    ),
+    "com.microsoft::DequantizeLinear": Contrib(
+        "x x_scale x_zero_point?", "y", {"axis": 1}, ("float32", "float16"), {"x": _CODES, "x_zero_point": _CODES}
     ),
     "com.microsoft::DynamicQuantizeMatMul": Contrib(
         "A B b_scale b_zero_point? bias?", "Y", typed={"B": _BYTES, "b_zero_point": _BYTES}
@@ -138,6 +142,9 @@ CONTRIB: dict[str, Contrib] = {
         "Z",
         dtypes=_BYTES,
         typed={"condition": ("bool",), **dict.fromkeys(("x_scale", "y_scale", "z_scale"), ("float32",))},
+    ),
+    "com.microsoft::QuantizeLinear": Contrib(
+        "x y_scale y_zero_point?", "y", {"axis": 1}, ("float32", "float16"), {"y_zero_point": _CODES, "y": _CODES}
     ),
     "com.microsoft::RotaryEmbedding": Contrib(
         "input position_ids cos_cache sin_cache",

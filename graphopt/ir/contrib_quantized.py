@@ -125,7 +125,20 @@ def _halves(packed: Array) -> Array:
 
 DOMAIN = "com.microsoft::"
 
+
+def _as_onnx(op: str) -> Semantics:
+    """ONNX's own op, which ONNX Runtime had for more dtypes before."""
+
+    def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+        axis: Any = attrs.get("axis", 1)
+        return apply(op, x, axis=axis)
+
+    return compute
+
+
 MEANINGS: dict[str, Semantics] = {
+    DOMAIN + "DequantizeLinear": _as_onnx("DequantizeLinear"),
+    DOMAIN + "QuantizeLinear": _as_onnx("QuantizeLinear"),
     DOMAIN + "DynamicQuantizeMatMul": dynamic_product,
     DOMAIN + "MatMulIntegerToFloat": integer_product,
     DOMAIN + "MatMulNBits": packed_product,
@@ -180,7 +193,21 @@ def infer_packed(call: OpCall) -> Types:
     return [call.tensor(call.shape_of_its_own("product") if not x else (*x[:-1], call.integer("N")))]
 
 
+def infer_codes(call: OpCall) -> Types:
+    """The shape of the first input, with the dtype of the zero point."""
+    shape, dtype = call.any_shape(0), call.dtype(2) if call.has(2) else "uint8"
+    return [None if shape is None or dtype is None else TensorType(dtype, shape)]
+
+
+def infer_numbers(call: OpCall) -> Types:
+    """The shape of the first input, with the dtype of the scale."""
+    shape, dtype = call.any_shape(0), call.dtype(1)
+    return [None if shape is None or dtype is None else TensorType(dtype, shape)]
+
+
 INFERENCES: dict[str, Callable[[OpCall], Types]] = {
+    DOMAIN + "DequantizeLinear": infer_numbers,
+    DOMAIN + "QuantizeLinear": infer_codes,
     DOMAIN + "DynamicQuantizeMatMul": infer_operands("MatMul", 0, 1),
     DOMAIN + "MatMulIntegerToFloat": infer_operands("MatMul", 0, 1),
     DOMAIN + "MatMulNBits": infer_packed,

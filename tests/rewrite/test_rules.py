@@ -13,7 +13,7 @@ VERDICTS = Verdicts()
 """What earlier runs found, kept by the content of rules and by all that a check rests on."""
 STRICT = [rule for rule in standard().rules if rule.soundness in (Soundness.EXACT, Soundness.FINITE)]
 """Those of which every bit counts."""
-FEW = Depth(3, 0)
+FEW = Depth(2, 0)
 """In how many graphs they are asked of ONNX Runtime by default."""
 
 

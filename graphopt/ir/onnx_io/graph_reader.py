@@ -146,8 +146,6 @@ class GraphReader:
                 self.graph.add_output(name, self.values.get(name))
             return
         source.outputs.update((info.name, info) for info in proto.output)
-        if len(source.outputs) < len(proto.output):
-            raise InvalidModelError(f"{self.where}two outputs have the same name")
         for info in proto.output:
             self.graph.add_output(info.name, self.find(info.name, "the graph's output"))
 

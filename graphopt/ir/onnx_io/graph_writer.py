@@ -250,7 +250,7 @@ class GraphWriter:
             name = graph.names.get(value, "")
             self._take(value, name, "input", used, keep=self.outer is None or (name, value) in outputs)
         names.update((v, n) for n, v in outputs if v not in names and graph.names.get(v) == n)
-        for name, value in outputs:
+        for name, value in dict.fromkeys(outputs):  # one output may be named twice
             if names.setdefault(value, name) != name:
                 self.copies.append((name, value))
         for node in self.order:

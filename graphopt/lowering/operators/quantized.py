@@ -53,7 +53,7 @@ def parameter(op: Operation, k: int, at: Sequence[Expr], axis: int, block: int) 
 
 def axis_and_block(op: Operation) -> tuple[int, int]:
     """Along which axis scales go, and how many elements share one."""
-    return integer(op, "axis"), integer(op, "block_size")
+    return integer(op, "axis"), integer(op, "block_size") if "::" not in op.op else 0
 
 
 def _quantize(op: Operation) -> Tensor:
@@ -207,6 +207,8 @@ TABLE: LoweringTable = {
     "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": lambda op: dynamic(op.input(0)),
     "QuantizeLinear": _quantize,
+    DOMAIN + "DequantizeLinear": _dequantize,
+    DOMAIN + "QuantizeLinear": _quantize,
     DOMAIN + "QLinearAdd": between(lambda op, a, b: a + b, 2),
     DOMAIN + "QLinearAveragePool": _pool("AveragePool"),
     DOMAIN + "QLinearConcat": _concat,

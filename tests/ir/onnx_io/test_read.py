@@ -165,7 +165,6 @@ def test_errors_name_the_file_and_the_node(tmp_path: pytest.TempPathFactory) -> 
 
 def test_doubles_are_refused() -> None:
     for change, message in (
-        (lambda p: p.graph.output.append(p.graph.output[0]), "two outputs have the same name"),
         (lambda p: p.graph.input.append(p.graph.input[0]), "two inputs have the same name"),
         (lambda p: p.graph.initializer.append(p.graph.initializer[0]), "initializer 'w' is defined twice"),
         (
