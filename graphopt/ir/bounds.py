@@ -222,8 +222,8 @@ def _relu(call: OpCall) -> Bounds:
 
 
 def _sqrt(call: OpCall) -> Bounds:
-    _, high = _input(call)
-    return 0.0, sqrt(high) if high >= 0 else inf
+    low, high = _input(call)
+    return sqrt(max(low, 0.0)), sqrt(high) if high >= 0 else inf
 
 
 def _exp(call: OpCall) -> Bounds:

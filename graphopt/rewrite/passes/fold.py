@@ -273,7 +273,7 @@ FOLD = NativePass(
 FOLD_EXACTLY = NativePass(
     "exact-folding",
     "what rests on constants alone is computed once, now, where every runtime gives the same bits",
-    "A18",
+    "A17,A18,D9",
     visit=partial(fold, exactly=True),
 )
 
