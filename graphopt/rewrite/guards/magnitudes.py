@@ -75,8 +75,7 @@ def moderate(*factors: ConstantElements) -> bool:
 
 
 def overflows(first: ConstantElements, second: ConstantElements) -> bool:
-    """Whether a product by the first factor leaves the range of its dtype at numbers at which that by both does not,
-    those aside that are within ``NEAR`` of the largest."""
+    """Whether a product by the first constant overflows far below where that by both does."""
     if first.constant is None or second.constant is None:
         return False
     with np.errstate(invalid="ignore"):
