@@ -1,7 +1,7 @@
 """Search spaces: schedules with sampled decisions. A nest of another kind raises ScheduleError.
 
 A space is any function of a ``Schedule`` that calls its ``sample_`` methods; here are those that graphopt tries by
-itself; spaces that tile loops are long, and modules of their own.
+itself; those of rows and of GPUs are long, and modules of their own.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Final, TypeAlias
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.analysis.access_analysis import known_size
-from graphopt.lowering.analysis.block_refs import INLINE, find_loop
+from graphopt.lowering.analysis.block_refs import INLINE, LoopRef, find_block, find_loop
 from graphopt.lowering.analysis.canonical_nest import chains
+from graphopt.lowering.cpu.register_tiles import IN_REGISTERS, TIMES_ALONG
 from graphopt.lowering.schedule.by_rule import card, chosen_for
 from graphopt.lowering.schedule.sampling import compute_locations
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.target import CPU
 from graphopt.target import target as target_named
 from graphopt.tuning.block_tiles import block_tiles
-from graphopt.tuning.register_tiles import register_tiles
+from graphopt.tuning.reductions import after, only_reduction
 from graphopt.tuning.row_reductions import row_reductions
 
 Space: TypeAlias = Callable[[Schedule], object]
@@ -29,13 +30,42 @@ Space: TypeAlias = Callable[[Schedule], object]
 
 def by_rule(s: Schedule, target: str = CPU.name) -> None:
     """The default schedule for a target, with other tiles, pieces and functions than it would choose by itself."""
-    choices: dict[str, int] = {}
-    while left := {name: c for name, c in chosen_for(target, s.nest, choices)[1].items() if name not in choices}:
-        name, candidates = next(iter(left.items()))
-        choices[name] = s.sample_categorical(candidates)
+    choices = _drawn(s, target, {})
     if not choices:
         raise ScheduleError(f"by_rule: there is nothing to choose for {s.nest.name}")
     scheduled_by_rule(s, target, tuple(choices.items()))
+
+
+def _drawn(s: Schedule, target: str, choices: dict[str, int]) -> dict[str, int]:
+    """What there is to choose in a default schedule, drawn; but whether tiles are in registers, as given."""
+    while True:
+        offered = chosen_for(target, s.nest, choices)[1]
+        name = next((n for n in offered if n not in choices and n != IN_REGISTERS), None)
+        if name is None:
+            return choices
+        choices[name] = s.sample_categorical(offered[name])
+
+
+def register_tiles(s: Schedule) -> None:
+    """A contraction in tiles of three levels: pieces that are shared out, tiles in caches, and a tile of results that
+    stays in vector registers while the reduction runs. Earlier blocks, such as one that pads an image, are inlined in
+    it, or computed for each piece."""
+    block = only_reduction(s).block.name
+    producers = s.get_producers(block)
+    is_made = s.sample_categorical([0, 1]) if producers and not s.nest.sizes else 0
+    for before in () if is_made else producers:
+        s.compute_inline(before)
+    choices = _drawn(s, CPU.name, {IN_REGISTERS: 1})
+    scheduled_by_rule(s, CPU.name, tuple(choices.items()))
+    if is_made:
+        tiles = sum(n > 1 for name, n in choices.items() if name.startswith(TIMES_ALONG))
+        around = [loop for loop in find_block(s.nest, f"{block}_init").loops if loop.kind in ("serial", "parallel")]
+        piece = LoopRef(around[-1 - tiles].var.name)
+        for before in producers:
+            s.set_scope(before, "local")
+            s.compute_at(before, piece)
+            for loop in after(s.get_loops(before), piece)[-1:]:
+                s.vectorize(loop)
 
 
 def scheduled_by_rule(s: Schedule, target: str, choices: tuple[tuple[str, int], ...] = ()) -> None:

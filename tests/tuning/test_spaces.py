@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import ScheduleError, UsageError
+from graphopt.lowering.cpu.register_tiles import WRITTEN
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import read
 from graphopt.lowering.schedule.schedule import Schedule
-from graphopt.tuning.register_tiles import register_tiles
-from graphopt.tuning.spaces import SPACES, by_rule, elements, spaces_for
+from graphopt.tuning.spaces import SPACES, by_rule, elements, register_tiles, spaces_for
 from tests.lowering.cuda.simulated import check as check_in_simulation
-from tests.tuning.drawing import check_draw, drawn, kinds
-from tests.tuning.nests import copy, dense, product, softmax_of
+from tests.lowering.native import check
+from tests.tuning.drawing import check_draw, drawn, kinds, written_out
+from tests.tuning.nests import convolution, copy, dense, largest, mean, product, softmax_of
 
 
 @pytest.mark.parametrize("nest", [product(), dense()], ids=["product", "dense"])
@@ -52,6 +53,46 @@ def test_wanted_decisions_are_taken_where_they_are_possible() -> None:
     other = Schedule(product(), 99, (10**6, *wanted[1:]))  # there is no such position
     register_tiles(other)
     assert other.trace.decisions.keys() == first.trace.decisions.keys()
+
+
+CONTRACTIONS = {
+    "product": product(),
+    "dense": dense(),
+    "dense of any size": dense("n"),
+    "largest": largest(),
+    "mean": mean(),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_draws_of_register_tiles_compute_the_same(name: str, seed: int) -> None:
+    check_draw(register_tiles, CONTRACTIONS[name], seed, pieces=2)
+
+
+def test_tiles_are_in_registers_and_what_follows_is_done_there() -> None:
+    made = drawn(register_tiles, dense(64), 0).nest
+    assert "local" in {b.scope for b in made.allocs}
+    assert kinds(made) >= {"parallel", "serial", "unrolled", "vectorized"}
+
+
+def test_what_is_written_out_is_bounded() -> None:
+    counts = [written_out(drawn(register_tiles, product(256, 256, 256), seed).nest.body) for seed in range(6)]
+    assert WRITTEN // 2 < max(counts) <= WRITTEN
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_what_comes_before_is_written_out_or_made_for_each_piece(made: int) -> None:
+    for seed in range(3):
+        s = Schedule(convolution(), seed, (made,))
+        register_tiles(s)
+        assert ("padded" in {b.name for b in s.nest.allocs if b.scope == "local"}) is bool(made)
+        check(convolution(), s.nest, pieces=2)
+
+
+def test_register_tiles_of_what_is_no_reduction_say_so() -> None:
+    with pytest.raises(ScheduleError, match="copy is not one reduction"):
+        drawn(register_tiles, copy(), 0)
 
 
 def test_where_rules_leave_no_choice_there_is_nothing_to_draw() -> None:

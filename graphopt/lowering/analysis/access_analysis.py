@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from math import prod
 from typing import Final
 
-from graphopt.kernels.host import lanes as lanes_of
-from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.analysis.canonical_nest import Access, Chain
 from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, variables, walk
@@ -271,110 +268,3 @@ def _is_at(index: Expr, axis: Axis) -> bool:
 def is_longer(a: Axis, b: Axis) -> bool:
     """Whether the first axis is provably the longer one."""
     return isinstance(a.extent, Const) and isinstance(b.extent, Const) and a.extent.value >= b.extent.value
-
-
-def start_of(at: Expr, axis: Axis, width: int) -> Expr:
-    """The start of the tile number ``at`` along the axis."""
-    return tile_start(at, axis.extent, width)
-
-
-def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
-    """Whether results lie side by side along an axis."""
-    chain = rest[-1] if rest else first
-    position = first.spatial.index(axis)
-    axis_there = chain.spatial[position]
-    written = [a for a in chain.accesses if a.is_write]
-    return all((s := a.stride(axis_there.var)) is not None and s.number == 1 for a in written)
-
-
-def vector_axis(first: Chain, rest: Sequence[Chain] = ()) -> Axis | None:
-    """The innermost axis along which a contraction's results, or its epilogue's, are contiguous."""
-    return next((a for a in reversed(first.spatial) if _is_vector(first, a, rest)), None)
-
-
-def vector_of(first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Axis:
-    """The vectorized axis of a tile."""
-    return next(a for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
-
-
-def scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]:
-    """The loop order of a tile: axes along which the broadcast operand is constant come last, so that it is live only
-    during its own steps."""
-    shared = [a for a in first.accesses if not a.is_write and not a.varies(vector)]
-    return sorted(order, key=lambda axis: not any(a.varies(axis.var) for a in shared))
-
-
-def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
-    """The extents of a register tile along each axis; None where tiles do not pay."""
-    # Register tiling (Goto and van de Geijn, 2008): axes that the vector operand does not vary along are rows, those
-    # that only the broadcast operand varies along are columns; _best chooses the sizes by loads and by work beyond the
-    # ends.
-    vector = vector_axis(first, [last] if last is not first else [])
-    if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
-        return None
-    operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
-    wide = [a for a in operands if a.varies(vector.var)]
-    if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):
-        return None
-    if (steps := known_size([a.extent for a in first.reduced])) is not None and steps < 2:
-        return None
-    lanes, extent = lanes_of(first.stores[0].buffer.dtype), int(vector.extent.value)
-    scalar = [a for a in operands if not a.varies(vector.var)]
-    rows, columns = [], []
-    for axis in first.spatial:
-        if axis is vector or axis.extent == Const(1):
-            continue
-        if any(not a.varies(axis.var) for a in wide):
-            rows.append(axis)
-        elif any(not a.varies(axis.var) for a in scalar):
-            columns.append(axis)
-    # several vectors side by side share the scalar operand
-    rows, columns = rows[::-1][:2], [a for a in columns[::-1][:1] if isinstance(a.extent, Const)]
-    is_flat = prod(known_size([a.extent]) or UNKNOWN for a in rows) <= 4
-    choices = [(k * lanes, k) for k in (1, 2, 3, 4, *((6, 8, 12) if is_flat else ())) if k * lanes <= extent]
-    choices = choices or [(extent, 1)]
-    rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or k == 0]  # one test of a size is enough
-    return _best(first, vector.var, choices, rows, columns)
-
-
-def shared_operands(first: Chain) -> dict[Var, int]:
-    """The unroll factor of each axis by which operands are reused."""
-    operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
-    if len(operands) != 2:
-        return {}
-    factors: dict[Var, int] = {}
-    for access in operands:
-        axes = [a for a in first.spatial if not access.varies(a.var) and a.var not in factors]
-        counts = [(a.var, n) for a in axes if (n := known_size([a.extent])) is not None and n > 1]
-        factors.update((var, min(4, n)) for var, n in counts[-1:])
-    return factors
-
-
-def is_long(group: Sequence[Axis]) -> bool:
-    """Whether a loop over the collapsed axes fills several vectors."""
-    extent = known_size([a.extent for a in group])
-    return extent is None or extent >= 64
-
-
-def _best(
-    first: Chain, vector: Var, choices: Sequence[tuple[int, int]], rows: Sequence[Axis], columns: Sequence[Axis]
-) -> dict[Var, int]:
-    """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
-    registers = REGISTERS[vector_bytes()]
-    total = {a.var: int(a.extent.value) if isinstance(a.extent, Const) else UNKNOWN for a in first.spatial}
-    best: tuple[float, dict[Var, int]] | None = None
-    sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
-    more = [[n for n in range(1, 5) if n <= total[a.var]] for a in columns]
-    for (width, vectors), parts in product(choices, product(*sizes, *more)):
-        down = prod(parts[: len(rows)])
-        across = vectors * prod(parts[len(rows) :])
-        if down * across + across + 1 > registers:  # accumulators, a vector for each column, and what is shared
-            continue
-        plan = {vector: width, **{a.var: n for a, n in zip([*rows, *columns], parts, strict=True)}}
-        waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())
-        load = (down + across) / (down * across)
-        cost = waste * (max(1.0, 1.1 * load) + 0.15 * load + 0.4 * (down * across < 8))
-        if best is None or cost < best[0] - 1e-9:
-            best = cost, plan
-    assert best is not None
-    return best[1]

@@ -16,12 +16,14 @@ of its own, so that a schedule is found by the computation's name:
 What none of them fits (procedures) stays as it is, but for what is done to each element that a procedure stores: that
 is done there.
 
-Loops are written anew, and are not steps of a ``Schedule``, of which a trace could be shown. Those of elements can be:
-of 308 such nests (models, single ops, rows) steps give 304 kernels that are equal but for the names of loops, and 4
-with sums in another order. But to schedule these takes twice as long (0.64 s for 0.32 s; half of it goes into the
-simplification of indices after each ``split`` and ``fuse``, which is done once here, when a kernel is written). Nor can
-those of rows: ``vectorize`` refuses a loop that reduces, and no primitive joins loops that stand side by side. With
-``rfactor`` and ``compute_at`` instead, as the tuner has it, a nest takes 35 steps, and eleven times as long.
+Loops are written anew, and are not steps of a ``Schedule``, of which a trace could be shown: tuning chooses in
+``by_rule`` what these rules would decide. Those of elements can be steps: of 308 such nests (models, single ops, rows)
+steps give 304 kernels that are equal but for the names of loops, and 4 with sums in another order, but take twice as
+long (0.64 s for 0.32 s), half of it for the simplification of indices after each ``split`` and ``fuse``. Nor would it
+be enough for others to simplify once for each schedule. Of 78 nests of rows, steps take 2.3 times as long (geometric
+mean; 0.53 s for 0.20 s) without any simplification, with a ``vectorize`` that lets reductions pass, and before loops
+are joined that stand side by side. Of 12 contractions in register tiles, steps take 9.0 times as long, a fifth of it
+for simplification and the rest mostly to check that each step is legal.
 """
 
 from __future__ import annotations
@@ -30,17 +32,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.analysis.access_analysis import (
     bytes_of,
     collapsed,
     is_follower,
-    known_size,
     lies_along,
     made_from,
     shared_axes,
     taken_apart,
-    tile_plan,
     total_size,
     with_buffers,
 )
@@ -52,7 +51,7 @@ from graphopt.lowering.cpu.element_loops import element_loops
 from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.integer_schedules import multiplied
 from graphopt.lowering.cpu.library_dispatch import LibraryPrices
-from graphopt.lowering.cpu.register_tiles import dots, tiled
+from graphopt.lowering.cpu.register_tiles import IN_REGISTERS, dots, tiled, tiling
 from graphopt.lowering.cpu.scheduling import Choices, Scheduling, refuse_unknown
 from graphopt.lowering.cpu.sliding import Sliding, SlidingRowWriter, sliding
 from graphopt.lowering.loops.accumulation import is_accumulation
@@ -65,8 +64,6 @@ from graphopt.lowering.loops.nest import (
 )
 from graphopt.target import CPU
 
-WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 14)
-"""How many results a tile may have along an axis, or vectors of them."""
 ROW_BYTES: Final = 1 << 17
 """What may lie on the stack for a row."""
 
@@ -102,12 +99,27 @@ class _Scheduler(Scheduling):
         self.prices = prices
 
     def scheduled(self, chains: Sequence[Chain]) -> Nest:
-        body = called(self, chains, self.prices) or multiplied(self, chains) or self.tiles(chains)
+        body = self.tiles(chains) if self.is_tiled else self.by_function(chains) or self.tiles(chains)
         if body is None:
             chains = self.merged(chains)
             body = self.rows(chains) or seq(*(self.alone(c) for c in chains))
         allocs = tuple(b for b in self.nest.allocs if b not in self.gone)
         return replace(self.nest, body=body, allocs=(*allocs, *self.locals))
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether register tiles are chosen."""
+        return self.choices.get(IN_REGISTERS) == 1
+
+    def instead_of_tiles(self, stmt: Stmt) -> Stmt:
+        """What a rule makes of a contraction that register tiles may be chosen for."""
+        self.choose(IN_REGISTERS, (0, 1), 0)
+        return stmt
+
+    def by_function(self, chains: Sequence[Chain]) -> Stmt | None:
+        """A product by a function."""
+        stmt = called(self, chains, self.prices) or multiplied(self, chains)
+        return None if stmt is None else self.instead_of_tiles(stmt)
 
     # ------------------------------------------------------------------ one block
 
@@ -224,10 +236,11 @@ class _Scheduler(Scheduling):
         if not all(is_follower(c, first, self.nest, original) for c, original in written):
             return None
         stmt: Stmt | None
-        if layout := convolution_of(first, [*before, *rest]):
+        layout = None if self.is_tiled else convolution_of(first, [*before, *rest])
+        if layout is not None:
             self.gone |= layout.unneeded
             before = [c for c in before if not layout.unneeded & {s.buffer for s in c.stores}]
-            stmt = convolved(self, layout, first, rest)
+            stmt = self.instead_of_tiles(convolved(self, layout, first, rest))
         else:
             stmt = self.contraction(first, rest)
         return None if stmt is None else seq(*(self.alone(c) for c in before), stmt)
@@ -236,23 +249,11 @@ class _Scheduler(Scheduling):
         """A contraction and what is done to its elements, several at a time; None where that does not pay."""
         if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
             return None
-        if (windows := sliding(first)) is not None:
-            return self.row_of_windows(windows, rest)
+        if not self.is_tiled and (windows := sliding(first)) is not None:
+            return self.instead_of_tiles(self.row_of_windows(windows, rest))
         first, rest = with_axes_redrawn(first, rest)
-        plan = self.widths(first, tile_plan(first, (rest or [first])[-1]))
-        return dots(self, first, rest) if plan is None else tiled(self, first, rest, plan)
-
-    def widths(self, first: Chain, plan: dict[Var, int] | None) -> dict[Var, int] | None:
-        """The number of results along each axis of a tile, if there are to be tiles."""
-        if plan is None:
-            return None
-        widths = {}
-        for k, axis in enumerate(a for a in first.spatial if a.var in plan):
-            extent, step = known_size([axis.extent]), plan[axis.var] if k == len(plan) - 1 else 1
-            least = min(step, lanes_of(first.stores[0].buffer.dtype))
-            candidates = [n * least for n in WIDTHS if extent is None or n * least <= extent]
-            widths[axis.var] = self.choose(f"width {k}", candidates, plan[axis.var])
-        return widths
+        tiles = tiling(self, first, rest)
+        return dots(self, first, rest) if tiles is None else tiled(self, first, rest, tiles)
 
     def row_of_windows(self, windows: Sliding, rest: Sequence[Chain]) -> Stmt:
         """Windows that slide along rows."""

@@ -1,37 +1,265 @@
-"""Register tiling: tiles of a contraction's results stay in registers while they are summed."""
+"""Register tiling: tiles of a contraction's results stay in registers while they are summed.
+
+``tiling`` decides: how many results along each axis, how many tiles make a piece of work and in which order they are
+done, how many steps are written out, and which operand is copied beside its piece. What it decides by rule a tuner
+chooses otherwise, by the names that ``Scheduling.choose`` knows. ``tiled`` writes the loops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
+from math import prod
+from typing import Final, TypeAlias
 
 from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import vector_bytes
+from graphopt.kernels.product_form import near
 from graphopt.lowering.analysis.access_analysis import (
+    NEAR,
+    REGISTERS,
+    UNKNOWN,
     at_point,
     collapsed,
     decomposed,
-    is_long,
+    known_size,
     lies_along,
-    scalar_first,
-    shared_operands,
-    start_of,
     taken_apart,
+    tile_start,
     total_size,
-    vector_of,
 )
-from graphopt.lowering.analysis.canonical_nest import Chain, exchange
+from graphopt.lowering.analysis.canonical_nest import Access, Chain, exchange
 from graphopt.lowering.analysis.loop_partition import interior
 from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, substitute
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     Axis,
+    Buffer,
     If,
     Stmt,
     Store,
+    map_expressions,
     seq,
 )
+
+Reading: TypeAlias = Callable[[Stmt, Mapping[Var, Expr], Load], Stmt]
+"""A step with an operand read elsewhere, by where the steps of the reduction and the element of the tile are."""
+
+IN_REGISTERS: Final = "registers"
+"""The choice between register tiles (1) and what else computes a contraction (0): a function, windows, a loop."""
+TIMES_ALONG: Final = "times"
+"""The choices, for each axis, of how many tiles are done before those along others."""
+TILES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+"""How many results along an axis a tile may have,"""
+VECTORS: Final = (1, 2, 3, 4)
+"""and how many vectors of them,"""
+FLAT: Final = (*VECTORS, 6, 8, 12)
+"""or, where there are few rows, so many."""
+TIMES: Final = (1, 2, 4, 8, 16, 32)
+"""How many tiles along an axis may be done before those along others."""
+STEPS: Final = 8
+"""How many steps of a loop of a reduction may be written out, at most."""
+WRITTEN: Final = 64
+"""Vectors of products that may be written out, at most: of more, code takes long to be made, and no less to run."""
+
+
+# ------------------------------------------------------------------ decisions
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The tiles of a contraction, by its axes; an axis that is not named has one of each."""
+
+    vector: Axis
+    widths: Mapping[Var, int]
+    """Results along an axis in a tile."""
+    times: Mapping[Var, int] = field(default_factory=dict)
+    """Tiles along an axis in a piece."""
+    steps: Mapping[Var, int] = field(default_factory=dict)
+    """Steps of the reduction along an axis that are written out."""
+    is_turned: bool = False
+    """Whether the tiles of a piece are done along the last axis first."""
+    packed: Access | None = None
+    """The operand whose part that a piece reads is copied beside it."""
+
+    def piece(self, axis: Axis) -> int:
+        """Results along an axis in a piece."""
+        return self.widths.get(axis.var, 1) * self.times.get(axis.var, 1)
+
+    def narrowed(self, axes: Iterable[Axis]) -> Tiling:
+        """The tiling with one result along some axes."""
+        ones = {a.var: 1 for a in axes}
+        return replace(self, widths={**self.widths, **ones}, times={**self.times, **ones})
+
+
+def tiling(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Tiling | None:
+    """The register tiles of a contraction and what is done to its elements; None where there are to be none."""
+    vector = vector_axis(first, rest)
+    if vector is None or not first.reduced:
+        return None
+    plan = tile_plan(first, vector)
+    if not owner.choose(IN_REGISTERS, (0, 1), int(plan is not None)):
+        return None
+    native = lanes_of(first.stores[0].buffer.dtype)
+    if plan is None:
+        known = [a for a in first.spatial if (known_size([a.extent]) or 1) > 1]
+        plan = {**{a.var: 1 for a in known}, vector.var: min(native, known_size([vector.extent]) or native)}
+    lanes = min(native, plan[vector.var])
+    widths = _widths(owner, first, vector, plan, lanes)
+    times = _times(owner, first, widths)
+    is_turned = bool(owner.choose("turned", (0, 1) if len(times) > 1 else (0,), 0))
+    steps = _steps(owner, first, WRITTEN * lanes // prod(widths.values()))
+    drawn = Tiling(vector, widths, times, steps, is_turned)
+    return replace(drawn, packed=_packed(owner, first, drawn))
+
+
+def _widths(owner: Scheduling, first: Chain, vector: Axis, plan: Mapping[Var, int], lanes: int) -> dict[Var, int]:
+    """Results along each axis of a tile: as many vectors as there are registers, beside those of the operands."""
+    axes = [a for a in first.spatial if a.var in plan]
+    rows = [a for a in axes if a is not vector]
+    widths: dict[Var, int] = {}
+    left = REGISTERS[vector_bytes()]
+    for axis in (vector, *reversed(rows)):
+        extent, (unit, counts) = known_size([axis.extent]), (lanes, _vectors(rows)) if axis is vector else (1, TILES)
+        candidates = [n * unit for n in counts if n <= left and (extent is None or n * unit <= extent)]
+        width = widths[axis.var] = owner.choose(f"width {axes.index(axis)}", candidates, plan[axis.var])
+        left = max(left // -(-width // unit) - (axis is vector), 1)
+    return widths
+
+
+def _times(owner: Scheduling, first: Chain, widths: Mapping[Var, int]) -> dict[Var, int]:
+    """Tiles along each axis of a piece, where there are several."""
+    times = {}
+    for number, axis in enumerate(first.spatial):
+        extent, width = known_size([axis.extent]), widths.get(axis.var, 1)
+        if extent != 1 and (extent is not None or axis.var in widths):  # one test of a size is enough
+            candidates = [n for n in TIMES if extent is None or n * width <= extent]
+            times[axis.var] = owner.choose(f"{TIMES_ALONG} {number}", candidates, 1)
+    return {v: n for v, n in times.items() if n > 1}
+
+
+def _steps(owner: Scheduling, first: Chain, most: int) -> dict[Var, int]:
+    """Steps of a reduction that are written out, together at most so many, where there are several."""
+    steps = {}
+    for number, axis in reversed(list(enumerate(first.reduced))):
+        extent = known_size([axis.extent])
+        if extent != 1:
+            candidates = [n for n in range(1, STEPS + 1) if n <= most and extent is not None and extent % n == 0]
+            steps[axis.var] = owner.choose(f"steps {number}", candidates, 1)
+            most //= steps[axis.var]
+    return {v: n for v, n in steps.items() if n > 1}
+
+
+def _packed(owner: Scheduling, first: Chain, tiles: Tiling) -> Access | None:
+    """The operand whose part that a piece reads is copied beside it, or none: one that is read by axes alone, of which
+    the part stays in the second cache."""
+    sizes = {a.var: known_size([a.extent]) for a in first.reduced} | {a.var: tiles.piece(a) for a in first.spatial}
+    whole = {a.var: a.extent for a in first.axes}
+    fits = []
+    for access in first.accesses:
+        pairs = zip(access.indices, access.buffer.shape, strict=True)
+        parts = [sizes[i] if isinstance(i, Var) and whole[i] == n else None for i, n in pairs]
+        known = [n for n in parts if n is not None]
+        is_read = not access.is_write and access.buffer != first.stores[0].buffer
+        if is_read and known and len(known) == len(parts) and prod(known) <= near(access.buffer.dtype):
+            fits.append(access)
+    drawn = owner.choose("packed", range(len(fits) + 1), 0)
+    return fits[drawn - 1] if drawn else None
+
+
+def vector_axis(first: Chain, rest: Sequence[Chain]) -> Axis | None:
+    """The innermost axis along which a contraction's results, or its epilogue's, are contiguous."""
+    chain = rest[-1] if rest else first
+    for axis, there in reversed(list(zip(first.spatial, chain.spatial, strict=True))):
+        strides = [a.stride(there.var) for a in chain.accesses if a.is_write]
+        if all(s is not None and s.number == 1 for s in strides):
+            return axis
+    return None
+
+
+def tile_plan(first: Chain, vector: Axis) -> dict[Var, int] | None:
+    """The extents of a register tile along each axis; None where tiles do not pay."""
+    # Register tiling (Goto and van de Geijn, 2008): axes that the vector operand does not vary along are rows, those
+    # that only the broadcast operand varies along are columns; _best chooses the sizes by loads and by work beyond the
+    # ends.
+    if not isinstance(vector.extent, Const):
+        return None
+    operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    wide = [a for a in operands if a.varies(vector.var)]
+    if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):
+        return None
+    if (steps := known_size([a.extent for a in first.reduced])) is not None and steps < 2:
+        return None
+    lanes, extent = lanes_of(first.stores[0].buffer.dtype), int(vector.extent.value)
+    scalar = [a for a in operands if not a.varies(vector.var)]
+    rows, columns = [], []
+    for axis in first.spatial:
+        if axis is vector or axis.extent == Const(1):
+            continue
+        if any(not a.varies(axis.var) for a in wide):
+            rows.append(axis)
+        elif any(not a.varies(axis.var) for a in scalar):
+            columns.append(axis)
+    # several vectors side by side share the scalar operand
+    rows, columns = rows[::-1][:2], [a for a in columns[::-1][:1] if isinstance(a.extent, Const)]
+    choices = [(k * lanes, k) for k in _vectors(rows) if k * lanes <= extent]
+    choices = choices or [(extent, 1)]
+    rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or k == 0]  # one test of a size is enough
+    return _best(first, vector.var, choices, rows, columns)
+
+
+def _vectors(rows: Sequence[Axis]) -> tuple[int, ...]:
+    """How many vectors side by side a tile of these rows may have."""
+    return FLAT if prod(known_size([a.extent]) or UNKNOWN for a in rows) <= 4 else VECTORS
+
+
+def _best(
+    first: Chain, vector: Var, choices: Sequence[tuple[int, int]], rows: Sequence[Axis], columns: Sequence[Axis]
+) -> dict[Var, int]:
+    """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
+    registers = REGISTERS[vector_bytes()]
+    total = {a.var: int(a.extent.value) if isinstance(a.extent, Const) else UNKNOWN for a in first.spatial}
+    best: tuple[float, dict[Var, int]] | None = None
+    sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
+    more = [[n for n in range(1, 5) if n <= total[a.var]] for a in columns]
+    for (width, vectors), parts in product(choices, product(*sizes, *more)):
+        down = prod(parts[: len(rows)])
+        across = vectors * prod(parts[len(rows) :])
+        if down * across + across + 1 > registers:  # accumulators, a vector for each column, and what is shared
+            continue
+        plan = {vector: width, **{a.var: n for a, n in zip([*rows, *columns], parts, strict=True)}}
+        waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())
+        load = (down + across) / (down * across)
+        cost = waste * (max(1.0, 1.1 * load) + 0.15 * load + 0.4 * (down * across < 8))
+        if best is None or cost < best[0] - 1e-9:
+            best = cost, plan
+    assert best is not None
+    return best[1]
+
+
+def shared_operands(first: Chain) -> dict[Var, int]:
+    """The unroll factor of each axis by which operands are reused."""
+    operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    if len(operands) != 2:
+        return {}
+    factors: dict[Var, int] = {}
+    for access in operands:
+        axes = [a for a in first.spatial if not access.varies(a.var) and a.var not in factors]
+        counts = [(a.var, n) for a in axes if (n := known_size([a.extent])) is not None and n > 1]
+        factors.update((var, min(4, n)) for var, n in counts[-1:])
+    return factors
+
+
+def is_long(group: Sequence[Axis]) -> bool:
+    """Whether a loop over the collapsed axes fills several vectors."""
+    extent = known_size([a.extent for a in group])
+    return extent is None or extent >= 64
+
+
+# ------------------------------------------------------------------ loops
 
 
 def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
@@ -51,7 +279,10 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         owner.gone.add(result)
 
     def body(at: Mapping[Var, Expr]) -> Stmt:
-        start = {a.var: start_of(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
+        start = {
+            a.var: tile_start(at[o.var], a.extent, plan.get(a.var, 1))
+            for a, o in zip(first.spatial, outer, strict=True)
+        }
         reduce_loops = [LoopSpec(owner.var("r"), total_size([a.extent for a in group])) for group in groups]
         reduce_loops[-1] = replace(reduce_loops[-1], kind="vectorized")
         reduced: dict[Var, Expr] = {}
@@ -81,110 +312,174 @@ def dots(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
     return owner.shared_out(outer, size, body)
 
 
-def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt:
-    """The loops over tiles, and in them the tile. A last tile that would reach beyond the end is moved back; where
-    an axis may be shorter than its tile, which only its size tells, it is done step by step."""
-    outer: list[LoopSpec] = []
+def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling) -> Stmt:
+    """The loops over pieces, and in them the tiles. A last piece that would reach beyond the end is moved back; where
+    an axis may be shorter than its piece, which only its size tells, it is done step by step."""
+    sizes, outer = {a.var: tiles.piece(a) for a in first.spatial}, list[LoopSpec]()
     for axis in first.spatial:
-        width = plan.get(axis.var, 1)
-        outer.append(LoopSpec(owner.var("o" if width > 1 else "i"), (axis.extent + (width - 1)) // width))
-    inside = _inside(owner, first, rest, plan)
+        size = sizes[axis.var]
+        outer.append(LoopSpec(owner.var("o" if size > 1 else "i"), (axis.extent + (size - 1)) // size))
+    inside = None if tiles.times else _inside(owner, first, rest, tiles)
     if inside is not None:
         return inside
-    unknown = [a for a in first.spatial if plan.get(a.var, 1) > 1 and not isinstance(a.extent, Const)]
-    whole = _RegisterTile(owner, first, rest, plan)
-    narrow = _RegisterTile(owner, first, rest, {v: n for v, n in plan.items() if v not in [a.var for a in unknown]})
+    unknown = [a for a in first.spatial if sizes[a.var] > 1 and not isinstance(a.extent, Const)]
+    whole = _Piece(owner, first, rest, tiles)
+    narrow = _Piece(owner, first, rest, tiles.narrowed(unknown))
     if rest:
         owner.gone.add(first.stores[0].buffer)
 
     def body(at: Mapping[Var, Expr]) -> Stmt:
-        start = {a.var: start_of(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
+        start = {
+            a.var: tile_start(at[o.var], a.extent, tiles.piece(a)) for a, o in zip(first.spatial, outer, strict=True)
+        }
         main = whole.at(start)
         for axis in unknown:
             step = LoopSpec(owner.var("i"), axis.extent)
             alone = wrapped([step], narrow.at({**start, axis.var: step.var}))
-            main = If(axis.extent >= plan[axis.var], main, alone)
+            main = If(axis.extent >= sizes[axis.var], main, alone)
         return main
 
-    size = total_size([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
-    return owner.shared_out(outer, size, body)
+    steps = total_size([*map(Const, sizes.values()), *(a.extent for a in first.reduced)])
+    return owner.shared_out(outer, steps, body)
 
 
-def _inside(owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt | None:
+def _starts(
+    at: Mapping[Var, Expr], axes: Sequence[Axis], outer: Sequence[LoopSpec], sizes: Mapping[Var, int]
+) -> dict[Var, Expr]:
+    """Where a piece starts along each axis; the last ends where the axis does."""
+    return {a.var: tile_start(at[o.var], a.extent, sizes.get(a.var, 1)) for a, o in zip(axes, outer, strict=True)}
+
+
+def _inside(owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling) -> Stmt | None:
     """The tiles of a contraction with conditions at the ends of its vectorized axis: whole vectors between the
     ends, and the few results at the ends one by one. None where there are no such conditions, or masks serve."""
-    axis = vector_of(first, rest, plan)
+    axis, width = tiles.vector, tiles.piece(tiles.vector)
     strides = [s.number for a in first.accesses if (s := a.stride(axis.var)) is not None]
     if all(n is not None and n < 2 for n in strides):  # neighbours are as well read under a mask
         return None
     ranges = interior(first, axis)
-    if ranges is None or ranges[0][1] - ranges[0][0] < plan[axis.var] or not isinstance(axis.extent, Const):
+    if ranges is None or ranges[0][1] - ranges[0][0] < width or not isinstance(axis.extent, Const):
         return None
     (begin, end), block = ranges
-    others = {v: n for v, n in plan.items() if v != axis.var}
-    if any(n > 1 and not isinstance(a.extent, Const) for a in first.spatial for n in [others.get(a.var, 1)]):
-        return None
-    width = plan[axis.var]
     along = [a for a in first.spatial if a is not axis]
-    outer = [LoopSpec(owner.var("i"), (a.extent + (n - 1)) // n) for a in along for n in [others.get(a.var, 1)]]
-    middle = _RegisterTile(owner, replace(first, block=block), rest, plan)
+    sizes = {a.var: tiles.piece(a) for a in along}
+    if any(sizes[a.var] > 1 and not isinstance(a.extent, Const) for a in along):
+        return None
+    outer = [LoopSpec(owner.var("i"), (a.extent + (n - 1)) // n) for a in along for n in [sizes[a.var]]]
+    middle = _Piece(owner, replace(first, block=block), rest, tiles)
     ends = [(0, begin), (end, int(axis.extent.value))]
     if rest:
         owner.gone.add(first.stores[0].buffer)
 
     def body(at: Mapping[Var, Expr]) -> Stmt:
-        outer_loops = iter(outer)
-        start = {a.var: start_of(at[next(outer_loops).var], a, others.get(a.var, 1)) for a in along}
-        piece = LoopSpec(owner.var("o"), Const(-(-(end - begin) // width)))
-        part = Axis(axis.var, Const(end - begin), axis.kind)
-        parts = [wrapped([piece], middle.at({**start, axis.var: start_of(piece.var, part, width) + begin}))]
+        start = _starts(at, along, outer, sizes)
+        step = LoopSpec(owner.var("o"), Const(-(-(end - begin) // width)))
+        place = tile_start(step.var, Const(end - begin), width) + begin
+        parts = [wrapped([step], middle.at({**start, axis.var: place}))]
         for low, high in ends:
             if low < high:
                 step = LoopSpec(owner.var("i"), Const(high - low))
-                single = _RegisterTile(owner, first, rest, {**others, axis.var: 1})
+                single = _Piece(owner, first, rest, tiles.narrowed([axis]))
                 parts.append(wrapped([step], single.at({**start, axis.var: step.var + low})))
         return seq(*parts)
 
-    size = total_size([axis.extent, *(Const(n) for n in others.values()), *(a.extent for a in first.reduced)])
-    return owner.shared_out(outer, size, body)
+    steps = total_size([axis.extent, *map(Const, sizes.values()), *(a.extent for a in first.reduced)])
+    return owner.shared_out(outer, steps, body)
 
 
-class _RegisterTile:
-    """A tile of results that a contraction keeps in registers: ``plan`` says how many along each axis."""
+class _Piece:
+    """A piece of a contraction: its tiles, one after the other, each of which is kept in registers."""
 
-    def __init__(self, owner: Scheduling, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> None:
-        self.owner, self.first, self.rest = owner, first, rest
+    def __init__(self, owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling) -> None:
+        self.owner, self.first, self.rest, self.tiles = owner, first, rest, tiles
         self.result = first.stores[0].buffer
-        self.vector = vector_of(first, rest, plan).var
-        native = lanes_of(self.result.dtype)
-        self.lanes = min(native, plan[self.vector])
-        self.order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != self.vector]
-        self.sizes = {a.var: plan[a.var] for a in self.order}
-        self.pieces = -(-plan[self.vector] // self.lanes)
+        self.vector = tiles.vector.var
+        native, width = lanes_of(self.result.dtype), tiles.widths[self.vector]
+        self.lanes = min(native, width)
+        order = [a for a in first.spatial if tiles.widths.get(a.var, 1) > 1 and a.var != self.vector]
+        self.sizes = {a.var: tiles.widths[a.var] for a in order}
+        # axes along which the broadcast operand is constant come last, so that it is live only in its own steps
+        shared = [a for a in first.accesses if not a.is_write and not a.varies(self.vector)]
+        self.order = sorted(order, key=lambda axis: not any(a.varies(axis.var) for a in shared))
+        self.pieces = -(-width // self.lanes)
         # each piece fills whole vectors, so that those of neighbours do not overlap
         shape = [*(Const(n) for n in self.sizes.values()), Const(self.pieces), Const(native)]
         self.buffer = owner.local(self.result.name, shape, self.result.dtype)
 
     def at(self, start: Mapping[Var, Expr]) -> Stmt:
-        """The tile from a point on: started, reduced, and what is done to its elements."""
-        first = self.first
-        reduce_loops = [LoopSpec(self.owner.var("r"), a.extent) for a in first.reduced]
-        reduce_values = {a.var: loop.var for a, loop in zip(first.reduced, reduce_loops, strict=True)}
+        """The piece from a point on: what is copied for it, and its tiles."""
+        loops = {v: LoopSpec(self.owner.var("m"), Const(n)) for v, n in self.tiles.times.items() if n > 1}
+        numbers = {v: loop.var for v, loop in loops.items()}
+        places = {v: e + numbers[v] * self.tiles.widths.get(v, 1) if v in numbers else e for v, e in start.items()}
+        around = [*loops.values()]
+        if self.tiles.is_turned:
+            around.reverse()
+        access = self.tiles.packed
+        if access is None:
+            return wrapped(around, self.tile(places))
+        copied, copy = self.copied(access, start)
+        return seq(copied, wrapped(around, self.tile(places, self.from_copy(access, copy, numbers))))
+
+    def copied(self, access: Access, start: Mapping[Var, Expr]) -> tuple[Stmt, Buffer]:
+        """The part of an operand that the piece reads, copied: in panels as wide as a tile, where it has vectors."""
+        sizes = {a.var: a.extent for a in self.first.reduced}
+        sizes |= {a.var: Const(self.tiles.piece(a)) for a in self.first.spatial}
+        kept = {i: LoopSpec(self.owner.var("q"), sizes[i]) for i in access.indices if isinstance(i, Var)}
+        values: dict[Var, Expr] = {v: start[v] + loop.var if v in start else loop.var for v, loop in kept.items()}
+        loops = [*kept.values()]
+        if self.vector in kept:
+            del kept[self.vector]
+            width, count = self.tiles.widths[self.vector], self.tiles.times.get(self.vector, 1)
+            panel = LoopSpec(self.owner.var("m"), Const(count))
+            lane = LoopSpec(self.owner.var("c"), Const(width))
+            values[self.vector] = start[self.vector] + panel.var * width + lane.var
+            loops = [panel, *kept.values(), lane]
+        copy = self.owner.local(access.buffer.name, [loop.extent for loop in loops], access.buffer.dtype)
+        element = Load(access.buffer, tuple(substitute(i, values) for i in access.indices))
+        store = Store(copy, tuple(loop.var for loop in loops), element)
+        return wrapped([*loops[:-1], replace(loops[-1], kind="vectorized")], store), copy
+
+    def from_copy(self, access: Access, copy: Buffer, numbers: Mapping[Var, Var]) -> Reading:
+        """How a step reads a copied operand: from its place in the piece."""
+
+        def read(stmt: Stmt, steps: Mapping[Var, Expr], element: Load) -> Stmt:
+            *places, vector, lane = element.indices
+            within = {**dict(zip(self.sizes, places, strict=True)), **steps}
+            for v, number in numbers.items():
+                within[v] = within.get(v, Const(0)) + number * self.tiles.widths.get(v, 1)
+            at = [within.get(i, Const(0)) for i in access.indices if isinstance(i, Var) and i != self.vector]
+            if self.vector in access.indices:
+                at = [numbers.get(self.vector, Const(0)), *at, vector * self.lanes + lane]
+            original = Load(access.buffer, access.indices)
+            return map_expressions(stmt, lambda e: Load(copy, tuple(at)) if e == original else None)
+
+        return read
+
+    def tile(self, start: Mapping[Var, Expr], read: Reading | None = None) -> Stmt:
+        """A tile from a point on: started, reduced, and what is done to its elements."""
+        first, var = self.first, self.owner.var
+        counts = self.tiles.steps
+        loops = {a.var: LoopSpec(var("r"), a.extent // counts.get(a.var, 1)) for a in first.reduced}
+        written = {v: LoopSpec(var("s"), Const(n), "unrolled") for v, n in counts.items()}
+        steps = {v: loop.var * counts[v] + written[v].var if v in counts else loop.var for v, loop in loops.items()}
+
+        def update(at: Mapping[Var, Expr], element: Load) -> Stmt:
+            step: Stmt = decomposed(first, at)[1]
+            return self.in_tile(step if read is None else read(step, steps, element), element)
+
+        def stored(at: Mapping[Var, Expr], element: Load) -> Stmt:
+            return Store(self.result, tuple(substitute(i, at) for i in first.stores[0].indices), element)
+
         zeros = {a.var: Const(0) for a in first.reduced}
-        begin = self.over(start, first, zeros, lambda c, v, e: self.in_tile(decomposed(c, v)[0], e))
-        steps = self.over(start, first, reduce_values, lambda c, v, e: self.in_tile(decomposed(c, v)[1], e))
-        ends = [
-            self.over(start, c, {}, lambda c, v, e: self.in_tile(c.with_values([v[a.var] for a in c.axes]), e))
-            for c in self.rest
-        ]
-        if not self.rest:
-            where = first.stores[0].indices
-            ends = [
-                self.over(
-                    start, first, {}, lambda c, v, e: Store(self.result, tuple(substitute(i, v) for i in where), e)
-                )
-            ]
-        return seq(begin, wrapped(reduce_loops, steps), *ends)
+        begin = self.over(start, first, zeros, lambda at, e: self.in_tile(decomposed(first, at)[0], e))
+        sums = self.over(start, first, steps, update)
+        ends = [self.over(start, c, {}, partial(self.followed, c)) for c in self.rest]
+        ends = ends or [self.over(start, first, {}, stored)]
+        return seq(begin, wrapped([*loops.values(), *written.values()], sums), *ends)
+
+    def followed(self, chain: Chain, at: Mapping[Var, Expr], element: Load) -> Stmt:
+        """What is done to an element."""
+        return self.in_tile(at_point(chain, at), element)
 
     def in_tile(self, stmt: Stmt, element: Load) -> Stmt:
         """The statement with the result's element in the tile."""
@@ -195,7 +490,7 @@ class _RegisterTile:
         start: Mapping[Var, Expr],
         chain: Chain,
         values: Mapping[Var, Expr],
-        part: Callable[[Chain, Mapping[Var, Expr], Load], Stmt],
+        part: Callable[[Mapping[Var, Expr], Load], Stmt],
     ) -> Stmt:
         """One pass over the tile, in loops of its own."""
         var = self.owner.var
@@ -204,8 +499,7 @@ class _RegisterTile:
         places = {v: start[v] + steps[v] for v in self.sizes}
         places[self.vector] = start[self.vector] + piece * self.lanes + lane
         mine = dict(zip((a.var for a in self.first.spatial), (a.var for a in chain.spatial), strict=True))
-        element = Load(self.buffer, (*steps.values(), piece, lane))
-        order = scalar_first(self.order, self.first, self.vector)
-        loops = [LoopSpec(steps[a.var], Const(self.sizes[a.var]), "unrolled") for a in order]
+        loops = [LoopSpec(steps[a.var], Const(self.sizes[a.var]), "unrolled") for a in self.order]
         loops += [LoopSpec(piece, Const(self.pieces), "unrolled"), LoopSpec(lane, Const(self.lanes), "vectorized")]
-        return wrapped(loops, part(chain, {mine[v]: places.get(v, start[v]) for v in mine} | dict(values), element))
+        where = {mine[v]: places.get(v, start[v]) for v in mine} | dict(values)
+        return wrapped(loops, part(where, Load(self.buffer, (*steps.values(), piece, lane))))

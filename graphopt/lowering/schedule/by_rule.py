@@ -34,7 +34,9 @@ def by_rule(nest: Nest, choices: Sequence[tuple[str, int]] = (), *, target: str 
     """Schedule an unscheduled nest by default, with some choices set by name.
 
     Choices are the function for a product, rows and columns of its pieces, depth and height of the blocks of our own
-    function, tiles of a convolution. For the ``target`` of a GPU, loops are bound to blocks and threads.
+    function, tiles of a convolution; or register tiles, which any contraction may have (``registers``): their widths,
+    those done together (``times``) and in which order, steps that are written out, an operand that is packed. For the
+    ``target`` of a GPU, loops are bound to blocks and threads.
     Before::
 
         for i0 in serial(65536):

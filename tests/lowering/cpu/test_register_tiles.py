@@ -1,0 +1,116 @@
+"""Register tiles that are chosen otherwise than by rule compute the same, in the loops that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from graphopt.errors import ScheduleError
+from graphopt.kernels.host import lanes, vector_bytes
+from graphopt.lowering.analysis.access_analysis import REGISTERS
+from graphopt.lowering.cpu.default_schedules import chosen, scheduled
+from graphopt.lowering.cpu.register_tiles import IN_REGISTERS
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.nest import For, Invoke, Nest, statements
+from graphopt.lowering.loops.script import read
+from tests.lowering.described import FIXED
+from tests.lowering.native import Native, check
+
+IN_TILES = {IN_REGISTERS: 1}
+LANES = lanes("float32")
+
+
+def product(m: str | int, n: int, k: int) -> Nest:
+    """A product of matrices, whose rows may be any number."""
+    size, rows = (", m: size", '"m"') if m == "m" else ("", m)
+    return read(f"""
+@program
+def product(a: Buffer[({rows}, {k}), "float32"], b: Buffer[({k}, {n}), "float32"],
+            c: Buffer[({rows}, {n}), "float32"]{size}):
+    for i0, i1, i2 in grid({m}, {n}, {k}):
+        with block("c"):
+            v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+            with init():
+                c[v0, v1] = 0.0
+            c[v0, v1] = c[v0, v1] + a[v0, v2] * b[v2, v1]
+""")
+
+
+def loops(nest: Nest) -> Iterator[For]:
+    return (s for s in statements(nest.body) if isinstance(s, For))
+
+
+def extents(nest: Nest, kind: str) -> list[int]:
+    """The extents of the loops of a kind that are numbers, outermost first."""
+    return [int(s.extent.value) for s in loops(nest) if s.kind == kind and isinstance(s.extent, Const)]
+
+
+def tiled(choices: Mapping[str, int], m: int = 40) -> Nest:
+    """A product in tiles, some of which do not divide it, that computes the same."""
+    nest = product(m, 5 * LANES + 3, 20)
+    made, _ = chosen(nest, IN_TILES | choices)
+    check(nest, made, pieces=(1, 3))
+    return made
+
+
+def test_tiles_may_be_chosen_instead_of_a_function() -> None:
+    assert any(isinstance(s, Invoke) for s in statements(scheduled(product(64, 256, 64)).body))
+    assert not any(isinstance(s, Invoke) for s in statements(tiled({}).body))
+
+
+def test_tiles_that_are_done_together_are_loops_of_a_piece() -> None:
+    """The last piece is moved back as a whole."""
+    alone = {"width 0": 4, "width 1": LANES}
+    together = alone | {"times 0": 8, "times 1": 2}
+    assert not {8, 2} & set(extents(tiled(alone), "serial"))
+    assert [n for n in extents(tiled(together), "serial") if n in (8, 2)] == [8, 2]
+    assert [n for n in extents(tiled(together | {"turned": 1}), "serial") if n in (8, 2)] == [2, 8]
+
+
+def test_there_is_an_order_where_several_axes_have_tiles_together() -> None:
+    with pytest.raises(ScheduleError, match="turned is one of 0, and not 1"):
+        tiled({"turned": 1})
+
+
+def test_steps_are_written_out() -> None:
+    assert extents(tiled({"width 0": 2, "steps 0": 5}), "unrolled").count(5) == 1
+
+
+def copies(made: Nest, buffer: str) -> list[tuple[int, ...]]:
+    """The shapes of the copies of a buffer."""
+    sizes = [b.shape for b in made.allocs if b.name.startswith(f"{buffer}_")]
+    return [tuple(int(n.value) for n in shape if isinstance(n, Const)) for shape in sizes]
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_the_part_of_an_operand_that_a_piece_reads_is_copied(order: int) -> None:
+    choices = {"width 0": 4, "times 0": 2, "width 1": 2 * LANES, "times 1": 2, "turned": order}
+    assert not copies(tiled(choices), "a")
+    assert copies(tiled(choices | {"packed": 1}), "a") == [(8, 20)]
+    assert copies(tiled(choices | {"packed": 2}), "b") == [(2, 20, 2 * LANES)]
+
+
+def test_columns_of_a_tile_lie_side_by_side_in_a_copy() -> None:
+    nest = FIXED["transposed_product"]()
+    made, _ = chosen(nest, IN_TILES | {"packed": 1})
+    check(nest, made)
+    assert copies(made, "b") == [(1, 33, LANES)]
+
+
+@pytest.mark.parametrize("packed", [0, 1, 2])
+def test_rows_of_any_number_are_tiled_where_they_suffice(packed: int) -> None:
+    nest = product("m", 5 * LANES, 12)
+    made = Native(chosen(nest, IN_TILES | {"width 0": 3, "times 0": 2, "packed": packed})[0])
+    for size in (1, 5, 6, 7, 40):
+        check(nest, made, [size])
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+def test_as_many_results_may_be_chosen_as_there_are_registers_for(vectors: int) -> None:
+    nest = product(64, 16 * LANES, 64)
+    by_rule, *_ = [n for n in chosen(nest, IN_TILES)[1]["width 0"] if n > 1]
+    _, offered = chosen(nest, IN_TILES | {"width 1": vectors * LANES})
+    most = REGISTERS[vector_bytes()] // vectors - 1
+    assert max(offered["width 0"]) <= max(most, by_rule)
+    assert max(offered["width 0"]) > most // 2
