@@ -23,6 +23,7 @@ from graphopt.ir.work import excess
 from graphopt.runtime.limits import confine
 from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
+from graphopt.verify.local import Fault, LocalComparison
 from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
 from graphopt.verify.weights import is_whole, moved, nudged
 
@@ -64,6 +65,12 @@ STILL = 4
 WHOLE = 16
 """How many whole numbers or truth values are compared at least where outputs are nothing else: fewer are equal by
 chance, as the places of maxima are."""
+
+WORK = 1e8
+"""How many products of elements are computed in float64 to look at differences within rounding."""
+
+LONGEST = 20.0
+"""For how many seconds parts of models are compared."""
 
 _UNKNOWN = "NOT_IMPLEMENTED"
 """What ONNX Runtime says of an op that it has no kernel for."""
@@ -135,6 +142,9 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             ) from None
         raise MismatchError(f"{engine} runs {a} but not {b} ({message})") from None
     enter("comparison")
+    faults, unseen = _local(before, after, engine, samples)
+    if faults:
+        raise MismatchError(_said(faults, before, b, engine))
     errors, doubts = _judged(request, engine, before, samples, outputs)
     silent = _silent(before, after, samples)
     inside: set[Pair] = set()
@@ -147,6 +157,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             inside |= {(v, w) for v, w in differences if not before.is_output(v)}
             enlarged |= is_large
     doubts += untaken
+    doubts += [f"what is inside {a} and {b} could not be compared ({unseen})"] if unseen else []
     doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
     return {
         "status": "inconclusive" if doubts else "verified",
@@ -159,6 +170,33 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         "sizes": [sample.sizes for sample in samples if sample.sizes],
         "outputs": list(zip(before.output_names, map(_size, errors), strict=True)),
     }
+
+
+def _local(before: Graph, after: Graph, engine: str, samples: list[_Sample]) -> tuple[list[Fault], str]:
+    """The differences inside that local comparison finds, and why it could not be made, where it could not."""
+
+    def opened(graph: Graph, path: Path) -> Runner:
+        return _open_excerpt(graph, path, engine)
+
+    start = time.perf_counter()
+    local = LocalComparison(before, after, opened, WORK, start + LONGEST)
+    try:
+        for feeds in (samples[0].feeds, samples[0].others):
+            if found := local.faults(feeds):
+                return found, ""
+            if time.perf_counter() - start > CHEAP:
+                break
+    except (EngineError, GraphoptError, MemoryError) as problem:
+        return [], str(problem)
+    return [], ""
+
+
+def _said(faults: list[Fault], before: Graph, b: str, engine: str) -> str:
+    """The first of the differences in words."""
+    fault = faults[0]
+    names = [n for n, v in zip(before.output_names, before.outputs, strict=True) if v == fault.value]
+    what = f"output {names[0]!r}" if names else f"value {before.names.get(fault.value, '')!r} inside"
+    return f"{what} of {b} differs by {fault.words}, in {engine} on random inputs"
 
 
 class RefusalError(Exception):

@@ -1,0 +1,120 @@
+"""Evaluation of a part of a graph in float64: what it computes over the reals, near enough to judge float32 by.
+
+float32 is widened wherever it occurs: in what is given, in constants, in what casts and fills make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.evaluate import EvaluationError, compute
+from graphopt.ir.graph import CONSTANT, Graph, Node, Value
+
+_FLOAT, _DOUBLE = 1, 11
+"""ONNX's numbers of the dtypes."""
+
+
+def evaluated(
+    graph: Graph,
+    given: Mapping[Value, Any],
+    wanted: Iterable[Value],
+    ulps: np.random.Generator | None = None,
+) -> dict[Value, Any]:
+    """Everything on the way from values that are given to those that are wanted; with ``ulps``, after constants of
+    float32 were moved by one unit in the last place of float32, each up or down.
+
+    EvaluationError where an op cannot be computed so.
+    """
+    values: dict[Value, Any] = {value: widened(array) for value, array in given.items()}
+    for node in within(graph, given, wanted):
+        if node.op == CONSTANT:
+            constant = node.attrs["value"]
+            assert isinstance(constant, Constant)
+            values[node.outputs[0]] = widened(constant.array, ulps)
+            continue
+        arrays = [None if value is None else values[value] for value in node.inputs]
+        values.update(zip(node.outputs, _computed(node, arrays), strict=False))
+    return values
+
+
+def within(graph: Graph, given: Container[Value], wanted: Iterable[Value]) -> list[Node]:
+    """The nodes, in order, that make values of those that are given."""
+    done, entered, order = set[int](), set[int](), list[Node]()
+    waiting = [value.node for value in wanted if value not in given]
+    while waiting:
+        id = waiting[-1]
+        node = graph.node(id)
+        below = [v.node for v in node.inputs if v is not None and v not in given and v.node not in done]
+        if id in done or (id in entered and not below):
+            waiting.pop()
+            if id not in done:
+                done.add(id)
+                order.append(node)
+            continue
+        entered.add(id)
+        waiting += below
+    return order
+
+
+def widened(value: Any, ulps: np.random.Generator | None = None) -> Any:
+    """float32 as float64, if asked for after it was moved by one ulp; other things as they are."""
+    if isinstance(value, list):
+        return [widened(item, ulps) for item in value]
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+        return value
+    wide = value.astype(np.float64)
+    if ulps is not None:
+        with np.errstate(all="ignore"):
+            step = np.spacing(np.abs(value)).astype(np.float64)
+        moves = np.isfinite(wide) & (wide != 0) & np.isfinite(step) & (wide != np.rint(wide))
+        wide = np.where(moves, wide + step * np.where(ulps.random(wide.shape) < 0.5, -1, 1), wide)
+    return wide
+
+
+def _computed(node: Node, arrays: list[Any]) -> tuple[Any, ...]:
+    if node.bodies:
+        raise EvaluationError(f"{node.op} has bodies, which are evaluated as graphs of their own")
+    attrs = node.attrs
+    if attrs.get("to") == _FLOAT:
+        attrs = attrs.with_(to=_DOUBLE)
+    if node.op == "Conv" and (fast := _convolution(node, arrays)) is not None:
+        return (fast,)
+    try:
+        outputs = compute(node.op, attrs, arrays, node.n_outputs)
+    except GraphoptError:  # ops that are defined over float32 only
+        narrow = [a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a for a in arrays]
+        outputs = compute(node.op, node.attrs, narrow, node.n_outputs)
+    return tuple(widened(output) for output in outputs)
+
+
+def _convolution(node: Node, arrays: list[Any]) -> Array | None:
+    """A convolution over two axes as one product; None for any other, and for what needs no haste."""
+    x, w = arrays[:2]
+    if x.ndim != 4 or node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET") or x.size < 1 << 12:
+        return None
+    attrs: Mapping[str, Any] = node.attrs
+    group, strides = attrs.get("group", 1), attrs.get("strides", (1, 1))
+    dilations, pads = attrs.get("dilations", (1, 1)), attrs.get("pads", (0, 0, 0, 0))
+    if x.shape[1] != w.shape[1] * group or min(pads) < 0:
+        return None
+    top, left, bottom, right = pads
+    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    spans = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
+    if any(n < span for n, span in zip(padded.shape[2:], spans, strict=True)):
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(padded, spans, (2, 3))
+    windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    n, _, rows, columns = windows.shape[:4]
+    by_group = windows.reshape(n, group, w.shape[1], rows, columns, *w.shape[2:])
+    taps = by_group.transpose(1, 0, 3, 4, 2, 5, 6).reshape(group, n * rows * columns, -1)
+    with np.errstate(all="ignore"):
+        product = taps @ w.reshape(group, w.shape[0] // group, -1).transpose(0, 2, 1)
+    y = product.reshape(group, n, rows, columns, -1).transpose(1, 0, 4, 2, 3).reshape(n, w.shape[0], rows, columns)
+    if len(arrays) > 2 and arrays[2] is not None:
+        y = y + arrays[2].reshape(1, -1, 1, 1)
+    return np.asarray(y)

@@ -1,0 +1,620 @@
+"""Local comparison: each part in which two graphs differ, on the values that the first computed where that part begins.
+
+Values of both graphs are paired: those that the same ops make of paired values, those of one name, those that the same
+op makes outputs of. The parts between pairs are compared by what they make of the first graph's values, so that a
+difference shows where it arises, whatever becomes of it further on. float64 tells rounding from another function: parts
+are the same where float64 sees no more between them than what moving their constants by one unit in the last place
+does. A pair that differs was either none, or there is a fault behind which nothing shows: its part is joined to the
+next, and where the first graph does not show there what the second made of the pair, other values are tried.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.structure import structural_hash
+from graphopt.ir.tolerance import error, is_inexact
+from graphopt.ir.types import TensorType
+from graphopt.verify.double import evaluated, within
+from graphopt.verify.runtimes import EngineError, Feeds, Runner
+
+Open: TypeAlias = Callable[[Graph, Path], Runner]
+"""Opens a graph in the engine that compares, by way of a file."""
+
+ROUNDING = 32
+"""By how many units in the last place of a row's largest element a part may differ before float64 is asked."""
+
+NOISE = 8.0
+"""How many times what moving constants by one unit in the last place does may be put down to their rounding."""
+
+NEARER = 4.0
+"""How many times further from float64 a result may be than the original where it is beyond the tolerance."""
+
+FLIPPED = 0.002
+"""The share of whole numbers that may be others for being rounded from half way between two."""
+
+EXACT = 1e-11
+"""The share of a row's largest element by which float64 itself is not trusted."""
+
+ROUNDS = 6
+"""How often parts are joined one by one before what is left is compared at the outputs."""
+
+VARIATIONS, PATIENCE = 200, 1.0
+"""How many other values are tried where the original hides a difference, and for how many seconds."""
+
+FEW = 4
+"""By how many units in the last place of float32 constants and attributes may be off."""
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A value of the first graph that the second does not make: which, how large the difference is, and where."""
+
+    value: Value
+    words: str
+    is_certain: bool = True
+    """Whether it was seen on values that the first graph computed."""
+
+
+@dataclass(slots=True)
+class Pairs:
+    """For values of the second graph those of the first that they should be equal to."""
+
+    of: dict[Value, Value] = field(default_factory=dict)
+    same: set[Value] = field(default_factory=set)
+    """Those that the same op makes of paired values."""
+    required: list[tuple[Value, Value]] = field(default_factory=list)
+    """Outputs of both, first and second."""
+
+
+# -- pairs
+
+
+def paired(a: Graph, b: Graph) -> Pairs:
+    """The pairs of two graphs with the same inputs and outputs."""
+    pairs, known, same_as = Pairs(), dict[object, Node](), dict[Value, Value]()
+    for node in a.order():
+        if node.op in (INPUT, CONSTANT):
+            continue
+        key = _key(a, node, lambda v: same_as.get(v, v))
+        twin = known.setdefault(key, node) if key is not None and ops.is_pure(node.op, node.attrs) else node
+        same_as.update(zip(node.outputs, twin.outputs, strict=True))
+        known.setdefault(key, node)
+    named = {name: value for value, name in a.names.items() if a.producer(value).op != CONSTANT}
+    for value in b.inputs:
+        if (other := named.get(b.names[value])) is not None and a.producer(other).op == INPUT:
+            pairs.of[value] = other
+            pairs.same.add(value)
+    outputs = [(v, w) for v, w in zip(a.outputs, b.outputs, strict=True) if v is not None and w is not None]
+    pairs.required = [(same_as.get(v, v), w) for v, w in outputs]
+    order = [node for node in b.order() if node.op not in (INPUT, CONSTANT)]
+    for is_first in (True, False):
+        for node in order:
+            if node.outputs and node.outputs[0] in pairs.same:
+                continue
+            key = _key(b, node, pairs.of.get)
+            if key is not None and (met := known.get(key)) is not None:
+                pairs.of.update(zip(node.outputs, (same_as.get(v, v) for v in met.outputs), strict=True))
+                pairs.same.update(node.outputs)
+                continue
+            for value in node.outputs if is_first else ():
+                other = named.get(b.names.get(value, ""))
+                if other is not None and a.producer(other).op != INPUT:
+                    pairs.of[value] = same_as.get(other, other)
+        if is_first:
+            _backward(a, b, pairs)
+    return pairs
+
+
+def _key(graph: Graph, node: Node, meaning: Callable[[Value], Value | None]) -> object:
+    """What two nodes have in common that make the same of paired values; None where an operand is in no pair."""
+    operands: list[object] = []
+    for value in node.inputs:
+        constant = graph.constant_of(value)
+        if value is None:
+            operands.append(None)
+        elif constant is not None:
+            operands.append(("constant", constant.digest))
+        elif (met := meaning(value)) is not None:
+            operands.append(met)
+        else:
+            return None
+    if ops.is_commutative(node.op):
+        operands.sort(key=repr)
+    return (*head(node), tuple(operands))
+
+
+def head(node: Node) -> tuple[object, ...]:
+    """What makes two ops the same but for the values that they read."""
+    attrs = tuple((name, structural_hash(a) if isinstance(a, Graph) else a) for name, a in node.attrs.items())
+    return node.op, node.origin.overload, repr(attrs), node.n_outputs, tuple(v is None for v in node.inputs)
+
+
+def _backward(a: Graph, b: Graph, pairs: Pairs) -> None:
+    """Pair what the same op makes outputs of, and so on as far as ops are the same."""
+    waiting = list(pairs.required)
+    seen: set[Value] = set()
+    while waiting:
+        v, w = waiting.pop()
+        m, n = a.producer(v), b.producer(w)
+        if w in pairs.same or w in seen or v.port != w.port or m.op != n.op or m.op in (INPUT, CONSTANT):
+            continue
+        seen.add(w)
+        for x, y in zip(m.inputs, n.inputs, strict=False):
+            if x is None or y is None or CONSTANT in (a.producer(x).op, b.producer(y).op):
+                continue
+            if y not in pairs.of and a.producer(x).op != INPUT and b.producer(y).op != INPUT:
+                pairs.of[y] = x
+            if pairs.of.get(y) == x:
+                waiting.append((x, y))
+
+
+# -- comparison
+
+
+class LocalComparison:
+    """Two graphs, paired, and what was found of their parts."""
+
+    def __init__(self, a: Graph, b: Graph, open_graph: Open, work: float = inf, deadline: float = inf) -> None:
+        self.a, self.b, self._open, self._work, self._deadline = a, b, open_graph, work, deadline
+        self._pairs = paired(a, b)
+        self.outputs = {w: v for v, w in self._pairs.required}
+        """The second graph's outputs, and what they should be equal to."""
+        differing = {w: v for w, v in self.outputs.items() if w not in self._pairs.same or self._pairs.of[w] != v}
+        inner = {w: v for w, v in self._pairs.of.items() if w not in self._pairs.same}
+        self.roots = {w: v for w, v in inner.items() if b.producer(w).op not in (INPUT, CONSTANT)} | differing
+        """Its values that are to be compared, and what with."""
+        self.all = {w: v for w, v in self._pairs.of.items() if b.producer(w).op not in (INPUT, CONSTANT)} | self.outputs
+        """All pairs: what is made of a pair that differs is to be compared, too."""
+
+    def faults(self, feeds: Feeds) -> list[Fault]:
+        """The differences that show on some inputs; empty where all parts agree.
+
+        EngineError and GraphoptError where the parts cannot be run.
+        """
+        if not self.roots:
+            return []
+        of = {w: v for w, v in self._pairs.of.items() if self.b.producer(w).op != CONSTANT}
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+            return list(_Trial(self, Path(folder), feeds, of).faults())
+
+    def pays(self, work: int) -> bool:
+        """Whether there is work left for a look in float64 at a difference within rounding."""
+        self._work -= work
+        return self._work >= 0
+
+    def is_late(self) -> bool:
+        """Whether no time is left."""
+        return time.perf_counter() > self._deadline
+
+    def opened(self, graph: Graph, path: Path) -> Runner:
+        """A graph in the engine."""
+        return self._open(graph, path)
+
+
+class _Trial:
+    """Local comparison on one input."""
+
+    def __init__(self, local: LocalComparison, folder: Path, feeds: Feeds, of: dict[Value, Value]) -> None:
+        self.local, self.a, self.b = local, local.a, local.b
+        self.folder, self.of, self.roots, self.outputs = folder, of, local.all, local.outputs
+        self.feeds = feeds
+        self.known: dict[Value, Any] = {v: feeds[self.a.names[v]] for v in self.a.inputs if self.a.names[v] in feeds}
+        self.broken: dict[Value, tuple[Array, str]] = {}
+
+    def _learn(self, roots: Iterable[Value]) -> None:
+        """Have the first graph compute what it does wherever a part begins or ends."""
+        met = set(self.of.values())
+        ends: set[Value] = set()
+        for w in roots:
+            v = self.roots[w]
+            ends |= {v} | self._leaves(self.b, self.of, w, self.of) | self._leaves(self.a, met, v, None)
+        values = sorted(v for v in ends if v not in self.known and self.a.producer(v).op not in (INPUT, CONSTANT))
+        if not values:
+            return
+        twin = self.a.copy()
+        twin.outputs, twin.output_names = [], []
+        for number, value in enumerate(values):
+            twin.add_output(f"{number}", value)
+        _prune(twin)
+        run = self.local.opened(twin, self.folder / "original.onnx")
+        self.known.update(zip(values, run(self.feeds), strict=True))
+
+    def _leaves(
+        self, graph: Graph, stops: Container[Value], root: Value, meaning: Mapping[Value, Value] | None
+    ) -> set[Value]:
+        """Where the part that makes a value begins, as values of the first graph."""
+        read = _begins(graph, stops, root)
+        return read if meaning is None else {meaning.get(v, v) for v in read}
+
+    def faults(self) -> Iterator[Fault]:
+        """Compare, joining parts behind pairs that differ."""
+        waiting = set(self.local.roots)
+        for turn in range(ROUNDS + 1):
+            found = self._differing(waiting)
+            self.broken |= found
+            for w in found:
+                self.of.pop(w, None)
+            yield from (self._fault(w) for w in found if w in self.outputs)
+            if not found:
+                break
+            if turn == ROUNDS - 1:  # what is behind a difference is compared at the outputs
+                behind = _behind(self.b, found)
+                for w in list(self.of):
+                    if w in behind and w not in self.outputs:
+                        self.of.pop(w)
+                waiting = {w for w in self.outputs if w not in self.broken and w in behind}
+            else:
+                waiting = {w for w in self.roots if w not in self.broken and self._reads(w, found)}
+        if self.broken and not any(w in self.broken for w in self.outputs):
+            yield from self._hidden()
+
+    def _fault(self, w: Value) -> Fault:
+        return Fault(self.roots[w], self.broken[w][1])
+
+    def _reads(self, w: Value, found: Iterable[Value]) -> bool:
+        made = {value for node in within(self.b, _But(self.of, w), [w]) for value in node.outputs}
+        return any(f in made for f in found if f != w)
+
+    def _differing(self, roots: set[Value]) -> dict[Value, tuple[Array, str]]:
+        """Those of some values that the second graph does not make of the first graph's values, what it makes, and the
+        difference in words."""
+        self._learn(roots)
+        chosen = sorted(w for w in roots if self.roots[w] in self.known)
+        if not chosen:
+            return {}
+        found: dict[Value, tuple[Any, str]] = {}
+        slight: list[tuple[int, Value, Array, Array]] = []
+        for w, made in zip(chosen, self._cut(chosen), strict=True):
+            want = self.known[self.roots[w]]
+            if not isinstance(want, np.ndarray) or not isinstance(made, np.ndarray):
+                if w not in self.outputs:
+                    found[w] = made, "its kind of value"
+            elif want.dtype != made.dtype or want.shape != made.shape:
+                found[w] = made, f"its type: {_type(made)} instead of {_type(want)}"
+            elif is_suspicious(want, made) or self._joins(w):
+                if (words := self._difference(w, want, made)) is not None:
+                    found[w] = made, words
+            elif not np.array_equal(want, made, equal_nan=is_inexact(want)):
+                slight.append((self._size(w), w, want, made))
+        for size, w, want, made in sorted(slight, key=lambda entry: entry[0]):
+            if not self.local.pays(size):
+                break
+            if (words := self._difference(w, want, made)) is not None:
+                found[w] = made, words
+        return found
+
+    def _size(self, w: Value) -> int:
+        """About how many products of elements the part takes that makes a value."""
+        v = self.roots[w]
+        constants = [
+            node.attrs["value"] for node in within(self.a, _But(set(self.of.values()), v), [v]) if node.op == CONSTANT
+        ]
+        taps = [c.size // c.shape[0] for c in constants if isinstance(c, Constant) and c.shape and c.shape[0]]
+        return int(self.known[v].size) * max(1, *taps, 1)
+
+    def _cut(self, chosen: list[Value]) -> list[Any]:
+        """What the second graph makes of the first graph's values."""
+        twin, feeds = self.b.copy(), dict[str, Any]()
+        twin.outputs, twin.output_names = [], []
+        for number, w in enumerate(chosen):
+            twin.add_output(f"{number}", w)
+        read = {v for w in chosen for v in _begins(self.b, self.of, w)}
+        for number, w in enumerate(sorted(read)):
+            value = self.known.get(self.of.get(w, w))
+            if twin.producer(w).op == INPUT or not isinstance(value, np.ndarray):
+                continue
+            name = f"graphopt:{number}"
+            given = twin.add_input(name, TensorType(_dtype(value), value.shape))
+            feeds[name] = value
+            for user in sorted({user for user, _ in twin.users(w)}):
+                node = twin.node(user)
+                twin.update(user, inputs=tuple(given if v == w else v for v in node.inputs))
+        _prune(twin)
+        names = {twin.names[v]: v for v in twin.inputs if twin.names[v] not in feeds}
+        for name, value in names.items():
+            met = self.of.get(value)
+            if met is not None and met in self.known:
+                feeds[name] = self.known[met]
+        return self.local.opened(twin, self.folder / "result.onnx")(feeds)
+
+    def _difference(self, w: Value, want: Array, made: Array) -> str | None:
+        """How a value differs from that which it should be, in words; None where it does not but for rounding."""
+        if self.local.is_late():
+            raise EngineError("there was no time to compare all parts")
+        try:
+            wide, other, noise = self._wide(w)
+        except GraphoptError:
+            return None if is_near(want, made) else _words(want, made)
+        if not is_equal_but_for(wide, other, noise, FEW * _epsilon(want.dtype)):
+            return _words(want, made) if is_suspicious(want, made) else _words(wide, other)
+        if self._joins(w) and not is_equal_but_for(wide, other, noise) and self._is_left(w, wide, other):
+            return _words(wide, other)
+        if error(want, made) > 1 and not _is_as_near(wide, want, made):
+            return f"{_words(want, made)}, and is further from float64"
+        return None
+
+    def _is_left(self, w: Value, wide: Array, other: Array) -> bool:
+        """Whether so small a difference is what is left of that of a pair: the first graph makes as much of it."""
+        if not is_inexact(wide):
+            return False
+        far = _far(wide, other)
+        effects = [_far(wide, shown) for x in self.broken if (shown := self._shown(w, x)) is not None]
+        return any(far / 2 <= effect <= 2 * far for effect in effects)
+
+    def _joins(self, w: Value) -> bool:
+        """Whether the part that makes a value holds a pair that differs."""
+        return bool(self.broken) and self._reads(w, self.broken)
+
+    def _wide(self, w: Value, given: Mapping[Value, Any] | None = None) -> tuple[Any, Any, list[Any]]:
+        """A value in float64 as both graphs make it, and as they do after their constants were moved by one ulp."""
+        v = self.roots[w]
+        values = self.known if given is None else given
+        first = {u: values[u] for u in self._leaves(self.a, set(self.of.values()), v, None) if u in values}
+        second = {u: values[self.of[u]] for u in _begins(self.b, self.of, w) if self.of.get(u) in values}
+        sides = (self.a, first, v), (self.b, second, w)
+        wide, other = (evaluated(graph, given, [value])[value] for graph, given, value in sides)
+        if is_equal_but_for(wide, other, []):
+            return wide, other, []
+        rng = np.random.default_rng(0)
+        moved = [evaluated(graph, given, [value], rng)[value] for graph, given, value in sides]
+        return wide, other, [(wide, moved[0]), (other, moved[1])]
+
+    # -- what hides a difference
+
+    def _hidden(self) -> Iterator[Fault]:
+        """Differences that the rest of the first graph hides on these values, where others show them."""
+        for w in self.roots:
+            if w in self.broken or not self._reads(w, self.broken):
+                continue
+            if self.local.is_late():
+                raise EngineError("there was no time to compare all parts")
+            inner = [x for x in self.broken if self._reads(w, [x])]
+            try:
+                if any(self._is_hidden(w, x) for x in inner):
+                    yield from self._varied(w, inner)
+            except GraphoptError:
+                continue
+
+    def _is_hidden(self, w: Value, x: Value) -> bool:
+        """Whether the first graph makes the same of what the second made of a pair."""
+        if (shown := self._shown(w, x)) is None:
+            return False
+        return is_equal_but_for(self._shown(w, None), shown, [])
+
+    def _shown(self, w: Value, x: Value | None) -> Any:
+        """What the first graph makes of what the second made of a pair, or else of its own; None where it cannot."""
+        v, given = self.roots[w], {}
+        if x is not None:
+            u, made = self.roots[x], self.broken[x][0]
+            if not isinstance(made, np.ndarray) or u not in self.known or made.shape != self.known[u].shape:
+                return None
+            given[u] = made
+        first = {y: self.known[y] for y in self._leaves(self.a, set(self.of.values()), v, None) if y in self.known}
+        return evaluated(self.a, {**first, **given}, [v])[v]
+
+    def _varied(self, w: Value, inner: list[Value]) -> Iterator[Fault]:
+        """The difference that other values show where both parts begin."""
+        v, stops = self.roots[w], {y: u for y, u in self.of.items() if y != w and u != self.roots[w]}
+        while True:
+            first = self._leaves(self.a, set(stops.values()), v, None)
+            second = self._leaves(self.b, set(stops), w, stops)
+            if first == second or not (alone := first ^ second) & set(stops.values()):
+                break
+            stops = {y: u for y, u in stops.items() if u not in alone}
+        if not is_inexact(self.known[v]) and self._is_reordered(w, self.known):
+            yield Fault(v, f"the order of what it is taken of, which differs by {self.broken[inner[0]][1]}")
+            return
+        base = {u: self.known[u] for u in first | second if u in self.known}
+        rng = np.random.default_rng(0)
+        kept, self.of = self.of, stops
+        try:
+            start = time.perf_counter()
+            for turn in range(VARIATIONS):
+                if turn > VARIATIONS // 10 and (time.perf_counter() - start > PATIENCE or self.local.is_late()):
+                    return
+                varied = {u: _varied(value, rng, turn) for u, value in base.items()}
+                wide, other, noise = self._wide(w, varied)
+                if self._is_reordered(w, varied) or not is_equal_but_for(wide, other, noise, FEW * EPSILON):
+                    said = self.broken[inner[0]][1]
+                    name = self.a.names.get(self.roots[inner[0]], self.a.producer(self.roots[inner[0]]).op)
+                    yield Fault(v, f"{_words(wide, other)} on other values, since {name!r} inside differs by {said}")
+                    return
+        finally:
+            self.of = kept
+
+    def _is_reordered(self, w: Value, values: Mapping[Value, Any]) -> bool:
+        """Whether both values are places of maxima, of elements that are in another order."""
+        v = self.roots[w]
+        m, n = self.a.producer(v), self.b.producer(w)
+        if m.op not in ("ArgMax", "ArgMin") or n.op != m.op or m.attrs != n.attrs:
+            return False
+        x, y = m.inputs[0], n.inputs[0]
+        assert x is not None
+        assert y is not None
+        axis = m.attrs.get("axis", 0)
+        assert isinstance(axis, int)
+        first = {u: values[u] for u in _begins(self.a, set(self.of.values()), v) if u in values}
+        second = {u: values[self.of[u]] for u in _begins(self.b, self.of, w) if self.of.get(u) in values}
+        before, after = evaluated(self.a, first, [x])[x], evaluated(self.b, second, [y])[y]
+        if before.shape != after.shape or not before.size:
+            return bool(before.shape != after.shape)
+        before, after = np.moveaxis(before, axis, -1), np.moveaxis(after, axis, -1)
+        order = np.argsort(before, axis=-1)
+        steps = np.diff(np.take_along_axis(after, order, -1), axis=-1)
+        own = np.diff(np.take_along_axis(before, order, -1), axis=-1)
+        least = [ROUNDING * EPSILON * np.abs(a).max(axis=-1, keepdims=True) for a in (before, after)]
+        return bool(((steps < -least[1]) & (own > least[0])).any())
+
+
+def _varied(value: Any, rng: np.random.Generator, turn: int) -> Any:
+    """Other elements for a value, of the same range: its own in another order, or between two of them."""
+    if not isinstance(value, np.ndarray) or value.size < 2 or value.dtype.kind not in "fiu":
+        return value
+    mixed = rng.permutation(value.reshape(-1)).reshape(value.shape)
+    if value.dtype.kind != "f" or turn % 2 == 0:
+        return mixed
+    share = np.asarray(rng.random(value.shape), value.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(share * value + (1 - share) * mixed)
+
+
+@dataclass(frozen=True, slots=True)
+class _But:
+    """Values without one of them."""
+
+    stops: Container[Value]
+    root: Value
+
+    def __contains__(self, value: object) -> bool:
+        return value != self.root and value in self.stops
+
+
+def _begins(graph: Graph, stops: Container[Value], root: Value) -> set[Value]:
+    """Those of some values, and of the inputs, that the part reads which makes a value."""
+    stops = _But(stops, root)
+    cone = within(graph, stops, [root])
+    read = {v for node in cone for v in node.inputs if v is not None and v in stops}
+    return read | {v for node in cone if node.op == INPUT for v in node.outputs}
+
+
+def _behind(graph: Graph, values: Iterable[Value]) -> set[Value]:
+    """What is made of some values."""
+    reached = {v.node for v in values}
+    behind: set[Value] = set()
+    for node in graph.order():
+        if any(v is not None and v.node in reached for v in node.inputs):
+            reached.add(node.id)
+            behind.update(node.outputs)
+    return behind
+
+
+def _prune(graph: Graph) -> None:
+    """Remove what no output needs; inputs stay."""
+    for node in reversed(graph.order()):
+        if node.op != INPUT and not graph.is_used(node.id):
+            graph.remove(node.id)
+
+
+def _type(array: Array) -> str:
+    return f"{_dtype(array)}{list(array.shape)}"
+
+
+def _dtype(array: Array) -> str:
+    return "string" if array.dtype.kind in "OUS" else array.dtype.name
+
+
+# -- judging
+
+
+def _rows(array: Array) -> Array:
+    """For each element the largest of its row (of its last axis)."""
+    if array.ndim == 0 or array.size == 0:
+        return array
+    return np.asarray(np.broadcast_to(array.max(axis=-1, keepdims=True), array.shape))
+
+
+def is_suspicious(want: Array, made: Array) -> bool:
+    """Whether an element differs by more than rounding most often does."""
+    if not is_inexact(want):
+        return not np.array_equal(want, made)
+    a, b = _plain(want), _plain(made)
+    with np.errstate(all="ignore"):
+        agree = (a == b) | (np.isnan(a) & np.isnan(b))
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not (agree | finite).all():
+            return True
+        far = np.where(agree, 0, np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)))
+        return bool((far > ROUNDING * _epsilon(want.dtype) * _rows(np.where(finite, np.abs(a), 0))).any())
+
+
+def is_near(want: Array, made: Array) -> bool:
+    """Whether elements differ by no more than the tolerance of their row: where float64 cannot tell."""
+    if not is_inexact(want):
+        apart = want.astype(np.float64) - made.astype(np.float64) if want.dtype.kind in "iu" else want != made
+        return bool((want != made).mean() <= FLIPPED and np.abs(apart).max(initial=0) <= 1)
+    if want.ndim == 0:
+        return error(want, made) <= 1
+    rows = want.reshape(-1, want.shape[-1]), made.reshape(-1, made.shape[-1])
+    return all(error(a, b) <= 1 for a, b in zip(*rows, strict=True))
+
+
+def is_equal_but_for(wide: Any, other: Any, noise: Sequence[tuple[Any, Any]], share: float = 0.0) -> bool:
+    """Whether two values agree but for a share of each element, and what differs within the pairs of ``noise``."""
+    if not isinstance(wide, np.ndarray) or not isinstance(other, np.ndarray) or wide.shape != other.shape:
+        return False
+    if wide.size == 0:
+        return True
+    if not is_inexact(wide):
+        flips = max(((a != b).sum() for a, b in noise), default=0)
+        return bool((wide != other).sum() <= max(NOISE * flips, FLIPPED * wide.size))
+    a, b = _plain(wide), _plain(other)
+    with np.errstate(all="ignore"):
+        agree = (a == b) | (np.isnan(a) & np.isnan(b))
+        finite = np.isfinite(a) & np.isfinite(b)
+        moves = [np.abs(_plain(x) - _plain(y)) for x, y in noise]
+        if not (agree | finite | np.any([~np.isfinite(m) for m in moves] or [False], axis=0)).all():
+            return False
+        far = np.where(finite & ~agree, np.abs(np.where(finite, a - b, 0)), 0)
+        allowed = EXACT * _rows(np.where(finite, np.abs(a), 0)) + share * np.where(finite, np.abs(a), 0) + 1e-300
+        if moves:
+            most = np.max([np.where(np.isfinite(m), m, 0) for m in moves], axis=0)
+            allowed = allowed + NOISE * np.maximum(most, _rows(most))
+        return bool((far <= allowed).all())
+
+
+def _far(a: Array, b: Array) -> float:
+    """The largest difference of elements that are finite."""
+    if a.shape != b.shape:
+        return inf
+    with np.errstate(all="ignore"):
+        return float(np.nan_to_num(np.abs(_plain(a) - _plain(b)), posinf=0.0).max(initial=0))
+
+
+def _is_as_near(wide: Array, want: Array, made: Array) -> bool:
+    """Whether one value is as near float64 as another."""
+    if not is_inexact(want):
+        return bool((made != wide).sum() <= NEARER * (want != wide).sum())
+    with np.errstate(all="ignore"):
+        errors = [np.nan_to_num(np.abs(_plain(x) - wide), posinf=0.0) for x in (want, made)]
+    return bool(errors[1].max(initial=0) <= NEARER * errors[0].max(initial=0))
+
+
+def _plain(array: Array) -> Array:
+    """Floats of any kind as numpy's widest."""
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _epsilon(dtype: np.dtype[Any]) -> float:
+    if dtype.kind in "fc":
+        return float(np.finfo(dtype).eps)
+    return 2.0**-7 if dtype.name == "bfloat16" else 0.25
+
+
+def _words(want: Array, made: Array) -> str:
+    """The largest difference, absolute and relative, and where."""
+    if want.shape != made.shape:
+        return f"its type: {list(made.shape)} instead of {list(want.shape)}"
+    if not is_inexact(want) or want.size == 0:
+        return f"{int((want != made).sum())} of {want.size} elements"
+    a, b = _plain(want), _plain(made)
+    with np.errstate(all="ignore"):
+        far = np.abs(a - b)
+        far = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.where(np.isnan(far), inf, far))
+        at = np.unravel_index(int(far.argmax()), far.shape)
+        share = far[at] / np.abs(a[at]) if a[at] else inf
+    return f"{far[at]:.3g} ({share:.2g} of {a[at]:.3g}) at [{', '.join(map(str, map(int, at)))}]"
