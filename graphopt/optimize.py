@@ -31,6 +31,7 @@ from graphopt.run.steps import OPTIMIZE, OwnStep, Steps
 from graphopt.run.write_result import deliver
 from graphopt.target import PORTABLE, Target
 from graphopt.target import target as target_named
+from graphopt.verify.verification import Demands
 
 if TYPE_CHECKING:
     from graphopt.verify.inputs import Given
@@ -108,6 +109,8 @@ def optimize(
     inputs: Mapping[str, Given] | None = None,
     on_mismatch: str = "leave-out",
     memory: int | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
     journal: str | Path | None = None,
     certificate: str | Path | None = None,
     costs: str | Path = "auto",
@@ -129,11 +132,11 @@ def optimize(
     calibrate``), ``"auto"`` (measured if there are some), or a database of prices. ``measure`` times results beside
     the original, for so many seconds (True: 30), and keeps what is not slower, within ``margin``. Metadata of nodes
     names the rewrite that made them (``graphopt: RULE #NUMBER``) unless ``signed`` is False. ``verify`` is a number of
-    random inputs on which both models are compared, ``"off"``, or ``"require"``; ``inputs`` are values for them, and
-    ``memory`` is how many bytes that may take (by default four times the model's and 1 GiB). Where they differ, the
-    rule that did it is found and left out (``on_mismatch="leave-out"``), or the result is refused (``"refuse"``, and
-    always with ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by name
-    (``run.steps``).
+    random inputs on which both models are compared, ``"off"``, ``"require"``, or ``"full"``; ``inputs`` are values for
+    them, ``rtol`` and ``atol`` how far outputs may be apart by element (by default by dtype), and ``memory`` is how
+    many bytes that may take (by default four times the model's and 1 GiB). Where they differ, the rule that did it is
+    found and left out (``on_mismatch="leave-out"``), or the result is refused (``"refuse"``, and always with
+    ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by name (``run.steps``).
 
     Raises the exceptions of ``graphopt.errors``, and writes nothing then.
     """
@@ -169,6 +172,7 @@ def optimize(
     assert report.derivation is not None
     derivation = report.derivation.of(model, graph)
     source = Path(model) if is_file and original is read else original
+    demands = Demands(policy.value, rtol, atol)
 
     def beside(written: Path, verified: Verification) -> dict[Path, str]:
         texts = {} if journal is None else {Path(journal): derivation.to_json()}
@@ -179,13 +183,13 @@ def optimize(
 
     def delivered() -> tuple[Any, Verification, int | None]:
         shown = graph if signed else unsigned(graph)
-        return deliver(step, model, source, shown, output, verify, inputs, beside, memory)
+        return deliver(step, model, source, shown, output, verify, inputs, beside, memory, demands)
 
     try:
         result, verified, size = delivered()
     except VerificationError as error:
         refused = on_mismatch == "refuse" or verify == "require"
-        arguments = (read, derivation, error, source, verify, inputs, refused)
+        arguments = (read, derivation, error, source, verify, inputs, refused, memory, demands)
         graph, derivation, left_out = step("leave out", mended, *arguments)
         report = report_without(report, graph, derivation, left_out, by_costs.target)
         result, verified, size = delivered()

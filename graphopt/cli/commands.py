@@ -14,7 +14,7 @@ import typer
 
 from graphopt.cli import COMPLETE, names, optimize, values
 from graphopt.cli.app import app, register
-from graphopt.cli.options import Check, Fed, Model, Quiet, Repeated, Verify, written
+from graphopt.cli.options import Atol, Check, Fed, Model, Quiet, Repeated, Rtol, Verify, written
 from graphopt.errors import UsageError, naming
 
 if TYPE_CHECKING:
@@ -62,16 +62,20 @@ def diff(
     b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False)],
     *,
     verify: Verify,
+    rtol: Rtol,
+    atol: Atol,
     input: Fed,
 ) -> None:
     """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
     from graphopt.cli import tables
     from graphopt.tools.diff import diff as compare
-    from graphopt.verify.verification import verify_as_asked
+    from graphopt.verify.verification import Demands, verify_as_asked
 
     tables.show_difference(compare(a, b))
     called = str(a), str(b)
-    verification = verify_as_asked(a, b, values.draws(verify), values.inputs(input or ()), called)
+    verification = verify_as_asked(
+        a, b, values.draws(verify), values.inputs(input or ()), called, Demands(rtol=rtol, atol=atol)
+    )
     tables.show_verification("outputs", verification)
 
 

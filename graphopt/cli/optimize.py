@@ -12,6 +12,7 @@ import typer
 from graphopt.cli import names, values
 from graphopt.cli.app import app, register
 from graphopt.cli.options import (
+    Atol,
     Fed,
     FixedSizes,
     Memory,
@@ -20,6 +21,7 @@ from graphopt.cli.options import (
     Printing,
     Quiet,
     Repeated,
+    Rtol,
     RuleFiles,
     Runtime,
     Verify,
@@ -71,6 +73,8 @@ class OptimizeOptions:
             help="Where outputs differ: leave out the rule that did it, or write nothing, as with --verify require.",
         ),
     ] = "leave-out"
+    rtol: Rtol
+    atol: Atol
     input: Fed
     memory: Memory
     costs: Annotated[
@@ -151,6 +155,8 @@ class OptimizeOptions:
             "budget": None if self.budget is None else SaturationBudget(**values.budget(self.budget)),
             "verify": values.draws(self.verify),
             "on_mismatch": self.on_mismatch,
+            "rtol": self.rtol,
+            "atol": self.atol,
             "inputs": values.inputs(self.input or ()),
             "memory": values.nbytes(self.memory),
             "costs": self.costs,

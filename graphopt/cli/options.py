@@ -84,8 +84,9 @@ Policy = Annotated[
 Verify = Annotated[
     str,
     typer.Option(
-        metavar="N|off|require",
-        help="Compare on N random inputs, for at most 2 minutes; require: fail unless verified.",
+        metavar="N|off|require|full",
+        help="Compare on N random inputs, for at most 2 minutes; require: fail unless verified; full: all kinds of "
+        "inputs, all parts in float64, for at most an hour.",
     ),
     Default("1"),
 ]
@@ -97,6 +98,19 @@ Memory = Annotated[
         show_default=False,
     ),
     Default(),
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        min=0,
+        help="How far outputs may be apart by element: atol + rtol * |original|; default: by dtype.",
+        show_default=False,
+    ),
+    Default(),
+]
+Atol = Annotated[
+    float | None, typer.Option(metavar="SIZE", min=0, help="The same in absolute size.", show_default=False), Default()
 ]
 Check = Annotated[
     str,

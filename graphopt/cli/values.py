@@ -45,12 +45,12 @@ def budget(option: str) -> dict[str, Any]:
 
 
 def draws(option: str) -> int | str:
-    """``--verify N|off|require``: the number of draws, or the word."""
-    if option in ("off", "require"):
+    """``--verify N|off|require|full``: the number of draws, or the word."""
+    if option in ("off", "require", "full"):
         return option
     if option.isdecimal():
         return int(option) or "off"
-    raise UsageError(f"--verify {option}: expected a number of random inputs, off, or require")
+    raise UsageError(f"--verify {option}: expected a number of random inputs, off, require, or full")
 
 
 def nbytes(option: str | None) -> int | None:

@@ -18,6 +18,7 @@ from graphopt.run.derivation import Derivation, reverted
 from graphopt.run.local_checks import check_places
 from graphopt.run.steps import count_ops
 from graphopt.run.write_result import mismatch
+from graphopt.verify.verification import DEMANDS, Demands
 from graphopt.target import Target
 
 if TYPE_CHECKING:
@@ -120,12 +121,14 @@ def mended(
     verify: int | str,
     inputs: Mapping[str, Given] | None,
     is_refused: bool,
+    memory: int | None = None,
+    demands: Demands = DEMANDS,
 ) -> tuple[Graph, Derivation, tuple[LeftOut, ...]]:
     """The same for a result that verification refused with an error, which is raised where the result is not mended:
     because that ``is_refused``, in which case the message names the rewrite, or because it cannot be."""
 
     def fails(candidate: Graph) -> str:
-        return mismatch(original, candidate, verify, inputs)
+        return mismatch(original, candidate, verify, inputs, memory, demands)
 
     if is_refused:
         if not fails(derivation.apply(graph).graph):

@@ -12,7 +12,7 @@ from graphopt.errors import ReadError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.saving import folder_beside, take_places, whole
-from graphopt.verify.verification import OFF, Verification, verify_as_asked
+from graphopt.verify.verification import DEMANDS, OFF, RESULT, Demands, Verification, verify_as_asked
 
 if TYPE_CHECKING:
     from graphopt.run.steps import Steps
@@ -29,10 +29,12 @@ def deliver(
     inputs: Mapping[str, Given] | None,
     beside: Callable[[Path, Verification], Mapping[Path, str]] | None = None,
     memory: int | None = None,
+    demands: Demands = DEMANDS,
 ) -> tuple[Any, Verification, int | None]:
     """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
     that it takes on disk.
 
+    ``demands`` is how equal the result has to be.
     Files that go ``beside`` it (text by path, given the file that was written and its verification) are in their places
     before the model is.
     ``original`` is what the result is compared with: a file, or a graph where the model came without one.
@@ -52,7 +54,8 @@ def deliver(
             verified = OFF
             if verify not in (0, "off"):
                 source = original if isinstance(original, Path) else _saved(original, folder)
-                verified = step("verify", verify_as_asked, source, written, verify, inputs, memory=memory)
+                asked = (source, written, verify, inputs, RESULT, memory, demands)
+                verified = step("verify", verify_as_asked, *asked)
             size = _bytes(written.parent)
             for path, text in (beside(written, verified) if beside is not None else {}).items():
                 with whole(path) as file:
@@ -64,14 +67,21 @@ def deliver(
     return (output if to is not None else like(model, graph)), verified, size
 
 
-def mismatch(original: Graph | Path, graph: Graph, verify: int | str, inputs: Mapping[str, Given] | None = None) -> str:
+def mismatch(
+    original: Graph | Path,
+    graph: Graph,
+    verify: int | str,
+    inputs: Mapping[str, Given] | None = None,
+    memory: int | None = None,
+    demands: Demands = DEMANDS,
+) -> str:
     """How a graph's outputs differ from the original's, in words; empty where they are not seen to differ."""
     with _folder(None) as folder:
         written = folder / "candidate.onnx"
         onnx_io.save(graph, written)
         source = original if isinstance(original, Path) else _saved(original, folder)
         try:
-            verify_as_asked(source, written, 1 if verify == "require" else verify, inputs)
+            verify_as_asked(source, written, 1 if verify == "require" else verify, inputs, RESULT, memory, demands)
         except VerificationError as error:
             return str(error)
     return ""

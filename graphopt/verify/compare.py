@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, LimitError, UsageError
+from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
 from graphopt.ir.work import excess
 from graphopt.runtime.limits import confine
-from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes
+from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
 from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
@@ -71,6 +72,9 @@ WORK = 1e8
 
 LONGEST = 20.0
 """For how many seconds parts of models are compared."""
+
+SPECIAL = 4
+"""How many inputs of special values are tried where results are to be equal bit by bit."""
 
 _UNKNOWN = "NOT_IMPLEMENTED"
 """What ONNX Runtime says of an op that it has no kernel for."""
@@ -142,7 +146,9 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             ) from None
         raise MismatchError(f"{engine} runs {a} but not {b} ({message})") from None
     enter("comparison")
-    faults, unseen = _local(before, after, engine, samples)
+    if message := _differing_bits(before, after, engine, request, samples, outputs):
+        raise MismatchError(f"{message}, in {engine}")
+    faults, unseen = _local(before, after, engine, samples, request["full"])
     if faults:
         raise MismatchError(_said(faults, before, b, engine))
     errors, doubts = _judged(request, engine, before, samples, outputs)
@@ -168,23 +174,25 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         "enlarged": enlarged,
         "error": _size(max(errors, default=0.0)),
         "sizes": [sample.sizes for sample in samples if sample.sizes],
+        "largest": _largest(before, samples, outputs),
+        "differing": sum(_count(s.outputs, got) for s, got in zip(samples, outputs, strict=True)),
         "outputs": list(zip(before.output_names, map(_size, errors), strict=True)),
     }
 
 
-def _local(before: Graph, after: Graph, engine: str, samples: list[_Sample]) -> tuple[list[Fault], str]:
+def _local(before: Graph, after: Graph, engine: str, samples: list[_Sample], full: bool) -> tuple[list[Fault], str]:
     """The differences inside that local comparison finds, and why it could not be made, where it could not."""
 
     def opened(graph: Graph, path: Path) -> Runner:
         return _open_excerpt(graph, path, engine)
 
     start = time.perf_counter()
-    local = LocalComparison(before, after, opened, WORK, start + LONGEST)
+    local = LocalComparison(before, after, opened, *((inf, inf) if full else (WORK, start + LONGEST)))
     try:
-        for feeds in (samples[0].feeds, samples[0].others):
+        for feeds in (feeds for sample in samples for feeds in (sample.feeds, sample.others)):
             if found := local.faults(feeds):
                 return found, ""
-            if time.perf_counter() - start > CHEAP:
+            if not full and time.perf_counter() - start > CHEAP:
                 break
     except (EngineError, GraphoptError, MemoryError) as problem:
         return [], str(problem)
@@ -197,6 +205,90 @@ def _said(faults: list[Fault], before: Graph, b: str, engine: str) -> str:
     names = [n for n, v in zip(before.output_names, before.outputs, strict=True) if v == fault.value]
     what = f"output {names[0]!r}" if names else f"value {before.names.get(fault.value, '')!r} inside"
     return f"{what} of {b} differs by {fault.words}, in {engine} on random inputs"
+
+
+def _largest(before: Graph, samples: list[_Sample], outputs: list[list[Any]]) -> dict[str, Any] | None:
+    """The largest difference of floats, by its size beside the largest element of its output."""
+    found: list[tuple[float, dict[str, Any]]] = []
+    for number, (sample, got) in enumerate(zip(samples, outputs, strict=True)):
+        for name, want, made in zip(before.output_names, sample.outputs, got, strict=True):
+            if not isinstance(want, np.ndarray) or not is_inexact(want) or want.shape != made.shape or not want.size:
+                continue
+            with np.errstate(all="ignore"):
+                far = np.nan_to_num(np.abs(want.astype(_wide(want)) - made.astype(_wide(want))), posinf=0.0)
+            at = np.unravel_index(int(far.argmax()), far.shape)
+            size, most = float(far[at]), float(abs(want[at]))
+            if size > 0:
+                place = {"output": name, "index": [int(i) for i in at], "draw": number}
+                told = {"absolute": size, "relative": size / most if most else 0.0, **place}
+                found.append((float(np.nan_to_num(deviation(want, made), posinf=0.0).max()), told))
+    return max(found, key=lambda entry: entry[0])[1] if found else None
+
+
+def _wide(array: np.ndarray[Any, Any]) -> type:
+    return np.complex128 if array.dtype.kind == "c" else np.float64
+
+
+def _count(wanted: list[Any], got: list[Any]) -> int:
+    """How many whole numbers and truth values are others."""
+    both = [(a, b) for a, b in zip(wanted, got, strict=True) if isinstance(a, np.ndarray) and not is_inexact(a)]
+    return sum(int((a != b).sum()) for a, b in both if a.shape == b.shape)
+
+
+def _differing_bits(
+    before: Graph,
+    after: Graph,
+    engine: str,
+    request: Mapping[str, Any],
+    samples: list[_Sample],
+    outputs: list[list[Any]],
+) -> str:
+    """The first difference of bits, in words, where the policy allows none: on what was drawn and on special values."""
+    policy = request["demands"]["policy"]
+    if policy not in ("exact", "finite"):
+        return ""
+    a, b = request["names"]
+    trials = [(sample.outputs, got) for sample, got in zip(samples, outputs, strict=True)]
+    if policy == "exact" or all(_is_finite(output) for sample in samples for output in sample.outputs):
+        trials += _on_special(before, after, engine, request, samples[0], policy == "exact")
+    for wanted, got in trials:
+        for name, want, made in zip(before.output_names, wanted, got, strict=True):
+            if not isinstance(want, np.ndarray) or want.dtype.kind == "O" or want.shape != made.shape:
+                continue
+            bits = f"u{want.dtype.itemsize}" if want.dtype.itemsize in (1, 2, 4, 8) else "u1"
+            plain = [np.atleast_1d(np.ascontiguousarray(array)) for array in (want, made)]
+            apart = plain[0].view(bits) != plain[1].view(bits)
+            if is_inexact(want) and apart.shape == plain[0].shape:
+                apart &= ~(np.isnan(plain[0]) & np.isnan(plain[1]))
+                if policy == "finite":
+                    apart &= np.isfinite(plain[0])
+            if apart.any():
+                at = tuple(int(i) for i in np.argwhere(apart)[0])
+                share = f"{int(apart.sum())} of {want.size} elements"
+                said = f"{plain[1].reshape(apart.shape)[at]}, not {plain[0].reshape(apart.shape)[at]}"
+                where = ", ".join(map(str, at))
+                return f"output {name!r} of {b} differs from that of {a} by bits of {share}: {said}, at [{where}]"
+    return ""
+
+
+def _on_special(
+    before: Graph, after: Graph, engine: str, request: Mapping[str, Any], sample: _Sample, is_exact: bool
+) -> list[tuple[list[Any], list[Any]]]:
+    """What both models make of special values, as far as the engine runs them."""
+    runs = [open_model(request[model], engine)[0] for model in ("original", "result")]
+    given_inputs, bounds = _told(before, request["inputs"]), ranges(before)
+    names = {after.names[value] for value in after.inputs}
+    trials = []
+    for seed in range(SPECIAL):
+        feeds = special(
+            before, draw(before, sample.sizes, bounds, given_inputs, seed, 0), bounds, given_inputs, seed, is_exact
+        )
+        try:
+            wanted = runs[0](feeds)
+            trials.append((wanted, runs[1]({name: value for name, value in feeds.items() if name in names})))
+        except EngineError:
+            continue
+    return trials
 
 
 class RefusalError(Exception):
@@ -319,6 +411,9 @@ def _judged(
     Raises MismatchError where nothing else explains one.
     """
     coarsest = [0.0] * len(before.output_names)
+    demands = request["demands"]
+    if demands["rtol"] is not None or demands["atol"] is not None:
+        _hold(demands["rtol"] or 0.0, demands["atol"] or 0.0, before, samples, outputs, request["names"])
     pairs = [(sample, got) for sample, got in zip(samples, outputs, strict=True)]
     errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
     if any(e > 1 for row in errors for e in row):
@@ -329,6 +424,25 @@ def _judged(
         if max(row) > 1:
             doubts += _excuses(request, engine, before, sample, got, row, coarsest)
     return list(map(max, *errors)) if len(errors) > 1 else errors[0], doubts
+
+
+def _hold(
+    rtol: float, atol: float, before: Graph, samples: list[_Sample], outputs: list[list[Any]], names: tuple[str, str]
+) -> None:
+    """Raise MismatchError for an element beyond the user's tolerances."""
+    for number, (sample, got) in enumerate(zip(samples, outputs, strict=True)):
+        for name, want, made in zip(before.output_names, sample.outputs, got, strict=True):
+            if not isinstance(want, np.ndarray) or not is_inexact(want) or want.shape != made.shape:
+                continue
+            x: Array = want.astype(_wide(want))
+            y: Array = made.astype(_wide(want))
+            beyond = ~np.isclose(y, x, rtol=rtol, atol=atol, equal_nan=True)
+            if beyond.any():
+                at = tuple(int(i) for i in np.argwhere(beyond)[0])
+                raise MismatchError(
+                    f"{int(beyond.sum())} of {want.size} elements of output {name!r} of {names[1]} are beyond rtol "
+                    f"{rtol:g} and atol {atol:g}: {y[at]}, not {x[at]}, at [{', '.join(map(str, at))}] of draw {number}"
+                )
 
 
 def _silent(before: Graph, after: Graph, samples: list[_Sample]) -> dict[str, str]:

@@ -350,6 +350,7 @@ def draw(
     """
     rng = np.random.default_rng((seed, kind))
     feeds: dict[str, object] = {}
+    levels = () if kind else thresholds(graph)
     for value in graph.inputs:
         name = graph.names[value]
         fixed = given.get(name)
@@ -366,7 +367,71 @@ def draw(
             _check_bounds(name, type.dtype, fixed)
         range = InputRange(*fixed) if fixed is not None else ranges.get(name, ANYTHING)
         feeds[name] = _draw(name, type, sizes, range, rng, kind)
+        if levels and fixed is None and not (range.choices or range.whole):
+            _reach(feeds[name], levels, np.random.default_rng((seed, len(feeds))))
     return feeds
+
+
+_BOUNDING = ops_where(group="comparison") | {"Clip", "Max", "Min"}
+REACHED = 16
+"""One in so many of the first kind of random floats lies at, or next to, a number that the graph compares with."""
+
+
+def thresholds(graph: Graph) -> tuple[float, ...]:
+    """The numbers that a graph compares with or clips at, as far as inputs are likely to reach them."""
+    found: set[float] = set()
+    for node in graph.nodes():
+        if node.op in _BOUNDING:
+            constants = [constant for value in node.inputs if (constant := graph.constant_of(value)) is not None]
+            sizes = [c for c in constants if c.size == 1 and c.dtype in ("float16", "float32", "float64")]
+            found.update(float(c.array.reshape(-1)[0]) for c in sizes)
+    return tuple(sorted(level for level in found if 0 < abs(level) <= FARTHEST))
+
+
+FARTHEST = 1e4
+"""Larger numbers stand for infinity more often than for a bound."""
+
+
+def _reach(array: object, levels: tuple[float, ...], rng: np.random.Generator) -> None:
+    """Put floats at, below and above some numbers into an array."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.size < REACHED:
+        return
+    count = array.size // REACHED
+    near = rng.choice(np.array(levels), count) * rng.choice((1, 1, 0.99, 1.01), count)
+    array.reshape(-1)[rng.integers(array.size, size=count)] = near.astype(array.dtype)
+
+
+_ORDINARY = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-8, 65520.0, -1e9)
+_NOT_FINITE = (np.nan, np.inf, -np.inf)
+
+
+def special(
+    graph: Graph,
+    feeds: Mapping[str, object],
+    ranges: Mapping[str, InputRange],
+    given: Mapping[str, object],
+    seed: int,
+    is_exact: bool,
+) -> dict[str, object]:
+    """Inputs in which every other float is a special value: zeros of both signs, subnormal, small and large numbers;
+    with ``is_exact`` NaN, infinities and the largest, too. What is bounded, or the user's, stays as it is."""
+    rng = np.random.default_rng(seed)
+    changed = dict(feeds)
+    for value in graph.inputs:
+        name = graph.names[value]
+        array = feeds.get(name)
+        is_bounded = name in ranges and not ranges[name].is_free
+        if name in given or is_bounded or not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+            continue
+        info = np.finfo(array.dtype)
+        most = (*_NOT_FINITE, float(info.max), float(info.min)) if is_exact else ()
+        with np.errstate(over="ignore"):
+            chosen = np.array((*_ORDINARY, float(info.tiny) / 4, -float(info.tiny) / 4, *most)).astype(array.dtype)
+        if not is_exact:
+            chosen = chosen[np.isfinite(chosen)]
+        picked = rng.choice(chosen, array.shape)
+        changed[name] = np.asarray(np.where(rng.random(array.shape) < 0.5, picked, array))
+    return changed
 
 
 _INTEGERS = {

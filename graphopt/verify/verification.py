@@ -1,9 +1,10 @@
 """Verification that an optimized model computes what the original does, on random inputs, in a process of its own.
 
 ONNX Runtime runs both where it is installed, with its own optimizations off, so that nothing but the
-rewriting is compared; else ONNX's reference evaluator does. A difference counts only beyond the
-tolerance of its dtype and beyond what moving the inputs by one ulp does to the original, because
-Floor, ArgMax and comparisons flip on rounding. The models are passed as files, never as bytes.
+rewriting is compared; else ONNX's reference evaluator does. Outputs are held to the tolerance of their dtype, and each
+part in which the models differ is compared on its own (``verify.local``), where float64 tells rounding from faults.
+Rounding that makes the original's own outputs others is told from faults by moving inputs by one ulp: Floor, ArgMax and
+comparisons flip on it. The models are passed as files, never as bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,34 @@ if TYPE_CHECKING:
 
 SECONDS = 120.0
 """How long a verification may take before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """How equal results have to be: bit by bit under the policies ``exact`` and ``finite``, else within tolerances,
+    those of the dtype (``ir.tolerance``) where none are given."""
+
+    policy: str = "reals"
+    rtol: float | None = None
+    atol: float | None = None
+
+
+DEMANDS = Demands()
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest difference between outputs: its size, by what share of the original's element, and where."""
+
+    absolute: float
+    relative: float
+    output: str
+    index: tuple[int, ...]
+    draw: int
+
+    def __str__(self) -> str:
+        at = f"{self.output}[{', '.join(map(str, self.index))}]"
+        return f"{self.absolute:.2g} ({self.relative:.2g} relative) at {at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +80,14 @@ class Verification:
     """How many values inside both models were compared as well, because outputs made of them say little."""
     enlarged: bool = False
     """Whether large inputs were drawn for that, because all says little on others."""
+    largest: Largest | None = None
+    """The same in absolute numbers; None where outputs are equal, or differ where no size can be told."""
+    differing: int = 0
+    """How many elements of whole numbers, quantized ones for instance, are others in the result."""
+    rtol: float | None = None
+    """What outputs were held to: |result - original| <= atol + rtol * |original|, where the user said so; else
+    rtol times the largest element, by dtype (``ir.tolerance``)."""
+    atol: float | None = None
 
     @property
     def is_verified(self) -> bool:
@@ -62,10 +100,14 @@ class Verification:
         if self.error is None:
             return ""
         times = "of" if self.error <= 1 else "times"
-        return f"largest difference {self.error:.2g} {times} the tolerance" if self.error else "no difference"
+        size = f": {self.largest}" if self.largest is not None else ""
+        return f"largest difference {self.error:.2g} {times} the tolerance{size}" if self.error else "no difference"
 
 
 OFF = Verification("off")
+
+FULL, LONG = 7, 3600.0
+"""How many draws a full verification makes, one of each kind of random floats, and how many seconds it may take."""
 
 RESULT = ("the original", "the result")
 """What messages call the two models, where one was made of the other."""
@@ -78,15 +120,19 @@ def verify_as_asked(
     inputs: Mapping[str, Given] | None = None,
     names: tuple[str, str] = RESULT,
     memory: int | None = None,
+    demands: Demands = DEMANDS,
 ) -> Verification:
-    """``verify`` as the option ``--verify`` says it: a number of draws, ``off``, or ``require``."""
+    """``verify`` as the option ``--verify`` says it: a number of draws, ``off``, ``require``, or ``full``."""
     if asked in (0, "off"):
         return OFF
+    checked = partial(verify, original, result, inputs=inputs, names=names, memory=memory, demands=demands)
     if asked == "require":
-        return verify(original, result, inputs=inputs, required=True, names=names, memory=memory)
+        return checked(required=True)
+    if asked == "full":
+        return checked(draws=FULL, seconds=LONG)
     if not isinstance(asked, int) or asked < 0:
-        raise UsageError(f"verify={asked!r}: expected a number of draws, 'off', or 'require'")
-    return verify(original, result, draws=asked, inputs=inputs, names=names, memory=memory)
+        raise UsageError(f"verify={asked!r}: expected a number of draws, 'off', 'require', or 'full'")
+    return checked(draws=asked)
 
 
 def verify(
@@ -99,6 +145,7 @@ def verify(
     required: bool = False,
     names: tuple[str, str] = RESULT,
     memory: int | None = None,
+    demands: Demands = DEMANDS,
 ) -> Verification:
     """Compare two model files on random inputs and say how it went.
 
@@ -116,6 +163,8 @@ def verify(
             "result": str(Path(result).resolve()),
             "names": names,
             "draws": draws,
+            "full": draws >= FULL,
+            "demands": asdict(demands),
             "inputs": _stored(inputs or {}, folder),
             "memory": memory_of(max(map(onnx_io.bytes_of, (original, result))), memory),
         }
@@ -131,7 +180,12 @@ def verify(
             raise VerificationError(f"{names[1]} could not be verified: {answer['reason']}")
     sizes = tuple(answer.pop("sizes", ()))
     outputs = tuple((name, error) for name, error in answer.pop("outputs", ()))
-    return Verification(**answer, sizes=sizes, outputs=outputs, seconds=time.perf_counter() - start)
+    largest = answer.pop("largest", None)
+    if largest is not None:
+        largest = Largest(**{**largest, "index": tuple(largest["index"])})
+    seconds = time.perf_counter() - start
+    answer |= {"rtol": demands.rtol, "atol": demands.atol}
+    return Verification(**answer, sizes=sizes, outputs=outputs, largest=largest, seconds=seconds)
 
 
 def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[float, float]]:

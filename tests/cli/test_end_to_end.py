@@ -138,7 +138,7 @@ def test_a_bad_model_is_one_line_and_writes_nothing(
         (["--shape", "q=3,4"], 2, "q"),
         (["--shape", "x=3,5"], 2, "x"),
         (["--input", "z=0..1"], 2, "there is no input 'z'; there is x"),
-        (["--verify", "some"], 2, "expected a number of random inputs, off, or require"),
+        (["--verify", "some"], 2, "expected a number of random inputs, off, require, or full"),
         (["--rules", "missing.rules"], 3, "missing.rules"),
     ],
 )

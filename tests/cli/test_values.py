@@ -33,7 +33,7 @@ def test_draws() -> None:
         (values.budget, "time=3", "--budget time=3: 'time' is no limit; there are nodes, iters and seconds"),
         (values.budget, "nodes=x", "--budget nodes=x: 'x' is not a number"),
         (values.budget, "nodes=-1", "--budget nodes=-1: nodes must not be negative"),
-        (values.draws, "maybe", "--verify maybe: expected a number of random inputs, off, or require"),
+        (values.draws, "maybe", "--verify maybe: expected a number of random inputs, off, require, or full"),
     ],
 )
 def test_what_is_wrong_is_said(read: object, option: object, message: str) -> None:

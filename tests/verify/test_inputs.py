@@ -8,7 +8,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import SequenceType, TensorType, symbol
-from graphopt.verify.inputs import InputRange, draw, given, ranges, sizes
+from graphopt.verify.inputs import InputRange, draw, given, ranges, sizes, special
 
 
 def graph_of(dtype: str, *shape: object) -> tuple[Graph, Value]:
@@ -182,3 +182,24 @@ def test_integers_that_are_only_computed_with_may_be_any() -> None:
     assert drawn.min() == np.iinfo(np.int64).min
     assert ((drawn < 0) & (drawn > -5)).any()
     assert (drawn > 300).any()
+
+
+def test_numbers_that_a_graph_compares_with_are_reached_and_passed() -> None:
+    graph = parse("x: float32[256]\n y = Clip(x, -30.0, 40.0)\n return y")
+    drawn = draw(graph, {}, ranges(graph), {}, 0, 0)["x"]
+    assert {-30.0, 40.0} <= set(drawn.tolist())  # type: ignore[attr-defined]
+    assert drawn.min() < -30  # type: ignore[attr-defined]
+    assert drawn.max() > 40  # type: ignore[attr-defined]
+
+
+def test_special_values_leave_out_what_is_not_finite_where_policies_do() -> None:
+    graph = parse("x: float32[256], i: int64[2]\n y = Gather(x, i)\n return y")
+    bounds = ranges(graph)
+    feeds = draw(graph, {}, bounds, {}, 0, 0)
+    exact, finite = (special(graph, feeds, bounds, {}, 0, is_exact) for is_exact in (True, False))
+    assert np.isnan(exact["x"]).any()  # type: ignore[call-overload]
+    assert np.isinf(exact["x"]).any()  # type: ignore[call-overload]
+    assert np.isfinite(finite["x"]).all()  # type: ignore[call-overload]
+    zeros = finite["x"][finite["x"] == 0]  # type: ignore[index]
+    assert len({bool(sign) for sign in np.signbit(zeros)}) == 2
+    assert exact["i"] is feeds["i"]

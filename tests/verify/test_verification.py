@@ -11,7 +11,7 @@ import graphopt
 from graphopt.errors import ReadError, UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.verify.verification import OFF, Verification, _ask, verify, verify_as_asked
+from graphopt.verify.verification import OFF, Demands, Verification, _ask, verify, verify_as_asked
 
 pytest.importorskip("onnxruntime")
 
@@ -491,3 +491,102 @@ def test_a_wrong_op_is_found_behind_a_table(tmp_path: Path) -> None:
     assert verify(a, a).error == 0
     with pytest.raises(VerificationError, match="output 'y' of the result differs"):
         verify(a, model("b.onnx", "Cos"))
+
+
+def test_the_largest_difference_is_told_with_its_place(tmp_path: Path) -> None:
+    def model(name: str, *ops: str) -> Path:
+        nodes = [N("Mul", ["x", "k"], ["m"]), N("Div", ["m", "k"], ["y"])] if ops else [N("Identity", ["x"], ["y"])]
+        return write(tmp_path / name, nodes, {"x": (F, [2, 300])}, {"y": F}, {"k": np.array(3.3, "f4")} if ops else {})
+
+    found = verify(model("a.onnx", "Mul"), model("b.onnx"))
+    assert found.status == "verified"
+    largest = found.largest
+    assert largest is not None
+    assert (largest.output, largest.draw, len(largest.index)) == ("y", 0, 2)
+    assert 0 < largest.relative < 1e-6
+    assert str(largest) in found.difference
+
+
+def test_small_elements_beside_large_ones_count(tmp_path: Path) -> None:
+    text = "x: float32[4, 16]\n y = Concat(x, Mul(x, 0.00001), axis=1)\n return y"
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        rewritten(text, "wrong: Mul(x, 0.00001) => Mul(x, 0.000002)", tmp_path)
+
+
+def test_a_percent_in_float32_is_too_much_behind_half_precision(tmp_path: Path) -> None:
+    text = "x: float32[4, 16]\n y = Mul(Cast(Cast(x, to=10), to=1), 1.0001)\n return y"
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        rewritten(text, "wrong: Mul(x, 1.0001) => Mul(x, 1.009)", tmp_path)
+
+
+def test_a_scale_that_is_wrong_by_ten_percent_is_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.integers(-127, 127, (8, 3, 3, 3), dtype=np.int8)
+
+    def model(name: str, scale: float) -> Path:
+        steps = [("x", "s", "z", "q"), ("o", "t", "z", "y")]
+        nodes = [
+            N("QuantizeLinear", list(steps[0][:3]), ["q"]),
+            N("DequantizeLinear", ["q", "s", "z"], ["d"]),
+            N("DequantizeLinear", ["w", "k"], ["v"]),
+            N("Conv", ["d", "v"], ["o"]),
+            N("QuantizeLinear", list(steps[1][:3]), ["y"]),
+        ]
+        weights = {"s": np.array(0.02, "f4"), "t": np.array(0.1, "f4"), "z": np.array(128, np.uint8), "w": w}
+        kinds = {"y": TensorProto.UINT8}
+        return write(tmp_path / name, nodes, {"x": (F, [1, 3, 16, 16])}, kinds, weights | {"k": np.array(scale, "f4")})
+
+    a = model("a.onnx", 0.001)
+    assert verify(a, model("b.onnx", 0.001)).status == "verified"
+    with pytest.raises(VerificationError, match=r"output 'y' of the result differs by \d+ of 1568 elements"):
+        verify(a, model("c.onnx", 0.0011))
+
+
+def test_special_values_are_compared_bit_by_bit_under_exact_and_finite(tmp_path: Path) -> None:
+    text, wrong = "x: float32[4, 16]\n y = Max(x, 0.0)\n return y", "Where(Greater(x, 0.0), x, 0.0)"
+    with pytest.raises(VerificationError, match="differs from that of the original by bits of"):
+        rewritten(text, f"wrong: Max(x, 0.0) => {wrong}", tmp_path, policy="exact")
+    text = "x: float32[4, 16]\n y = Add(x, 0.0)\n return y"  # -0.0 becomes 0.0
+    with pytest.raises(VerificationError, match=r"by bits of .* -0\.0, not 0\.0, at \["):
+        rewritten(text, "wrong: Add(x, 0.0) => Identity(x)", tmp_path, policy="finite")
+    assert rewritten(text, "wrong: Add(x, 0.0) => Identity(x)", tmp_path).status == "verified"
+
+
+def test_tolerances_can_be_given(tmp_path: Path) -> None:
+    def model(name: str, k: float) -> Path:
+        return write(
+            tmp_path / name, [N("Mul", ["x", "k"], ["y"])], {"x": (F, [64])}, {"y": F}, {"k": np.array(k, "f4")}
+        )
+
+    def chain(name: str) -> Path:
+        nodes = [N("Mul", ["x", "a"], ["m"]), N("Mul", ["m", "b"], ["y"])]
+        weights = {"a": np.array(1.1, "f4"), "b": np.array(1.3, "f4")}
+        return write(tmp_path / name, nodes, {"x": (F, [64])}, {"y": F}, weights)
+
+    a, b = chain("a.onnx"), model("b.onnx", np.float32(1.1) * np.float32(1.3))
+    found = verify(a, b, demands=Demands(rtol=1e-5))
+    assert (found.status, found.rtol, found.atol) == ("verified", 1e-5, None)
+    with pytest.raises(VerificationError, match=r"of 64 elements of output 'y' of the result are beyond rtol 1e-09"):
+        verify(a, b, demands=Demands(rtol=1e-9))
+
+
+def test_a_weight_is_found_that_is_wrong_before_a_maximum(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(16, 10)).astype("f4")
+
+    def model(name: str, factor: float) -> Path:
+        wrong = w.copy()
+        wrong[:, 3] *= np.float32(factor)
+        nodes = [N("MatMul", ["x", "w"], ["v"]), N("ArgMax", ["v"], ["y"], axis=1), N("Tanh", ["x"], ["z"])]
+        return write(tmp_path / name, nodes, {"x": (F, [4, 16])}, {"y": TensorProto.INT64, "z": F}, {"w": wrong})
+
+    a = model("a.onnx", 1)
+    assert verify(a, model("b.onnx", 1)).status == "verified"
+    with pytest.raises(VerificationError, match=r"'v' inside differs by|order of what it is taken of"):
+        verify(a, model("c.onnx", 1.01))
+
+
+def test_a_branch_is_found_that_is_wrong_and_counts_for_next_to_nothing(tmp_path: Path) -> None:
+    text = "x: float32[4, 16]\n y = Add(x, Mul(Tanh(x), 0.000001))\n return y"
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        rewritten(text, "wrong: Tanh(x) => Sin(x)", tmp_path)
