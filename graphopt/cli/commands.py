@@ -73,9 +73,8 @@ def diff(
 
     tables.show_difference(compare(a, b))
     called = str(a), str(b)
-    verification = verify_as_asked(
-        a, b, values.draws(verify), values.inputs(input or ()), called, Demands(rtol=rtol, atol=atol)
-    )
+    drawn, demands = values.inputs(input or ()), Demands(rtol=rtol, atol=atol)
+    verification = verify_as_asked(a, b, values.draws(verify), drawn, called, demands=demands)
     tables.show_verification("outputs", verification)
 
 

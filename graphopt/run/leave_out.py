@@ -18,8 +18,8 @@ from graphopt.run.derivation import Derivation, reverted
 from graphopt.run.local_checks import check_places
 from graphopt.run.steps import count_ops
 from graphopt.run.write_result import mismatch
-from graphopt.verify.verification import DEMANDS, Demands
 from graphopt.target import Target
+from graphopt.verify.verification import DEMANDS, Demands
 
 if TYPE_CHECKING:
     from graphopt.run.report import Report
