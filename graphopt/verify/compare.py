@@ -150,7 +150,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         raise MismatchError(f"{message}, in {engine}")
     faults, unseen = _local(before, after, engine, samples, request["full"])
     if faults:
-        raise MismatchError(_said(faults, before, b, engine))
+        raise MismatchError(_said(faults, before, request["names"], engine))
     errors, doubts = _judged(request, engine, before, samples, outputs)
     silent = _silent(before, after, samples)
     inside: set[Pair] = set()
@@ -199,12 +199,12 @@ def _local(before: Graph, after: Graph, engine: str, samples: list[_Sample], ful
     return [], ""
 
 
-def _said(faults: list[Fault], before: Graph, b: str, engine: str) -> str:
+def _said(faults: list[Fault], before: Graph, called: tuple[str, str], engine: str) -> str:
     """The first of the differences in words."""
-    fault = faults[0]
+    fault, (a, b) = faults[0], called
     names = [n for n, v in zip(before.output_names, before.outputs, strict=True) if v == fault.value]
     what = f"output {names[0]!r}" if names else f"value {before.names.get(fault.value, '')!r} inside"
-    return f"{what} of {b} differs by {fault.words}, in {engine} on random inputs"
+    return f"{what} of {b} differs from that of {a} by {fault.words}, in {engine} on random inputs"
 
 
 def _largest(before: Graph, samples: list[_Sample], outputs: list[list[Any]]) -> dict[str, Any] | None:

@@ -23,7 +23,9 @@ import numpy as np
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
+from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.infer import infer
 from graphopt.ir.structure import structural_hash
 from graphopt.ir.tolerance import error, is_inexact
 from graphopt.ir.types import TensorType
@@ -102,6 +104,11 @@ def paired(a: Graph, b: Graph) -> Pairs:
     outputs = [(v, w) for v, w in zip(a.outputs, b.outputs, strict=True) if v is not None and w is not None]
     pairs.required = [(same_as.get(v, v), w) for v, w in outputs]
     order = [node for node in b.order() if node.op not in (INPUT, CONSTANT)]
+    facts = infer(a), infer(b)
+
+    def fits(v: Value, w: Value) -> bool:
+        return v not in facts[0] or w not in facts[1] or _may_be_one(facts[0][v], facts[1][w])
+
     for is_first in (True, False):
         for node in order:
             if node.outputs and node.outputs[0] in pairs.same:
@@ -113,10 +120,10 @@ def paired(a: Graph, b: Graph) -> Pairs:
                 continue
             for value in node.outputs if is_first else ():
                 other = named.get(b.names.get(value, ""))
-                if other is not None and a.producer(other).op != INPUT:
+                if other is not None and a.producer(other).op != INPUT and fits(other, value):
                     pairs.of[value] = same_as.get(other, other)
         if is_first:
-            _backward(a, b, pairs)
+            _backward(a, b, pairs, fits)
     return pairs
 
 
@@ -144,7 +151,17 @@ def head(node: Node) -> tuple[object, ...]:
     return node.op, node.origin.overload, repr(attrs), node.n_outputs, tuple(v is None for v in node.inputs)
 
 
-def _backward(a: Graph, b: Graph, pairs: Pairs) -> None:
+def _may_be_one(x: Fact, y: Fact) -> bool:
+    """Whether two values may be of one type."""
+    if x.dtype is not None is not y.dtype and x.dtype != y.dtype:
+        return False
+    if x.shape is None or y.shape is None:
+        return True
+    sizes = zip(x.shape, y.shape, strict=False)
+    return len(x.shape) == len(y.shape) and all(n == m for n, m in sizes if isinstance(n, int) and isinstance(m, int))
+
+
+def _backward(a: Graph, b: Graph, pairs: Pairs, fits: Callable[[Value, Value], bool]) -> None:
     """Pair what the same op makes outputs of, and so on as far as ops are the same."""
     waiting = list(pairs.required)
     seen: set[Value] = set()
@@ -157,7 +174,7 @@ def _backward(a: Graph, b: Graph, pairs: Pairs) -> None:
         for x, y in zip(m.inputs, n.inputs, strict=False):
             if x is None or y is None or CONSTANT in (a.producer(x).op, b.producer(y).op):
                 continue
-            if y not in pairs.of and a.producer(x).op != INPUT and b.producer(y).op != INPUT:
+            if y not in pairs.of and a.producer(x).op != INPUT and b.producer(y).op != INPUT and fits(x, y):
                 pairs.of[y] = x
             if pairs.of.get(y) == x:
                 waiting.append((x, y))
@@ -229,8 +246,9 @@ class _Trial:
         twin = self.a.copy()
         twin.outputs, twin.output_names = [], []
         for number, value in enumerate(values):
-            twin.add_output(f"{number}", value)
+            twin.add_output(f"graphopt:made:{number}", value)
         _prune(twin)
+        twin.types = {v: t for v, t in twin.types.items() if v in twin.inputs}
         run = self.local.opened(twin, self.folder / "original.onnx")
         self.known.update(zip(values, run(self.feeds), strict=True))
 
@@ -334,19 +352,20 @@ class _Trial:
         twin, feeds = self.b.copy(), dict[str, Any]()
         twin.outputs, twin.output_names = [], []
         for number, w in enumerate(chosen):
-            twin.add_output(f"{number}", w)
+            twin.add_output(f"graphopt:made:{number}", w)
         read = {v for w in chosen for v in _begins(self.b, self.of, w)}
         for number, w in enumerate(sorted(read)):
             value = self.known.get(self.of.get(w, w))
             if twin.producer(w).op == INPUT or not isinstance(value, np.ndarray):
                 continue
-            name = f"graphopt:{number}"
+            name = f"graphopt:given:{number}"
             given = twin.add_input(name, TensorType(_dtype(value), value.shape))
             feeds[name] = value
             for user in sorted({user for user, _ in twin.users(w)}):
                 node = twin.node(user)
                 twin.update(user, inputs=tuple(given if v == w else v for v in node.inputs))
         _prune(twin)
+        twin.types = {v: t for v, t in twin.types.items() if v in twin.inputs}
         names = {twin.names[v]: v for v in twin.inputs if twin.names[v] not in feeds}
         for name, value in names.items():
             met = self.of.get(value)
