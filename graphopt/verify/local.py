@@ -68,8 +68,6 @@ class Fault:
 
     value: Value
     words: str
-    is_certain: bool = True
-    """Whether it was seen on values that the first graph computed."""
 
 
 @dataclass(slots=True)
@@ -232,6 +230,7 @@ class _Trial:
         self.feeds = feeds
         self.known: dict[Value, Any] = {v: feeds[self.a.names[v]] for v in self.a.inputs if self.a.names[v] in feeds}
         self.broken: dict[Value, tuple[Array, str]] = {}
+        self.unread: list[Fault] = []
 
     def _learn(self, roots: Iterable[Value]) -> None:
         """Have the first graph compute what it does wherever a part begins or ends."""
@@ -280,6 +279,7 @@ class _Trial:
                 waiting = {w for w in self.roots if w not in self.broken and self._reads(w, found)}
         if self.broken and not any(w in self.broken for w in self.outputs):
             yield from self._hidden()
+        yield from self.unread
 
     def _fault(self, w: Value) -> Fault:
         return Fault(self.roots[w], self.broken[w][1])
@@ -292,7 +292,7 @@ class _Trial:
         """Those of some values that the second graph does not make of the first graph's values, what it makes, and the
         difference in words."""
         self._learn(roots)
-        chosen = sorted(w for w in roots if self.roots[w] in self.known)
+        chosen = sorted(w for w in roots if self.roots[w] in self.known and not self._is_random(w))
         if not chosen:
             return {}
         found: dict[Value, tuple[Any, str]] = {}
@@ -309,7 +309,7 @@ class _Trial:
                     found[w] = made, words
             elif np.array_equal(want, made, equal_nan=is_inexact(want)):
                 if (words := self._unread(w)) is not None:
-                    found[w] = made, words
+                    self.unread.append(Fault(self.roots[w], words))
             else:
                 slight.append((self._size(w), w, want, made))
         for size, w, want, made in sorted(slight, key=lambda entry: entry[0]):
@@ -318,6 +318,10 @@ class _Trial:
             if (words := self._difference(w, want, made)) is not None:
                 found[w] = made, words
         return found
+
+    def _is_random(self, w: Value) -> bool:
+        """Whether the part that makes a value draws random numbers: those of two runs are others."""
+        return not all(ops.is_pure(node.op, node.attrs) for node in within(self.b, _But(self.of, w), [w]))
 
     def _unread(self, w: Value) -> str | None:
         """How constants differ, in words, that the same op reads where nothing of the difference shows: elements of a

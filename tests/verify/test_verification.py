@@ -598,3 +598,18 @@ def test_a_branch_is_found_that_is_wrong_and_counts_for_next_to_nothing(tmp_path
     text = "x: float32[4, 16]\n y = Add(x, Mul(Tanh(x), 0.000001))\n return y"
     with pytest.raises(VerificationError, match="the result is wrong"):
         rewritten(text, "wrong: Tanh(x) => Sin(x)", tmp_path)
+
+
+def test_a_table_is_compared_where_no_index_reads_it_too(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).normal(size=(5000, 4)).astype("f4")
+
+    def model(name: str, factor: float) -> Path:
+        wrong = table.copy()
+        wrong[4321, 2] *= np.float32(factor)
+        nodes = [N("Gather", ["t", "i"], ["v"]), N("Tanh", ["v"], ["y"])]
+        return write(tmp_path / name, nodes, {"i": (TensorProto.INT64, [3])}, {"y": F}, {"t": wrong})
+
+    a = model("a.onnx", 1)
+    assert verify(a, model("b.onnx", 1)).status == "verified"
+    with pytest.raises(VerificationError, match=r"a constant that it reads: .* at \[4321, 2\]"):
+        verify(a, model("c.onnx", 1.01))
