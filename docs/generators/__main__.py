@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from docs.generators import api, commands, pictures
+from docs.generators import api, commands, pictures, proofs
 from graphopt.lowering.schedule import primitives
 from graphopt.tools import documentation
 
@@ -14,6 +14,7 @@ def made() -> dict[str, str]:
     return {
         "api.md": api.page(),
         "cli.md": commands.page(),
+        "proof.md": proofs.page(),
         "schedules.md": primitives.page(),
         "pictures/modules.svg": pictures.modules(),
         "pictures/egraph.svg": pictures.egraph(),

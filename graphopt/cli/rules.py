@@ -240,22 +240,23 @@ def prove_rules(
     Prints the strongest evidence for each rule, and a small model with inputs where one is refuted.
     """
     from graphopt.cli import files
-    from graphopt.proof import evidence, prove
+    from graphopt.proof import evidence, prove, solver
     from graphopt.rewrite.checking.check import check_rule, chosen
     from graphopt.rewrite.checking.verdicts import Verdicts
     from graphopt.rewrite.rule.rule import Rule
-    from graphopt.rewrite.rule.rule_digest import content
     from graphopt.rewrite.ruleset import standard, standard_folder
 
     rules = list(standard().rules) if update else chosen(what or ())
-    evidence_by_rule = dict(evidence.kept()) if cache and (update or not what) else {}
+    file = standard_folder() / evidence.FILE
+    is_of_solver = evidence.kept() and evidence.solver_of(file) == solver.version()
+    evidence_by_rule = dict(evidence.kept()) if cache and is_of_solver and (update or not what) else {}
     for rule in chosen(what) if what else ():
-        evidence_by_rule.pop(content(rule), None)  # who is named is proved again
+        evidence_by_rule.pop(evidence.key(rule), None)  # who is named is proved again
     check = Verdicts().check if cache else check_rule
     proved: list[tuple[Rule, evidence.Evidence | None]] = []
     wrong = 0
     for rule in rules:
-        kept = evidence_by_rule.get(content(rule))
+        kept = evidence_by_rule.get(evidence.key(rule))
         finding = prove.ProofResult(rule, kept) if kept else prove.find_evidence(rule, int(1000 * timeout), check)
         proved.append((rule, finding.evidence))
         if finding.evidence is None:
@@ -265,7 +266,7 @@ def prove_rules(
             why = f" ({finding.why})" if finding.why else ""
             print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {finding.evidence}{why}", flush=True)
         if update and (not kept or rule is rules[-1]):  # as it goes, so that what was found is not lost
-            files.write_text(standard_folder() / evidence.FILE, evidence.written(proved))
+            files.write_text(file, evidence.written(proved, solver.version()))
     print(prove.figures(proved))
     if wrong:
         raise RuleError(f"{count_of(wrong, 'rule')} refuted: mend guards or classes")

@@ -41,10 +41,12 @@ LIMIT = 500
 """How many instances are written out at most for one way of writing a rule and one rank; of ranks with more, none."""
 WORK = 10000
 """How many calls are looked at on the way to them."""
+WEIGHT = 4
+"""The work that one instance is counted as."""
 DEEPEST = 3
 STARS = (1, 2, 3)
 """How many values a starred variable stands for."""
-REPRESENTATIVES = {"unary": "Abs", "binary": "Sub", "reduce": "ReduceL1", "elementwise": "Abs"}
+REPRESENTATIVES = {"unary": "Abs", "binary": "Pow", "reduce": "ReduceL1", "elementwise": "Abs"}
 """The op that stands for an op variable of a kind."""
 
 
@@ -55,6 +57,7 @@ class Bounded:
     kind: str | None
     scope: str = ""
     why: str = ""
+    work: int = 0
 
 
 def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
@@ -68,10 +71,12 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
     kinds = ["index"] + (["reals"] if rule.soundness in (Soundness.REALS, Soundness.APPROX) else [])
     why = ""
     for kind in kinds:
-        reached = 0
+        reached, work = 0, 0
         for rank in range(1, DEEPEST + 1):
             try:
-                if not _all_of_rank(rule, rank, kind == "reals", limit):
+                fired, instances = _all_of_rank(rule, rank, kind == "reals", limit)
+                work += WEIGHT * instances
+                if not fired:
                     continue
             except _TooMany:
                 why = why or f"more than {limit} instances of rank {rank}"
@@ -85,7 +90,7 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
                 break
             reached = rank
         if reached:
-            return Bounded(kind, f"rank <= {reached}")
+            return Bounded(kind, f"rank <= {reached}", work=work)
     return Bounded(None, why=why or "no small instance fires")
 
 
@@ -122,30 +127,32 @@ def _parameters(rule: Rule) -> set[str]:
         for side in rule.lhs
         for call in calls(side)
         for i, term in enumerate(call.inputs)
-        if i in _places(call.op, call.is_variable)
+        if i in parameter_places(call.op, call.is_variable)
         for v in variables(term)
     }
 
 
-def _places(op: str, is_variable: bool = False) -> tuple[int, ...]:
+def parameter_places(op: str, is_variable: bool = False) -> tuple[int, ...]:
+    """Which operands of an op say where elements go."""
     if op in ops.KINDS["reduce"]:
         return (1,)
     return PARAMETERS.get(op, (1, 2, 3) if is_variable else ())
 
 
-def _all_of_rank(rule: Rule, rank: int, is_real: bool, limit: int) -> bool:
-    """Whether the rule fires on instances of this rank, and both sides agree on all of them."""
-    fired = False
+def _all_of_rank(rule: Rule, rank: int, is_real: bool, limit: int) -> tuple[bool, int]:
+    """Whether the rule fires on instances of this rank, and both sides agree on all of them, which are counted."""
+    fired, instances = False, 0
     for written in (w for variant in variants(rule) for w in headed(variant)):
         for stars in STARS if any(v.starred for t in rule.lhs for v in variables(t)) else (1,):
-            pattern = _pattern(written, stars)
+            pattern = pattern_of(written, stars)
             if pattern is None:
                 continue
-            for count, plan in enumerate(_Plans(written, pattern, rank).all()):
+            for count, plan in enumerate(Plans(written, pattern, rank).all()):
                 if count == limit:
                     raise _TooMany
                 fired = _agrees(rule, pattern, plan, is_real) or fired
-    return fired
+                instances += 1
+    return fired, instances
 
 
 class _Scripted(Random):
@@ -163,7 +170,8 @@ class _Scripted(Random):
         return seq[0]
 
 
-def _pattern(rule: Rule, stars: int) -> ConcretePattern | None:
+def pattern_of(rule: Rule, stars: int) -> ConcretePattern | None:
+    """The left side with as many values for each star; None where it cannot be written so."""
     hints = Hints.of(rule)
     for name, options in list(hints.heads.items()):
         stand_in = next((REPRESENTATIVES[k] for k in REPRESENTATIVES if set(ops.KINDS[k]) == set(options)), options[0])
@@ -188,7 +196,7 @@ class _InstancePlan:
         return replace(self, facts={**self.facts, key: fact})
 
 
-class _Plans:
+class Plans:
     """All instances of a pattern of one rank."""
 
     def __init__(self, rule: Rule, pattern: ConcretePattern, rank: int) -> None:
@@ -224,6 +232,14 @@ class _Plans:
             expressions.holds(guard, bindings, queries) is None or _mentions_use(guard) for guard in self.rule.where
         )
 
+    def no_bindings(self, attrs: dict[str, Any]) -> Bindings[Any]:
+        """What names of attributes stand for, and no others."""
+        return Bindings({}, dict(attrs), {})
+
+    def no_operands(self) -> _Asked:
+        """No operands."""
+        return _Asked({})
+
     def bindings(self, plan: _InstancePlan) -> Bindings[Any]:
         """What names stand for."""
         values: dict[str, Any] = {}
@@ -257,12 +273,13 @@ class _Plans:
                     yield plan, plan.facts[key]
                     return
                 for shape in self.shapes:
-                    fact = Fact(TensorType(self._dtype(tree.name, dtype), shape), tree.name in self.hints.constants)
+                    fact = Fact(TensorType(self.dtype(tree.name, dtype), shape), tree.name in self.hints.constants)
                     yield plan.with_fact(key, fact), fact
             case ConcreteCall():
                 yield from self._step(tree, plan)
 
-    def _dtype(self, name: str, wish: str | None) -> str:
+    def dtype(self, name: str, wish: str | None) -> str:
+        """The dtype of an operand that the pattern leaves open."""
         allowed = self.hints.dtypes.get(name)
         wish = wish or "float32"
         return wish if allowed is None or wish in allowed else sorted(allowed)[0]
@@ -271,7 +288,7 @@ class _Plans:
         if id(step) in plan.steps:
             yield plan, plan.steps[id(step)][1][step.call.output]
             return
-        places = _places(step.op)
+        places = parameter_places(step.op)
         data = [i for i in range(len(step.inputs)) if i not in places]
         for settled, facts in self._inputs(step, data, plan, {}):
             for attributed, attrs in self._attrs(step, settled, facts):
@@ -293,10 +310,11 @@ class _Plans:
             yield plan, facts
             return
         i, *rest = places
-        for settled, fact in self._visit(step.inputs[i], plan, self._wish(step.op, i, facts)):
+        for settled, fact in self._visit(step.inputs[i], plan, self.wish(step.op, i, facts)):
             yield from self._inputs(step, rest, settled, {**facts, i: fact})
 
-    def _wish(self, op: str, index: int, facts: dict[int, Fact | None]) -> str:
+    def wish(self, op: str, index: int, facts: dict[int, Fact | None]) -> str:
+        """The dtype that an operand should have beside others."""
         letter = ops.input_constraint(op, index)
         if letter.startswith("tensor("):
             return ops.dtype_name(letter)
@@ -320,7 +338,7 @@ class _Plans:
             extended = []
             for settled, attrs in waiting:
                 if isinstance(expr, NameRef) and expr.name not in settled.attrs:
-                    for value in _options(step.op, name, tuple(shape), step):  # type: ignore[arg-type]
+                    for value in attribute_options(step.op, name, tuple(shape), step):  # type: ignore[arg-type]
                         extended.append(
                             (replace(settled, attrs={**settled.attrs, expr.name: value}), attrs.with_(**{name: value}))
                         )
@@ -337,7 +355,7 @@ class _Plans:
                 waiting = [
                     (settled, attrs.with_(**{name: value}))
                     for settled, attrs in waiting
-                    for value in _options(step.op, name, tuple(shape), step)  # type: ignore[arg-type]
+                    for value in attribute_options(step.op, name, tuple(shape), step)  # type: ignore[arg-type]
                 ]
         for settled, attrs in waiting:
             yield settled, ops.canonical(step.op, attrs)
@@ -368,7 +386,7 @@ class _Plans:
             for i, f in input_facts.items()
             if f is not None and f.constant is not None
         }
-        for option in _places_of(step, tuple(shape), open_ones, values, attrs, self.rank):  # type: ignore[arg-type]
+        for option in parameter_values(step, tuple(shape), open_ones, values, attrs, self.rank):  # type: ignore[arg-type]
             extended, all_known = plan, dict(input_facts)
             for i, value in option.items():
                 leaf = trees[i]
@@ -419,7 +437,7 @@ def _shapes(rank: int) -> Iterator[tuple[int, ...]]:
         yield from product((1, 2, 3) if r <= 2 else (1, 2), repeat=r)
 
 
-def _options(op: str, name: str, shape: tuple[int, ...], step: ConcreteCall) -> list[Any]:
+def attribute_options(op: str, name: str, shape: tuple[int, ...], step: ConcreteCall) -> list[Any]:
     """The values that an attribute is tried with."""
     # Bounded exhaustive enumeration, as in Alloy (Jackson: Software Abstractions, "small scope hypothesis"): a case for
     # each attribute, with all values that differ for a tensor of this shape, or the few by which an op's cases differ.
@@ -457,10 +475,17 @@ def _options(op: str, name: str, shape: tuple[int, ...], step: ConcreteCall) -> 
             return [None]
         case "num_outputs":
             return [step.n_outputs]
+        case "size" if op.startswith("graphopt::"):
+            return [2]
+        case "channels" if op == "graphopt::Unblock":
+            blocks, lanes = (shape[1], shape[-1]) if rank > 2 else (0, 0)
+            return [*range((blocks - 1) * lanes + 1, blocks * lanes + 1)]
+        case "num_heads":
+            return [1, 2]
     raise Opaque(f"the attribute {name} of {op}")
 
 
-def _places_of(
+def parameter_values(
     step: ConcreteCall, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
 ) -> Iterator[dict[int, Any]]:
     """The values that open operands which say where elements go are tried with."""
@@ -634,7 +659,9 @@ def _instance(pattern: ConcretePattern, plan: _InstancePlan) -> tuple[Graph, dic
         if id(tree) not in steps:
             attrs, facts = plan.steps[id(tree)]
             wish = next((f.dtype for k, f in plan.facts.items() if f.constant is None), None)
-            inputs = tuple(value(t, "int64" if i in _places(tree.op) else wish) for i, t in enumerate(tree.inputs))
+            inputs = tuple(
+                value(t, "int64" if i in parameter_places(tree.op) else wish) for i, t in enumerate(tree.inputs)
+            )
             steps[id(tree)] = graph.add(tree.op, inputs, attrs, len(facts)).id
         return Value(steps[id(tree)], tree.call.output)
 

@@ -18,6 +18,7 @@ from graphopt.ir.op_table import ops_where
 from graphopt.ir.text import show
 from graphopt.ir.types import TensorType
 from graphopt.proof.evidence import Evidence
+from graphopt.proof.symbols import MOVING
 from graphopt.rewrite.checking.check import CheckReport, applied, check_rule, difference
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.arrays import numpy_dtype
@@ -69,21 +70,76 @@ def find_evidence(
     rule: Rule, milliseconds: int = 4000, check: Callable[[Rule], CheckReport] = check_rule
 ) -> ProofResult:
     """The strongest evidence for a rule. Raises MissingDependencyError where z3 is not installed."""
-    from graphopt.proof import indices, scalars
+    found = proof_of(rule, milliseconds)
+    if found.evidence is not None or found.counterexample is not None:
+        return found
+    report = check(rule)
+    return ProofResult(rule, None if report.problem else Evidence("checked"), found.why, report.problem)
+
+
+def proof_of(rule: Rule, milliseconds: int = 4000) -> ProofResult:
+    """The strongest proof of a rule, or why there is none, and maybe what refutes it."""
+    from graphopt.proof import indices, scalars, sizes
 
     proof = scalars.prove(rule, milliseconds)
     if proof.kind is not None:
-        return ProofResult(rule, Evidence(proof.kind, ", ".join(proof.dtypes)))
+        return ProofResult(rule, Evidence(proof.kind, ", ".join(proof.dtypes), proof.work))
     if proof.counterexample is not None:
         shown = demonstrate(rule, proof.counterexample)
         if shown is not None:
             return ProofResult(rule, None, proof.why, shown)
-    bounded = indices.prove(rule)
-    if bounded.kind is not None:
-        return ProofResult(rule, Evidence(bounded.kind, bounded.scope))
-    report = check(rule)
-    why = bounded.why if "does not act on each element" in proof.why else proof.why
-    return ProofResult(rule, None if report.problem else Evidence("checked"), why, report.problem)
+    bounded = None
+    for prove in (sizes.prove, indices.prove):
+        bounded = prove(rule)
+        if bounded.kind is not None:
+            return ProofResult(rule, Evidence(bounded.kind, bounded.scope, bounded.work))
+    assert bounded is not None
+    return ProofResult(rule, None, bounded.why if "does not act on each element" in proof.why else proof.why)
+
+
+_THEORIES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("control and others", lambda op: op in ops.IMPURE or op in ops.KINDS["control"] | ops.KINDS["sequence"]),
+    ("layout", lambda op: op.startswith("graphopt::")),
+    ("quantization", lambda op: any(part in op for part in ("Quantize", "QLinear", "QGemm", "Integer"))),
+    ("convolution", lambda op: "Conv" in op or op in ops.KINDS["pool"] or op in ("Resize", "Upsample")),
+    (
+        "normalization",
+        lambda op: op in ops.KINDS["normalization"] or "Softmax" in op or "Norm" in op or "Attention" in op,
+    ),
+    ("sums and products over axes", lambda op: op in ops.KINDS["product"] | ops.KINDS["reduce"] or op == "CumSum"),
+    ("moves of elements", lambda op: op in ops.KINDS["movement"] or op in MOVING),
+    ("one element", lambda op: op in ops.KINDS["elementwise"]),
+)
+"""The theories that ops need, the furthest from arithmetic first."""
+
+
+def theory_of(rule: Rule) -> str:
+    """The theory that a rule needs: the furthest that an op on one of its sides does.
+
+    An op variable stands for ops on one element, but for one of another kind that its guard names.
+    """
+    used = {c.op for side in (*rule.lhs, *rule.rhs) for c in calls(side) if not c.is_variable}
+    for guard in rule.where:
+        match guard:
+            case FunctionCall("in", (NameRef(), Series(items))):
+                used |= {str(i.value) for i in items if isinstance(i, Lit) and ops.schema(str(i.value))}
+            case FunctionCall("in", (NameRef(), NameRef(kind))) if kind in ops.KINDS:
+                used |= set(ops.KINDS[kind])
+    for name, needs in _THEORIES:
+        if any(map(needs, used)):
+            return name
+    return "one element" if not used else _THEORIES[0][0]
+
+
+def theories(findings: Iterable[tuple[Rule, Evidence | None]]) -> dict[str, tuple[int, int, int]]:
+    """By theory: how many rules there are, how many of them are proved, and how many for all sizes."""
+    pairs = list(findings)
+    counts = {}
+    for name in [*(n for n, _ in reversed(_THEORIES))]:
+        own = [e for r, e in pairs if theory_of(r) == name]
+        proved = [e for e in own if e is not None and e.is_proof]
+        counts[name] = len(own), len(proved), sum(e.is_of_all_sizes for e in proved)
+    return counts
 
 
 def is_arithmetic(rule: Rule) -> bool:

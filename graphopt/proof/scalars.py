@@ -14,6 +14,7 @@ from typing import Any
 
 from graphopt.ir import ops
 from graphopt.ir.dtypes import CODES
+from graphopt.proof import solver
 from graphopt.proof.solver import BITS, FLOATS, Answer, Unspoken, World
 from graphopt.proof.solver import Term as Number
 from graphopt.proof.typing import Dtypes
@@ -55,6 +56,7 @@ class Proof:
     why: str = ""
     dtypes: tuple[str, ...] = ()
     counterexample: Counterexample | None = None
+    work: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Counterexample:
 def prove(rule: Rule, milliseconds: int = MILLISECONDS) -> Proof:
     """The strongest proof of a rule: over IEEE floats, else over the reals if its class is content with that."""
     written = [v for variant in variants(rule) for v in headed(variant)]
+    solver.forget()
     ways = (True, False) if rule.soundness in (Soundness.REALS, Soundness.APPROX) else (True,)
     proof = Proof(None)
     for is_ieee in ways:
@@ -78,7 +81,7 @@ def prove(rule: Rule, milliseconds: int = MILLISECONDS) -> Proof:
         except Unspoken as unspoken:
             proof = Proof(None, f"has no translation: {unspoken}")
         if proof.kind is not None:
-            return proof
+            return replace(proof, work=solver.steps())
     return proof
 
 

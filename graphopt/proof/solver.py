@@ -248,12 +248,34 @@ class World:
 
 
 def _solver(milliseconds: int) -> Any:
-    """A solver that gives up after so much work, however busy the machine is; time is a safety stop."""
+    """A solver that gives up after so many steps, however busy the machine is."""
     solver = z3.Solver()
     solver.set("rlimit", 1500 * milliseconds)
-    solver.set("timeout", 10 * milliseconds)
     solver.set("random_seed", 0)
     return solver
+
+
+def forget() -> None:
+    """Let the solver begin anew, so that what it finds does not depend on what it was asked before.
+
+    Terms from before cannot be used with those from after.
+    """
+    # The names and numbers that z3 gave terms before decide the order in which it searches, and so what it finds within
+    # its steps. The library makes its context when there is none, and has no other way to replace it.
+    z3.z3._main_ctx = None
+
+
+def steps() -> int:
+    """How many steps the solver has taken since it began, in thousands."""
+    solver = z3.Solver()
+    solver.check()
+    taken = {name: value for name, value in solver.statistics()}  # noqa: C416 - pairs, though it has keys()
+    return int(taken.get("rlimit count", 0)) // 1000
+
+
+def version() -> str:
+    """The solver's version."""
+    return str(z3.get_version_string())
 
 
 def _widened(a: Any, b: Any, is_unsigned: bool = False) -> tuple[Term, Term]:

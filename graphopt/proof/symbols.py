@@ -8,6 +8,7 @@ by ONNX's reference implementation on those numbers. Ops that compute make new t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import isfinite
@@ -18,7 +19,11 @@ import numpy as np
 from graphopt.errors import GraphoptError
 from graphopt.ir import evaluate, ops
 from graphopt.ir.constants import Array, Constant
-from graphopt.ir.graph import CONSTANT, Attrs, Graph, Node, Value
+from graphopt.ir.contrib_semantics import MEANINGS
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.types import TensorType
 
 Polynomial = tuple[tuple[tuple[tuple[int, int], ...], Fraction], ...]
 """Monomials (atoms with exponents) with their coefficients, in order."""
@@ -201,6 +206,7 @@ class Algebra:
 def compute(graph: Graph, algebra: Algebra, symbolic: dict[Value, str]) -> list[Array]:
     """The outputs of a graph as arrays of numbers of terms. ``symbolic``: inputs and constants that are symbols."""
     values: dict[Value, Array] = {}
+    facts = infer(graph)
     for node in graph.order():
         first = Value(node.id)
         if first in symbolic:
@@ -214,7 +220,9 @@ def compute(graph: Graph, algebra: Algebra, symbolic: dict[Value, str]) -> list[
             values[first] = np.asarray(numbers, np.int64).reshape(constant.shape)
         elif graph.is_used(node.id):
             given = [None if v is None else values[v] for v in node.inputs]
-            values.update(zip(node.outputs, _apply(node, given, algebra, graph.opset), strict=False))
+            results = tuple(facts.get(v) for v in node.outputs)
+            call = _Call(node.op, node.attrs, given, node.n_outputs, graph.opset, results)
+            values.update(zip(node.outputs, _apply(call, algebra), strict=False))
     return [values[v] for v in graph.outputs if v is not None]
 
 
@@ -230,32 +238,195 @@ def integer(attrs: Attrs, name: str, default: int) -> int:
     return int(value)
 
 
-def _apply(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int) -> list[Array]:
-    op, attrs = node.op, node.attrs
+@dataclass(frozen=True)
+class _Call:
+    """An op on numbers of terms; of the results, what is known of them without their elements."""
+
+    op: str
+    attrs: Attrs
+    inputs: Sequence[Array | None]
+    n_outputs: int
+    opset: int
+    facts: tuple[Fact | None, ...] = ()
+
+
+def _apply(call: _Call, algebra: Algebra) -> list[Array]:
+    op, attrs, inputs = call.op, call.attrs, list(call.inputs)
     if op in MOVING:
-        return _move(node, inputs, algebra, opset)
-    if op in ops.KINDS["reduce"] and op not in ("ArgMax", "ArgMin"):
+        return _move(call, algebra)
+    if op in ops.KINDS["reduce"]:
         return [_reduce(op, attrs, inputs, algebra)]
     if op in _PRODUCTS:
-        return [_PRODUCTS[op](attrs, inputs, algebra)]
+        try:
+            return [_PRODUCTS[op](attrs, inputs, algebra)]
+        except Opaque:
+            return _whole(call, algebra)
     if op in ("Softmax", "LogSoftmax"):
         return [_along(op, integer(attrs, "axis", -1), inputs[0], algebra)]
-    if op in ops.KINDS["elementwise"]:
-        given = [a for a in inputs if a is not None]
-        shape = np.broadcast_shapes(*(a.shape for a in given))
-        spread = [np.broadcast_to(a, shape).reshape(-1).tolist() for a in given]
-        key = (*(("absent", i) for i, a in enumerate(inputs) if a is None), *_plain(attrs))
-        results = [algebra.call(op, key, parts) for parts in zip(*spread, strict=True)]
-        return [np.asarray(results, np.int64).reshape(shape)]
-    raise Opaque(op)
+    if op in _ROWS:
+        return _of_rows(call, algebra)
+    if op in ops.KINDS["elementwise"] and not is_defined_otherwise(op):
+        return [_elementwise(op, attrs, inputs, algebra)]
+    if op in MEANINGS:
+        return _by_meaning(call, algebra)
+    return _whole(call, algebra)
+
+
+def is_defined_otherwise(op: str) -> bool:
+    """Whether an op that acts on each element is an exporter's name for others of ONNX."""
+    return op in MEANINGS and "::" in op
+
+
+def _elementwise(op: str, attrs: Attrs, inputs: Sequence[Array | None], algebra: Algebra) -> Array:
+    given = [a for a in inputs if a is not None]
+    shape = np.broadcast_shapes(*(a.shape for a in given))
+    spread = [np.broadcast_to(a, shape).reshape(-1).tolist() for a in given]
+    key = (*(("absent", i) for i, a in enumerate(inputs) if a is None), *_plain(attrs))
+    results = [algebra.call(op, key, parts) for parts in zip(*spread, strict=True)]
+    return np.asarray(results, np.int64).reshape(shape)
 
 
 def is_computable(op: str) -> bool:
-    """Whether an op can be computed on symbols."""
-    if op in ("ArgMax", "ArgMin"):
-        return False
-    named = op in MOVING or op in _PRODUCTS or op in ("Softmax", "LogSoftmax")
-    return named or op in ops.KINDS["reduce"] or op in ops.KINDS["elementwise"]
+    """Whether an op gives the same on the same operands, which is the least that symbols are computed by."""
+    return op not in ops.IMPURE
+
+
+# -- ops that are other ops
+
+
+class Element:
+    """A term as an element of an array, on which numpy's arithmetic is that of terms."""
+
+    __slots__ = ("algebra", "number")
+
+    def __init__(self, algebra: Algebra, number: int) -> None:
+        self.algebra, self.number = algebra, number
+
+    def _with(self, op: str, *others: Any, reverse: bool = False) -> Element:
+        numbers = [self.number, *(_number(o, self.algebra) for o in others)]
+        return Element(self.algebra, self.algebra.call(op, (), numbers[::-1] if reverse else numbers))
+
+    def __add__(self, other: Any) -> Element:
+        return self._with("Add", other)
+
+    def __radd__(self, other: Any) -> Element:
+        return self._with("Add", other, reverse=True)
+
+    def __sub__(self, other: Any) -> Element:
+        return self._with("Sub", other)
+
+    def __rsub__(self, other: Any) -> Element:
+        return self._with("Sub", other, reverse=True)
+
+    def __mul__(self, other: Any) -> Element:
+        return self._with("Mul", other)
+
+    def __rmul__(self, other: Any) -> Element:
+        return self._with("Mul", other, reverse=True)
+
+    def __truediv__(self, other: Any) -> Element:
+        return self._with("Div", other)
+
+    def __rtruediv__(self, other: Any) -> Element:
+        return self._with("Div", other, reverse=True)
+
+    def __neg__(self) -> Element:
+        return self._with("Neg")
+
+    def __float__(self) -> float:
+        raise Opaque("a computation with an element's value")
+
+    __int__ = __index__ = __bool__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __float__  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _number(element: Any, algebra: Algebra) -> int:
+    """The number of a term, or of the value that a plain number is."""
+    if isinstance(element, Element):
+        return element.number
+    if isinstance(element, bool | int | float | np.bool_ | np.integer | np.floating):
+        return algebra.value(element.item() if isinstance(element, np.generic) else element)
+    raise Opaque("an element that is no number")
+
+
+def _elements(array: Array | None, algebra: Algebra) -> Array | None:
+    if array is None:
+        return None
+    elements = np.empty(array.shape, object)
+    for index in np.ndindex(*array.shape):
+        elements[index] = Element(algebra, int(array[index]))
+    return elements
+
+
+def _numbers(array: Any, algebra: Algebra) -> Array | None:
+    if array is None:
+        return None
+    elements = np.asarray(array)
+    numbers = [_number(e, algebra) for e in elements.reshape(-1).tolist()]
+    return np.asarray(numbers, np.int64).reshape(elements.shape)
+
+
+def _by_meaning(call: _Call, algebra: Algebra) -> list[Array]:
+    """What an op is in other ops, as graphs are evaluated with it; its own arithmetic is that of terms."""
+
+    def apply(op: str, inputs: Sequence[Any], n_outputs: int = 1, **attrs: Attr) -> tuple[Any, ...]:
+        given = [_numbers(x, algebra) for x in inputs]
+        results = _apply(_Call(op, Attrs(attrs), given, n_outputs, ops.LATEST), algebra)
+        return tuple(_elements(r, algebra) for r in results)
+
+    try:
+        outputs = MEANINGS[call.op](apply, call.attrs, [_elements(x, algebra) for x in call.inputs])
+    except (TypeError, NotImplementedError, AttributeError, AssertionError) as error:
+        raise Opaque(f"{call.op} ({str(error)[:60]})") from error
+    numbers = [_numbers(x, algebra) for x in outputs[: call.n_outputs]]
+    return [x for x in numbers if x is not None]
+
+
+# -- ops of which nothing is known but what their results depend on
+
+_ROWS = ("Hardmax", "CumSum", "ArgMax", "ArgMin", "LpNormalization")
+"""Ops on each row along an axis."""
+
+
+def _of_rows(call: _Call, algebra: Algebra) -> list[Array]:
+    """A function of the row and of the place in it."""
+    x = call.inputs[0]
+    assert x is not None
+    axis = integer(call.attrs, "axis", -1 if call.op != "ArgMax" and call.op != "ArgMin" else 0)
+    if call.op == "CumSum":
+        (axis,) = _known(call.inputs[1], algebra).array.reshape(-1).tolist()  # type: ignore[arg-type]
+    axis %= x.ndim or 1
+    kept = Attrs({n: a for n, a in call.attrs.items() if n not in ("axis", "keepdims")})
+    rows = np.moveaxis(x, axis, -1)
+    is_one = call.op in ("ArgMax", "ArgMin")
+    results = np.empty((*rows.shape[:-1], 1) if is_one else rows.shape, np.int64)
+    for index in np.ndindex(*rows.shape[:-1]):
+        row = tuple(rows[index].tolist())
+        for place in range(results.shape[-1]):
+            results[(*index, place)] = algebra.call(call.op, ("row", *_plain(kept), place), row)
+    moved = np.moveaxis(results, -1, axis)
+    return [moved if not is_one or call.attrs.get("keepdims", 1) else moved.squeeze(axis)]
+
+
+def _whole(call: _Call, algebra: Algebra) -> list[Array]:
+    """Functions of all elements of all operands, and of the place: equal operands have equal results."""
+    if call.op in ops.IMPURE or any(isinstance(a, Graph) for a in call.attrs.values()):
+        raise Opaque(call.op)
+    given = tuple(None if x is None else (x.shape, tuple(x.reshape(-1).tolist())) for x in call.inputs)
+    key = ("whole", tuple(None if g is None else g[0] for g in given), *_plain(call.attrs))
+    elements = [e for g in given if g is not None for e in g[1]]
+    results = []
+    for output in range(call.n_outputs):
+        fact = call.facts[output] if output < len(call.facts) else None
+        shape = None if fact is None or not isinstance(fact.type, TensorType) else fact.shape
+        if shape is None or not all(isinstance(n, int) for n in shape):
+            raise Opaque(call.op)
+        sizes = [n for n in shape if isinstance(n, int)]
+        array = np.zeros(sizes, np.int64)
+        for index in np.ndindex(*sizes):
+            array[index] = algebra.call(call.op, (*key, output, index), elements)
+        results.append(array)
+    return results
 
 
 def _plain(attrs: Attrs) -> tuple[Hashable, ...]:
@@ -269,7 +440,8 @@ def _known(array: Array, algebra: Algebra) -> Constant:
     return Constant.of(np.asarray(elements, np.int64).reshape(array.shape))
 
 
-def _move(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int) -> list[Array]:
+def _move(node: _Call, algebra: Algebra) -> list[Array]:
+    inputs, opset = node.inputs, node.opset
     if node.op == "ConstantOfShape":
         filled = node.attrs.get("value")
         number = filled.array.reshape(-1).tolist()[0] if isinstance(filled, Constant) else 0.0
@@ -449,7 +621,66 @@ def _fused_matmul(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) ->
     return _scaled(attrs.get("alpha"), _matmul(attrs, [left, right], algebra), algebra)
 
 
+def _layer_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    return _normalized(attrs, inputs, algebra, True)
+
+
+def _rms_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    return _normalized(attrs, inputs, algebra, False)
+
+
+def _normalized(attrs: Attrs, inputs: list[Array | None], algebra: Algebra, is_centred: bool) -> Array:
+    """Rows divided by the root of the mean of their squares, over the reals."""
+    if not algebra.is_real:
+        raise Opaque("a normalization bit by bit")
+    x, scale, bias = (*inputs, None, None)[:3]
+    assert x is not None
+    if not x.ndim:
+        raise ValueError("a row of a number")
+    axis = integer(attrs, "axis", -1) % x.ndim
+    given: Any = attrs.get("epsilon", 1e-5)
+    result = np.zeros_like(x)
+    for index in np.ndindex(*x.shape[:axis]):
+        row = x[index].reshape(-1).tolist()
+        if is_centred:
+            mean = algebra.call("ReduceMean", (), row)
+            row = [algebra.call("Sub", (), [e, mean]) for e in row]
+        squares = algebra.call("ReduceMean", (), [algebra.call("Mul", (), [e, e]) for e in row])
+        root = algebra.call("Sqrt", (), [algebra.call("Add", (), [squares, algebra.value(float(given))])])
+        quotients = [algebra.call("Div", (), [e, root]) for e in row]
+        result[index] = np.asarray(quotients, np.int64).reshape(x.shape[axis:])
+    if scale is not None:
+        result = _elementwise("Mul", Attrs(), [result, scale], algebra)
+    return result if bias is None else _elementwise("Add", Attrs(), [result, bias], algebra)
+
+
+def _along_axis(parameter: Array, x: Array, attrs: Attrs) -> Array:
+    """A scale or zero point as it is broadcast to what is quantized."""
+    if parameter.ndim != 1 or parameter.size == 1:
+        return parameter
+    if not x.ndim:
+        raise ValueError("an axis of a number")
+    axis = integer(attrs, "axis", 1) % x.ndim
+    return parameter.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+
+
+def _quantized(op: str) -> Callable[[Attrs, list[Array | None], Algebra], Array]:
+    def compute(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+        x, scale, zero = (*inputs, None)[:3]
+        assert x is not None
+        assert scale is not None
+        if attrs.get("block_size"):
+            raise Opaque("blocks of scales")
+        given = [x, _along_axis(scale, x, attrs), None if zero is None else _along_axis(zero, x, attrs)]
+        rest = Attrs({n: a for n, a in attrs.items() if n != "axis"})
+        return _elementwise(op, rest, given, algebra)
+
+    return compute
+
+
 _PRODUCTS: dict[str, Callable[[Attrs, list[Array | None], Algebra], Array]] = {
     "MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "BatchNormalization": _batch_norm,
-    "GlobalAveragePool": _global_mean, "com.microsoft::FusedMatMul": _fused_matmul,
+    "LayerNormalization": _layer_norm, "RMSNormalization": _rms_norm, "QuantizeLinear": _quantized("QuantizeLinear"),
+    "DequantizeLinear": _quantized("DequantizeLinear"), "GlobalAveragePool": _global_mean,
+    "com.microsoft::FusedMatMul": _fused_matmul,
 }  # fmt: skip

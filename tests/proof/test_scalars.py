@@ -12,6 +12,7 @@ from graphopt.proof.prove import demonstrate
 from graphopt.proof.scalars import prove
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
+from graphopt.rewrite.ruleset import standard
 
 
 def rule(text: str, soundness: str) -> Rule:
@@ -105,3 +106,16 @@ def test_what_has_no_translation_is_not_proved() -> None:
 def test_guards_that_never_hold_prove_nothing() -> None:
     assert prove(rule("Relu(x) => Abs(x) where x.low > 1 and x.high < 0", "reals")).kind is None
     assert prove(rule('Relu(x) => Abs(x) where x.dtype == "string"', "reals")).kind is None
+
+
+def test_what_was_asked_before_does_not_change_what_is_found() -> None:
+    masks = next(r for r in standard().rules if r.name == "softmax-masks")
+    alone = prove(masks)
+    for other in [r for r in standard().rules if r.name in ("add-zero", "gelu-first", "mod-of-small", "clip-clip")]:
+        prove(other)
+    assert prove(masks) == alone
+
+
+def test_work_is_counted_in_steps_and_not_in_time() -> None:
+    one = rule("Max(Max(x, c), d) => Max(x, Max(c, d))", "exact")
+    assert prove(one).work == prove(one).work > 0
