@@ -5,7 +5,8 @@ What was there before stays until all of the new one is on disk.
 A file is written beside its place, under a random name that nothing can have taken before, and its rename is what
 commits it. What lies in several files has one that names the others: those have names of their own, by what is in them,
 so that they replace nothing, and the rename of the one that names them commits all. Whoever writes holds a lock on
-what it writes, so that a later run knows what killed ones left behind, and removes it.
+what it writes, so that a later run knows what killed ones left behind, and removes it. A link is written through: what
+it leads to is replaced, and not the link.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -57,7 +59,7 @@ _HEXADECIMAL = rf"[0-9a-f]{{{2 * _RANDOM}}}"
 def whole(file: Path) -> Iterator[IO[bytes]]:
     """A file to write, which takes its place at the end. Raises ReadError, naming it, where it cannot be written."""
     try:
-        with beside(file) as opened:
+        with beside(real(file)) as opened:
             yield opened
     except OSError as error:
         raise ReadError(f"{file}: cannot write there ({error.strerror or error})") from None
@@ -77,12 +79,23 @@ def beside(file: Path, durable: bool = True, private: bool = False) -> Iterator[
             sync(file.parent)
 
 
-def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
+def real(file: Path) -> Path:
+    """The file that a path leads to by links, if any."""
+    return Path(os.path.realpath(file)) if file.is_symlink() else file
+
+
+def write_files(
+    files: Mapping[Path, Iterable[bytes | memoryview]], unused: Callable[[], Iterable[Path]] = tuple
+) -> None:
     """Write files, each of the pieces given for it; the last one is that which names the others.
 
-    All go to disk under other names first, after that of the last one, and then take their places, in order. Raises
-    ReadError where that fails.
+    All go to disk under other names first, after that of the last one, and then take their places, in order; what is
+    ``unused`` then goes. Raises ReadError where that fails.
     """
+    _write(files, lambda names: _commit(names, unused))
+
+
+def _write(files: Mapping[Path, Iterable[bytes | memoryview]], commit: Callable[[Mapping[Path, Path]], None]) -> None:
     path = None
     *_, last = files
     try:
@@ -93,11 +106,42 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
                 opened.writelines(pieces)
                 opened.flush()
                 os.fsync(opened.fileno())
-            for path, name in names.items():
-                os.replace(name, path)
-                sync(path.parent)  # each is there for good before the next one relies on it
+            commit({name: path for path, name in names.items()})
     except OSError as error:
         raise ReadError(f"{path}: cannot write there ({error.strerror})") from None
+
+
+def _put(files: Mapping[Path, Path]) -> None:
+    """Put files in their places, in order."""
+    for file, path in files.items():
+        os.replace(file, path)
+        sync(path.parent)  # each is there for good before the next one relies on it
+
+
+def _commit(files: Mapping[Path, Path], unused: Callable[[], Iterable[Path]]) -> None:
+    """The same while nobody else does so in that folder; what is unused then goes, where that is certain.
+
+    Until then the one that is replaced has a random name, too, by which a later run knows what it named.
+    """
+    *_, last = files.values()
+    with _alone(last.parent) as is_alone:
+        before = last.with_name(f".{last.name}-{secrets.token_hex(_RANDOM)}")
+        with suppress(OSError):  # nothing is there, or files have one name each on this disk
+            os.link(last, before)
+        try:
+            _put(files)
+            for path in unused() if is_alone else ():
+                with suppress(OSError):
+                    path.unlink()
+        finally:
+            before.unlink(missing_ok=True)
+
+
+def left_beside(file: Path) -> list[Path]:
+    """What a file was or was to be: the names that it has while it is written, by runs that were killed or go on."""
+    folders = _found(file.parent, re.escape(_FOLDER))
+    within = (path for folder in folders for path in folder.glob(f"*/{escape(file.name)}"))
+    return [*_found(file.parent, re.escape(f".{file.name}-")), *within]
 
 
 def write_folder(
@@ -113,7 +157,7 @@ def write_folder(
     try:
         with _turn(folder) as is_alone:
             try:
-                write_files({folder / name: pieces for name, pieces in files.items()})
+                _write({folder / name: pieces for name, pieces in files.items()}, _put)
             except ReadError:
                 if is_new and is_alone:
                     with suppress(OSError):
@@ -130,14 +174,13 @@ def write_folder(
         raise ReadError(f"{folder}: cannot write there ({error.strerror})") from None
 
 
-def take_places(files: Mapping[Path, Path]) -> None:
-    """Put files, which are complete, in the places given for them, in order; the last one names the others."""
+def take_places(files: Mapping[Path, Path], unused: Callable[[], Iterable[Path]] = tuple) -> None:
+    """Put files, which are complete, in the places given for them, in order; the last one names the others. What is
+    ``unused`` then goes."""
     for file in files:
         with open(file, "rb") as opened:
             os.fsync(opened.fileno())
-    for file, path in files.items():
-        os.replace(file, path)
-        sync(path.parent)
+    _commit(files, unused)
 
 
 def name_by_content(name: str, pieces: Iterable[bytes | memoryview], suffix: str) -> str:
@@ -182,19 +225,26 @@ def _turn(folder: Path) -> Iterator[bool]:
     """A folder, which is made where it is missing, and in which nobody else is at work; whether that is known."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            is_alone = False
-            with suppress(OSError):
-                flock(handle, wait=True)
-                is_alone = True
-            if os.fstat(handle).st_nlink > 0:  # else the one who had it has removed it
+        with _alone(folder) as is_alone:
+            if folder.exists():  # else the one who had it has removed it
                 yield is_alone
                 return
-        finally:
-            with suppress(OSError):
-                unlock(handle)
-            os.close(handle)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """The lock of a folder, which is waited for; whether there is one."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        is_alone = False
+        with suppress(OSError):
+            flock(handle, wait=True)
+            is_alone = True
+        yield is_alone
+    finally:
+        with suppress(OSError):
+            unlock(handle)
+        os.close(handle)
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import saving
-from graphopt.errors import ReadError
+from graphopt.errors import ReadError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.saving import (
     beside,
@@ -58,8 +60,78 @@ def test_a_model_and_its_data_are_of_one_save_wherever_it_is_killed(tmp_path: Pa
             assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
             done = is_done(len(seen))
             seen.append(read(path))
+    write(str(path), 1.0)
+    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx", *onnx_io.data_files(path)}  # nor has one left its data
     assert set(seen) == {("MatMul", 1.0), ("Add", 2.0)}
     assert seen == sorted(seen, reverse=True)  # from the rename of the model on it is the new one
+
+
+KILLS = """
+import os, random, signal, sys, time
+from tests.test_saving import write
+
+path, kills, moments = sys.argv[1], int(sys.argv[2]), random.Random(7)
+start = time.perf_counter()
+write(path, 1.0)
+seconds = time.perf_counter() - start
+for _ in range(kills):
+    if (process := os.fork()) == 0:
+        for value in (2.0, 1.0):
+            write(path, value)
+        os._exit(0)
+    time.sleep(2.5 * seconds * moments.random())
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    print(flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("kills", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_kills_at_random_moments_lose_nothing(tmp_path: Path, kills: int) -> None:
+    path = tmp_path / "m.onnx"
+    command = [sys.executable, "-c", KILLS, str(path), str(kills)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        seen = set()
+        for _ in process.stdout:
+            seen.add(read(path))
+            process.stdin.write("\n")
+            process.stdin.flush()
+    assert process.returncode == 0
+    assert seen <= {("MatMul", 1.0), ("Add", 2.0)}
+    write(str(path), 1.0)
+    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx", *onnx_io.data_files(path)}
+
+
+def test_a_copy_of_the_model_keeps_its_data(tmp_path: Path) -> None:
+    path, copy = tmp_path / "m.onnx", tmp_path / "before.onnx"
+    write(str(path), 1.0)
+    copy.write_bytes(path.read_bytes())
+    write(str(path), 2.0)
+    assert (read(copy), read(path)) == (("MatMul", 1.0), ("Add", 2.0))
+    copy.unlink()
+    write(str(path), 1.0)
+    assert read(path) == ("MatMul", 1.0)
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    """Where the link is in the same folder, with the data, too; elsewhere that would not be found beside the link."""
+    (tmp_path / "store").mkdir()
+    file, link, far = tmp_path / "real.onnx", tmp_path / "link.onnx", tmp_path / "store" / "far.onnx"
+    write(str(file), 1.0)
+    link.symlink_to("real.onnx")
+    far.symlink_to(file)
+    write(str(link), 2.0)
+    assert link.is_symlink()
+    assert read(file) == read(link) == ("Add", 2.0)
+    with pytest.raises(UsageError, match=r"far\.onnx leads to .*real\.onnx, and the weights go into a file beside it"):
+        write(str(far), 1.0)
+    with whole(far) as opened:
+        opened.write(b"new")
+    assert far.is_symlink()
+    assert file.read_bytes() == b"new"
 
 
 def test_the_data_of_a_model_that_is_replaced_goes(tmp_path: Path) -> None:

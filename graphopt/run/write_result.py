@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import ReadError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
-from graphopt.saving import folder_beside, take_places, whole
+from graphopt.saving import folder_beside, real, take_places, whole
 from graphopt.verify.verification import DEMANDS, OFF, RESULT, Demands, Verification, verify_as_asked
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ def deliver(
     ``original`` is what the result is compared with: a file, or a graph where the model came without one.
     Raises VerificationError where the two differ, ReadError where the result cannot be written.
     """
-    to = None if output is None else Path(output)
+    given = None if output is None else Path(output)
+    to = None if given is None else real(given)
     if to is None and verify in (0, "off"):
         return like(model, graph), OFF, None
+    own = frozenset[str]() if to is None else onnx_io.own_data(to)
     try:
         with _folder(to) as folder:
             written = folder / "result" / (to.name if to else "model.onnx")
@@ -51,6 +53,8 @@ def deliver(
                 step("write", onnx_io.save, graph, written)
             except ReadError as error:
                 raise ReadError(str(error).replace(str(written), str(to or "a temporary folder"))) from None
+            if given is not None and to is not None and len(list(written.parent.iterdir())) > 1:
+                onnx_io.check_link(given, to)
             verified = OFF
             if verify not in (0, "off"):
                 source = original if isinstance(original, Path) else _saved(original, folder)
@@ -61,7 +65,7 @@ def deliver(
                 with whole(path) as file:
                     file.write(text.encode())
             if to is not None:
-                _move(written, to)
+                _move(written, to, own)
     except OSError as error:
         raise ReadError(f"{to or 'a temporary folder'}: cannot write there ({error.strerror})") from None
     return (output if to is not None else like(model, graph)), verified, size
@@ -119,9 +123,7 @@ def _folder(path: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def _move(written: Path, path: Path) -> None:
+def _move(written: Path, path: Path, own: frozenset[str]) -> None:
     """Put everything in its place: data first, which replaces nothing, and the model last."""
-    before = onnx_io.data_files(path)
     files = sorted(written.parent.iterdir(), key=lambda f: (f == written, f.name))
-    take_places({file: path.parent / file.name for file in files})
-    onnx_io.drop_data(path, before)
+    take_places({file: path.parent / file.name for file in files}, lambda: onnx_io.unused_data(path, own))

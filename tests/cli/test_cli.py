@@ -111,7 +111,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
         "rtol": 0.1,
         "atol": 0.2,
         "inputs": {"x": "0..9"},
-        "memory": 10**9,
+        "memory": 1 << 30,
         "costs": "analytic",
         "measure": 9.0,
         "margin": 0.05,

@@ -142,7 +142,10 @@ def test_without_a_runtime_there_is_nothing_to_measure(
     ("arguments", "said"),
     [
         (["compile", "m.onnx", "-o", "out", "--capability", "99"], "--capability is of a GPU: leave it out for the"),
-        (["run", "m.onnx", "--target", "ort"], "the target ort makes ONNX models, no programs: use graphopt optimize"),
+        (
+            ["run", "m.onnx", "--input", "x=random", "--target", "ort"],
+            "the target ort makes ONNX models, no programs: use graphopt optimize",
+        ),
     ],
 )
 def test_what_would_be_ignored_is_refused(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import InvalidModelError, LimitError, ReadError, UsageError
 from graphopt.ir.external import ModelFolder
 from graphopt.ir.graph import Function, Graph, Header
-from graphopt.saving import is_named_by_content, name_by_content, write_files
+from graphopt.saving import is_left_beside, is_named_by_content, left_beside, name_by_content, real, write_files
 
 if TYPE_CHECKING:
     import onnx
@@ -142,12 +143,13 @@ def save(graph: Graph, path: str | Path, external: bool = False) -> None:
     """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
 
     Tensors in files beside the model stay there if the file is in the same folder, and go into ``<name>.<digest>.data``
-    otherwise; so do large tensors of a model over 2 GB, or of any model with ``external``. Such a file replaces none;
-    that of a replaced model is removed afterwards.
+    otherwise; so do large tensors of a model over 2 GB, or of any model with ``external``. Such a file replaces none, so
+    that the model has its own data at every moment. That of a replaced model is removed once no model in the folder
+    refers to it, and so is what killed runs have left. A link is written through.
     """
     from graphopt.ir.onnx_io.store import TensorStore
 
-    path = Path(path)
+    given, path = Path(path), real(Path(path))
     store = TensorStore(path.parent, path.name, split=external)
     pieces = _serialize(graph, store)
     if _size(pieces) > LIMIT:
@@ -162,28 +164,42 @@ def save(graph: Graph, path: str | Path, external: bool = False) -> None:
         store = TensorStore(path.parent, path.name, name, split=store.split, gather=store.gather)
         pieces = _serialize(graph, store)
         files[path.with_name(name)] = store.data
-    before = data_files(path)
-    write_files({**files, path: pieces})
-    drop_data(path, before)
+        check_link(given, path)
+    own = own_data(path)
+    write_files({**files, path: pieces}, lambda: unused_data(path, own))
+
+
+def check_link(given: Path, path: Path) -> None:
+    """Refuse a link to a model in another folder where its data lies in a file of its own: it would be looked for
+    beside the link. Raises UsageError."""
+    if given.parent.resolve() != path.parent.resolve():
+        raise UsageError(f"{given} leads to {path}, and the weights go into a file beside it: name {path} itself")
+
+
+def own_data(path: Path) -> frozenset[str]:
+    """The names of the data files that ``save`` made for a model's file: of that which is there, and of those that were
+    or would have been there in runs that were killed."""
+    names = data_files(path).union(*map(data_files, left_beside(path)))
+    return frozenset(name for name in names if is_named_by_content(name, path.name, DATA))
+
+
+def unused_data(path: Path, own: frozenset[str]) -> list[Path]:
+    """Those of a model's own data files that no model in the folder refers to; its copies do, too."""
+    used: frozenset[str] = frozenset()
+    for file in path.parent.iterdir() if own else ():
+        if file.name not in own and not is_left_beside(file.name, path.name):
+            used |= data_files(file)
+    return [path.with_name(name) for name in sorted(own - used)]
 
 
 def data_files(path: Path) -> frozenset[str]:
-    """The names of the data files that ``save`` gave to a model's file and that it refers to."""
+    """The names of the data files that a model refers to; none for what is no model."""
     from graphopt.ir.onnx_io.wire import MalformedError, detach, locations
 
-    if not path.is_file():
-        return frozenset()
     try:
-        skeleton, _ = detach(_map(path))
+        return frozenset(map(normpath, locations(detach(_map(path))[0]))) if path.is_file() else frozenset()
     except (ReadError, MalformedError):
         return frozenset()
-    return frozenset(name for name in locations(skeleton) if is_named_by_content(name, path.name, DATA))
-
-
-def drop_data(path: Path, before: frozenset[str]) -> None:
-    """Remove those of the data files that a model had before which it no longer refers to."""
-    for name in before - data_files(path) if before else ():
-        path.with_name(name).unlink(missing_ok=True)
 
 
 def to_skeleton(graph: Graph) -> onnx.ModelProto:
