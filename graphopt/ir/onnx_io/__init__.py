@@ -143,9 +143,9 @@ def save(graph: Graph, path: str | Path, external: bool = False) -> None:
     """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
 
     Tensors in files beside the model stay there if the file is in the same folder, and go into ``<name>.<digest>.data``
-    otherwise; so do large tensors of a model over 2 GB, or of any model with ``external``. Such a file replaces none, so
-    that the model has its own data at every moment. That of a replaced model is removed once no model in the folder
-    refers to it, and so is what killed runs have left. A link is written through.
+    otherwise; so do large tensors of a model over 2 GB, or of any model with ``external``. Such a file replaces none:
+    the model has its own data at every moment. That of a replaced model is removed once no model in the folder refers
+    to it, and so is what killed runs have left. A link is written through.
     """
     from graphopt.ir.onnx_io.store import TensorStore
 
