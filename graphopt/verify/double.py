@@ -24,13 +24,17 @@ def evaluated(
     given: Mapping[Value, Any],
     wanted: Iterable[Value],
     ulps: np.random.Generator | None = None,
+    rounded: Container[Value] = (),
 ) -> dict[Value, Any]:
     """Everything on the way from values that are given to those that are wanted; with ``ulps``, after constants of
-    float32 were moved by one unit in the last place of float32, each up or down.
+    float32, and what is given and was ``rounded``, were moved by one unit in the last place of float32, each up or
+    down.
 
     EvaluationError where an op cannot be computed so.
     """
-    values: dict[Value, Any] = {value: widened(array) for value, array in given.items()}
+    values: dict[Value, Any] = {
+        value: widened(array, ulps if value in rounded else None) for value, array in given.items()
+    }
     for node in within(graph, given, wanted):
         if node.op == CONSTANT:
             constant = node.attrs["value"]
@@ -38,8 +42,24 @@ def evaluated(
             values[node.outputs[0]] = widened(constant.array, ulps)
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
-        values.update(zip(node.outputs, _computed(node, arrays), strict=False))
+        outputs = _computed(node, arrays)
+        if ulps is not None and any(map(_is_wide, arrays)):  # what the op rounds to float32 is off by as much
+            narrow = [o.astype(np.float32) if _is_float(o) and not _is_wide(o) else o for o in outputs]
+            outputs = tuple(widened(o, ulps) for o in narrow)
+        values.update(zip(node.outputs, outputs, strict=False))
     return values
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float64
+
+
+def _is_wide(value: Any) -> bool:
+    """Whether a value has elements that float32 has not."""
+    if not _is_float(value):
+        return False
+    with np.errstate(all="ignore"):
+        return bool(((value != value.astype(np.float32)) & np.isfinite(value)).any())
 
 
 def within(graph: Graph, given: Container[Value], wanted: Iterable[Value]) -> list[Node]:

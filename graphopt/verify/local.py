@@ -41,6 +41,9 @@ ROUNDING = 32
 NOISE = 8.0
 """How many times what moving constants by one unit in the last place does may be put down to their rounding."""
 
+MOVES = 8
+"""How often constants are moved at most, up or down by chance: what moves all of a short row alike moves nothing."""
+
 NEARER = 4.0
 """How many times further from float64 a result may be than the original where it is beyond the tolerance."""
 
@@ -406,7 +409,11 @@ class _Trial:
         return bool(self.broken) and self._reads(w, self.broken)
 
     def _wide(self, w: Value, given: Mapping[Value, Any] | None = None) -> tuple[Any, Any, list[Any]]:
-        """A value in float64 as both graphs make it, and as they do after their constants were moved by one ulp."""
+        """A value in float64 as both graphs make it, and as they do after their constants were moved by one ulp.
+
+        A part that begins with several values may find in one of them, rounded, what the other graph's part makes of
+        another: then these are moved, too, unless they are inputs.
+        """
         v = self.roots[w]
         values = self.known if given is None else given
         first = {u: values[u] for u in self._leaves(self.a, set(self.of.values()), v, None) if u in values}
@@ -416,8 +423,16 @@ class _Trial:
         if is_equal_but_for(wide, other, []):
             return wide, other, []
         rng = np.random.default_rng(0)
-        moved = [evaluated(graph, given, [value], rng)[value] for graph, given, value in sides]
-        return wide, other, [(wide, moved[0]), (other, moved[1])]
+        begins = {*first, *(self.of[u] for u in second)}
+        computed = {u for u in begins if self.a.producer(u).op != INPUT} if len(begins) > 1 else set[Value]()
+        rounded = computed, {u for u in second if self.of[u] in computed}
+        noise: list[tuple[Any, Any]] = []
+        for _ in range(MOVES):
+            for (graph, given, value), among, unmoved in zip(sides, rounded, (wide, other), strict=True):
+                noise.append((unmoved, evaluated(graph, given, [value], rng, among)[value]))
+            if is_equal_but_for(wide, other, noise):
+                break
+        return wide, other, noise
 
     # -- what hides a difference
 

@@ -1,0 +1,44 @@
+"""A part in float64 is what it computes over the reals; what was rounded on the way is off by as much."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.text import parse
+from graphopt.verify.double import evaluated
+
+X = np.linspace(-1, 1, 7).astype(np.float32)
+
+
+def output(graph: Graph, *, moved: bool = False, rounded: tuple[Value, ...] = ()) -> np.ndarray:
+    """The output for ``X``, as it is, or with everything moved that was rounded."""
+    rng = np.random.default_rng(0) if moved else None
+    (y,) = graph.outputs
+    assert y is not None
+    found: np.ndarray = evaluated(graph, {graph.inputs[0]: X}, [y], rng, rounded)[y]
+    return found
+
+
+def test_float32_is_widened_and_not_rounded_on_the_way() -> None:
+    graph = parse("x: float32[7]\ny = Cast(Mul(x, 0.1), to=1)\nreturn y\n")
+    y = output(graph)
+    assert y.dtype == np.float64
+    assert np.array_equal(y, X.astype(np.float64) * np.float64(np.float32(0.1)))
+
+
+def test_constants_and_what_was_rounded_move_by_one_ulp() -> None:
+    graph = parse("x: float32[7]\ny = Mul(x, 0.1)\nreturn y\n")
+    y = output(graph)
+    by_constant, by_both = output(graph, moved=True), output(graph, moved=True, rounded=(graph.inputs[0],))
+    with np.errstate(all="ignore"):
+        ulps = [np.abs(y - other) / np.spacing(np.abs(y).astype(np.float32)) for other in (by_constant, by_both)]
+    assert 0 < ulps[0].max() <= 2
+    assert ulps[0].max() < ulps[1].max() <= 4
+
+
+def test_what_an_op_rounds_to_float32_itself_is_off_by_as_much() -> None:
+    graph = parse("x: float32[7]\ny = Erf(Mul(x, x))\nreturn y\n")
+    y, moved = output(graph), output(graph, moved=True)
+    assert np.array_equal(y, y.astype(np.float32))  # onnx's reference computes Erf in float32
+    assert 0 < np.abs(y - moved).max() <= 1.01 * np.spacing(np.float32(1))
