@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -57,6 +58,21 @@ def default_path(name: str) -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("graphopt", appauthor=False) / name
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """All that is in a file, by the statements that made it."""
+    rows = connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite^_%' ESCAPE '^'"
+    )
+    return sorted((*map(str, row[:3]), " ".join(str(row[3]).split())) for row in rows)
+
+
+@cache
+def _schema_of(statements: str) -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(statements)
+        return _schema(connection)
 
 
 class MeasuredFile:
@@ -126,6 +142,7 @@ class MeasuredFile:
                 raise
 
     def _check(self, write: bool) -> None:
+        self._connection.execute("PRAGMA trusted_schema = OFF")
         self._connection.execute("PRAGMA foreign_keys = ON")
         if self._is_ours():
             return
@@ -151,7 +168,11 @@ class MeasuredFile:
                 f"{self.path}: written by a newer graphopt (its tables have version {version}, not "
                 f"{self.form.version}); update graphopt, or name another database"
             )
-        return version == self.form.version
+        if version != self.form.version:
+            return False
+        if _schema(self._connection) != _schema_of(SETTINGS + self.form.tables):
+            raise sqlite3.DatabaseError("its tables are others")  # a view, a trigger: what it would do is a stranger's
+        return True
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -8,14 +8,17 @@ Only its user may touch it, as some of it is run. What was measured is no cache:
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -47,20 +50,37 @@ _LARGE = 1 << 26
 
 
 def folder(name: Kind | Literal["locks"]) -> Path:
-    """The folder of that name, made where it is missing; raises ``UsageError`` where others may write or read it."""
+    """The folder of that name, made where it is missing; one for this process alone where the cache cannot be written.
+    Raises ``UsageError`` where others may write or read it."""
     path = root() / name
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         is_private = _is_private(path)
-    except OSError as error:
-        raise UsageError(
-            f"the cache folder {path} cannot be made: {error.strerror}; set {VARIABLE} to another"
-        ) from None
+    except OSError:
+        return _folder_without(name)
+    if is_private and not os.access(path, os.W_OK):
+        return _folder_without(name)
     if not is_private:
         raise UsageError(
             f"the cache folder {path} must be this user's alone (mode 0700): code that lies there is run; "
             f"chmod 700 it, or set {VARIABLE} to another"
         )
+    return path
+
+
+def _folder_without(name: str) -> Path:
+    """The folder of that name where nothing is kept."""
+    path = _for_this_process(os.getpid()) / name
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+@cache
+def _for_this_process(process: int) -> Path:
+    """A folder that goes when the process ends, or with the next one where it is killed."""
+    stack = ExitStack()
+    path = stack.enter_context(folder_beside(Path(tempfile.gettempdir())))
+    atexit.register(lambda: stack.close() if os.getpid() == process else None)
     return path
 
 
@@ -71,8 +91,10 @@ def _is_private(path: Path) -> bool:
 
 
 def root() -> Path:
-    """The folder of the cache, which need not be there."""
+    """The folder of the cache, which need not be there. Raises ``UsageError`` where its name is empty."""
     if VARIABLE in os.environ:
+        if not os.environ[VARIABLE]:
+            raise UsageError(f"{VARIABLE} is empty: name a folder, or unset it")
         return Path(os.environ[VARIABLE]).absolute()
     from platformdirs import user_cache_path
 

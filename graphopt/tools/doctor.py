@@ -168,10 +168,10 @@ def _folders() -> Iterator[Line]:
     from graphopt.calibration.store import default_path as prices
     from graphopt.runtime import disk_cache
 
-    kernels = disk_cache.folder("kernels")
-    full = f"set {disk_cache.VARIABLE} to a folder where you may write"
-    cached = f"{_size(kernels.parent)}, of {disk_cache.LIMIT >> 30} GiB at most"
-    yield "cache", f"{kernels.parent}: {cached}", "" if os.access(kernels, os.W_OK) else full
+    root = disk_cache.root()
+    full = f"nothing is kept; set {disk_cache.VARIABLE} to a folder where you may write"
+    cached = f"{_size(root)}, of {disk_cache.LIMIT >> 30} GiB at most"
+    yield "cache", f"{root}: {cached}", "" if disk_cache.folder("kernels").parent == root else full
     for name, path, by in (
         ("measured prices", prices(), "graphopt calibrate"),
         ("tuned schedules", tuned(), "graphopt tune"),

@@ -98,6 +98,7 @@ def test_a_folder_is_no_database(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from graphopt.calibration.store import Setting, TimesDatabase, Time
 who, count = sys.argv[2], int(sys.argv[3])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -202,6 +204,26 @@ def test_a_folder_takes_its_place_as_a_whole_or_not_at_all(root: Path) -> None:
     fill("third")
     assert [(file.name, file.read_text()) for file in path.iterdir()] == [("done", "third")]
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_empty_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(disk_cache.VARIABLE, "")
+    for use in (lambda: disk_cache.folder("kernels"), lambda: parsed("text", "x", lambda: [RULE])):
+        with pytest.raises(UsageError, match="GRAPHOPT_CACHE is empty: name a folder, or unset it"):
+            use()
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    code = (
+        "from graphopt.runtime import disk_cache as c; f = c.folder('rules') / 'x'; c.write(f, b'1'); "
+        "assert c.read(f) == b'1'; print(f)"
+    )
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_full_disk_is_told_with_what_to_do(root: Path) -> None:

@@ -28,6 +28,7 @@ def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path |
 
     ``folder`` None: that of rules in the cache on disk.
     """
+    disk_cache.root()
     try:
         place = (folder or disk_cache.folder("rules")) / f"{disk_cache.key(_sources(), name, text)}.json"
     except UsageError:  # nobody else may have written what is read
