@@ -309,7 +309,13 @@ def rewritten(text: str, rule: str, tmp_path: Path, **options: object) -> Verifi
     rules.write_text(f"# wrong on purpose [H1] exact always\n{rule}\n")
     onnx_io.save(parse(text), model)
     _, report = graphopt.optimize(
-        model, output=tmp_path / "out.onnx", rules=rules, only="wrong", return_report=True, **options
+        model,
+        output=tmp_path / "out.onnx",
+        rules=rules,
+        only="wrong",
+        on_mismatch="refuse",
+        return_report=True,
+        **options,
     )
     assert report.by_rule().get("wrong")
     return report.verification

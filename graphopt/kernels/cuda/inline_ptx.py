@@ -7,7 +7,7 @@ from typing import Any
 
 import llvmlite.ir as llvm
 
-from graphopt.kernels.cuda.memory import SHARED_SPACE
+from graphopt.kernels.cuda.limits import SHARED_SPACE
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import element
 

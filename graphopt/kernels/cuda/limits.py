@@ -16,3 +16,6 @@ ACCESS: Final = ALIGNMENT
 """Bytes that a thread reads or writes at once, at most; so many have to begin at a multiple of that."""
 COPIES: Final = (4, 8, ACCESS)
 """Bytes that may be copied at once from memory to what a block shares, while the thread goes on."""
+GLOBAL_SPACE: Final = 1
+SHARED_SPACE: Final = 3
+"""The address spaces of the GPU's memory, and of what the threads of a block share."""

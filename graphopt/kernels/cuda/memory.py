@@ -11,14 +11,11 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels.cuda.device import function
 from graphopt.kernels.cuda.inline_ptx import address, written
-from graphopt.kernels.cuda.limits import ACCESS, COPIES
+from graphopt.kernels.cuda.limits import ACCESS, COPIES, GLOBAL_SPACE, SHARED_SPACE
 from graphopt.kernels.cuda.target import intrinsic
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import VectorValue, cast, element, width
 from graphopt.kernels.vector_type import literal
-
-GLOBAL_SPACE, SHARED_SPACE = 1, 3
-"""The address spaces of the GPU's memory, and of what the threads of a block share."""
 
 
 def _shared(count: Any, dtype: Any) -> Any:

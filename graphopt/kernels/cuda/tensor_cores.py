@@ -15,7 +15,7 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels.cuda.device import function
 from graphopt.kernels.cuda.inline_ptx import SINGLE, WORD, address, array, parts, written
-from graphopt.kernels.cuda.memory import SHARED_SPACE
+from graphopt.kernels.cuda.limits import SHARED_SPACE
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import VectorValue, cast, width
 
