@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO, TextIOWrapper
 from typing import Any, NoReturn
 
@@ -38,6 +39,8 @@ EXIT_CODES = {
 }
 """What the exit codes mean."""
 
+_CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]")
+"""Control characters, and those that turn the direction of what follows."""
 _NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS}
 """What systems say where nothing can be written."""
 
@@ -61,7 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; the exit code comes back, and what went wrong is one line on stderr."""
+    """Run the command line; the exit code comes back, and what went wrong is one line on stderr.
+
+    Whatever is printed meanwhile, no control character of a name reaches the terminal.
+    """
+    with redirect_stdout(Harmless(sys.stdout)), redirect_stderr(Harmless(sys.stderr)):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     from graphopt.errors import GraphoptError, LimitError, MissingDependencyError, ReadError
 
     try:
@@ -138,6 +149,30 @@ def count_of(number: int, noun: str) -> str:
 def printable(message: str) -> str:
     """The message as one line that any terminal shows."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
+def harmless(text: str) -> str:
+    """The text with what a terminal would obey spelled out, but for tabs and ends of lines."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class Harmless:
+    """A stream in front of ``stream``, into which only harmless text goes."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream: Any = stream.stream if isinstance(stream, Harmless) else stream
+
+    def write(self, text: str) -> int:
+        """Write the text."""
+        return int(self.stream.write(harmless(text)))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write all of them."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def _missing(error: ImportError) -> str:

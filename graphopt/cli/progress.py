@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +16,9 @@ def shown(quiet: bool, verbose: bool) -> Iterator[Listener | None]:
     if not on_terminal and not verbose:
         yield None
         return
-    from rich.console import Console
+    from graphopt.cli.tables import console as console_on
 
-    console = Console(stderr=True, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    console = console_on(stderr=True)
     if not on_terminal:
         yield lambda event: _log(console.print, event)
         return
@@ -43,9 +42,9 @@ def counted(quiet: bool) -> Iterator[Callable[[str | int], None]]:
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
+    from graphopt.cli.tables import console as console_on
 
-    console = Console(stderr=True, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    console = console_on(stderr=True)
     total = done = 0
     with console.status("starting") as status:
 

@@ -8,11 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 
-from graphopt.cli import count_of, printable
+from graphopt.cli import Harmless, count_of, harmless, printable
 from graphopt.cli.progress import duration
 
 if TYPE_CHECKING:
@@ -310,10 +311,21 @@ def size(count: float) -> str:
     return f"{count:.3g} GB"
 
 
+class _Console(Console):
+    """A console whose own control codes reach the terminal, and none of the text's."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The pieces of what is printed."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(harmless(segment.text), segment.style)
+
+
 def console(stderr: bool = False) -> Console:
     """A console as wide as the terminal; what goes into a file or a pipe is not broken into lines."""
-    plain = os.environ.get("NO_COLOR") or not (sys.stderr if stderr else sys.stdout).isatty()
-    console = Console(stderr=stderr, highlight=False, color_system=None if plain else "auto")
+    stream = sys.stderr if stderr else sys.stdout
+    file = stream.stream if isinstance(stream, Harmless) else stream  # what rich writes is for terminals
+    plain = os.environ.get("NO_COLOR") or not file.isatty()
+    console = _Console(file=file, highlight=False, color_system=None if plain else "auto")
     if not console.is_terminal:
         console.width = 1000
     return console

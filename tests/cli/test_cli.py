@@ -1,19 +1,25 @@
 """The command line as a whole, with a stand-in for the optimizer: options in, exit codes and one-line messages out."""
 
+from __future__ import annotations
+
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from graphopt import errors
-from graphopt.cli import EXIT_CODES, run
+from graphopt.cli import EXIT_CODES, harmless, run
 from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.run.report import AppliedRewrite, Exploration, Report, StepReport
 from graphopt.verify.verification import Verification
@@ -325,3 +331,70 @@ def test_standard_output_may_be_closed() -> None:
     program = f"import sys; sys.stdout = None; {_LISTED[-1]}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- names are not obeyed by the terminal on which they are printed
+
+NAME = "\x1b[35mX\x1b]0;title\x07\x9b35m\u202e"
+OBEYED = ("\x1b[35m", "\x1b]", "\x07", "\x9b", "\u202e")
+
+COMMANDS = {
+    "optimize": ["--stats", "-o", "out.onnx"],
+    "inspect": [],
+    "diff": ["m.onnx"],
+    "show": [],
+    "convert": ["--to", "float16", "-o", "out.onnx"],
+}
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model with such a name for all that has one, in a file of such a name."""
+    monkeypatch.chdir(tmp_path)
+    links = ["x" + NAME, "a" + NAME, "b" + NAME, "y" + NAME]
+    ops = ("Neg", "Neg", "Relu")
+    nodes = [helper.make_node(op, [links[i]], [links[i + 1]], name=f"{op}{i}{NAME}") for i, op in enumerate(ops)]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["d" + NAME, 4]) for name in links]
+    graph = helper.make_graph(nodes, "g" + NAME, ports[:1], ports[-1:])
+    proto = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="p" + NAME, ir_version=9
+    )
+    proto.metadata_props.add(key="k" + NAME, value="v" + NAME)
+    name = f"m{NAME[:5]}.onnx"
+    onnx.save(proto, "m.onnx")
+    onnx.save(proto, name)
+    return name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_printed_is_harmless(command: str, named: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([command, named, *COMMANDS[command]]) == 0
+    captured = capfd.readouterr()
+    assert captured.out
+    assert not [code for code in OBEYED if code in captured.out + captured.err]
+
+
+def test_an_error_is_harmless(named: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", named, "-o", "out.onnx", "--dim", f"{NAME}=3"]) == 2
+    assert not [code for code in OBEYED if code in capfd.readouterr().err]
+
+
+def test_a_terminal_gets_our_own_codes_alone(named: str) -> None:
+    above, terminal = pty.openpty()
+    command = [sys.executable, "-m", "graphopt", "optimize", named, "-o", "out.onnx"]
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"}
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment):
+        os.close(terminal)
+        pieces = []
+        with suppress(OSError):  # the other end is closed
+            while piece := os.read(above, 4096):
+                pieces.append(piece)
+    os.close(above)
+    shown = b"".join(pieces).decode()
+    assert "\x1b[1m" in shown  # it is a terminal
+    assert not [code for code in OBEYED if code in shown]
+
+
+def test_text_stays_but_for_what_is_obeyed() -> None:
+    assert harmless("a\tµ ✓ 日本\n") == "a\tµ ✓ 日本\n"
+    assert harmless("\x1b[2J\r") == "\\x1b[2J\\r"
