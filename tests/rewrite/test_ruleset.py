@@ -158,7 +158,7 @@ def test_passes_say_which_ops_they_make() -> None:
         "reorder": passes.ORDERS.makes,
         "scatter": passes.SLABS[0].makes & passes.SLABS[1].makes,
         "sequences": passes.SEQUENCES.makes,
-        "sizes": passes.TAKEN.makes & passes.RANGE.makes,
+        "shapes": passes.TAKEN.makes & passes.RANGE.makes,
         "branches": frozenset({"If"}),  # the node's own
         "loops": frozenset({"Loop"}),  # the node's own
     }
