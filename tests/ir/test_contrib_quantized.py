@@ -31,6 +31,9 @@ A, B = (bytes_of(4, 8), scale(0.1), zero(20)), (bytes_of(4, 8), scale(0.05), zer
 W = (bytes_of(8, 5, dtype="int8"), scale(0.02), zero(3, "int8"))
 Y = (scale(0.08), zero(30))
 CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("QuantizeLinear", [RNG.normal(size=(4, 8)).astype(np.float32), *Y], {}),
+    ("DequantizeLinear", [*A], {}),
+    ("DequantizeLinear", [W[0], RNG.random(5).astype(np.float32), bytes_of(5, dtype="int8")], {"axis": 1}),
     ("QLinearAdd", [*A, *B, *Y], {}),
     ("QLinearMul", [*A, *B, *Y], {}),
     ("QLinearSigmoid", [*A, scale(1 / 256), zero(0)], {}),
