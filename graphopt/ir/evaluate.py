@@ -51,8 +51,10 @@ def evaluate(
     n_outputs: int,
     opset: int,
     limit: int = LIMIT,
+    operations: int = OPERATIONS,
 ) -> tuple[Constant, ...]:
-    """The outputs of an op applied to constants. EvaluationError where they cannot be had within ``limit`` bytes."""
+    """The outputs of an op applied to constants. EvaluationError where they cannot be had within ``limit`` bytes and so
+    many operations."""
     if op == CONSTANT and isinstance(value := attrs.get("value"), Constant):
         return (value,)
     if not ops.is_pure(op, attrs) or any(isinstance(a, Graph) for a in attrs.values()):
@@ -67,8 +69,8 @@ def evaluate(
     if repeated is not None:
         return repeated
     _check_size(op, inputs, facts, limit)
-    if (number := effort(op, attrs, [None if c is None else fact_of(c) for c in inputs], facts)) > OPERATIONS:
-        raise EvaluationError(f"{op} takes more than a second ahead of time ({number} operations)")
+    if (number := effort(op, attrs, [None if c is None else fact_of(c) for c in inputs], facts)) > operations:
+        raise EvaluationError(f"{op} takes too long ahead of time ({number} operations)")
     arrays = [None if c is None else c.array for c in inputs]
     _check_defined(op, attrs, inputs, arrays)
     return tuple(

@@ -57,6 +57,8 @@ STEPS = frozenset({"int8", "uint8"})
 """Dtypes of quantized numbers: one that is rounded where it is half a step off goes either way."""
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 """How far rounding moves a number at most, as a share of it, by dtype that is coarser than single precision."""
+OPERATIONS = 10**10
+"""So many operations one call of an example may take, ten times what is done ahead: some rules want large images."""
 SIZES = (1, 2, 0, 3)
 """What symbols stand for, one after another, where a rule is tried with sizes that it does not know."""
 
@@ -454,7 +456,7 @@ def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
             values[Value(node.id)] = constant
         elif graph.is_used(node.id):
             given = [None if v is None else values[v] for v in node.inputs]
-            results = evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, graph.opset)
+            results = evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, graph.opset, operations=OPERATIONS)
             values.update(zip(node.outputs, results, strict=True))
     return [values[v].array for v in graph.outputs if v is not None]
 
