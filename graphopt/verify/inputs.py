@@ -372,7 +372,7 @@ def draw(
     return feeds
 
 
-_BOUNDING = ops_where(group="comparison") | {"Clip", "Max", "Min"}
+_BOUNDING = ops_where(group="comparison") | ops_where(kind="elementwise", group="arithmetic", wraps=False) - {"Where"}
 REACHED = 16
 """One in so many of the first kind of random floats lies at, or next to, a number that the graph compares with."""
 
