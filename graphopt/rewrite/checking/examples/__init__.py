@@ -34,6 +34,8 @@ from graphopt.rewrite.rule.rule import NameRef, Rule
 
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards."""
+WEIGHTS = 4096
+"""Constants of so many elements are never all zeros or ones: few graphs have any, which zeros would tell nothing of."""
 
 
 SMALL = tuple(shape for rank in range(4) for shape in product((1, 2, 0, 3)[: 4 if rank < 3 else 2], repeat=rank))
@@ -205,7 +207,7 @@ class _Making:
         if drawn.size == 1 and pool and want.low is None and self.random.random() < 0.5:
             with np.errstate(invalid="ignore", over="ignore"):
                 return np.full(drawn.shape, self.random.choice(pool)).astype(drawn.dtype)
-        if drawn.size and want.low is None and self.random.random() < 0.15:
+        if 0 < drawn.size < WEIGHTS and want.low is None and self.random.random() < 0.15:
             return np.full(drawn.shape, self.random.choice((0, 1))).astype(drawn.dtype)
         return drawn
 
