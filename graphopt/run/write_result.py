@@ -92,7 +92,8 @@ def mismatch(
 
 
 def _saved(graph: Graph, folder: Path) -> Path:
-    path = folder / "original.onnx"
+    path = folder / "original" / "model.onnx"  # not in the folder itself, which is locked as long as it is in use
+    path.parent.mkdir()
     onnx_io.save(graph, path)
     return path
 
