@@ -128,7 +128,10 @@ def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Pr
     if not (entry.folder / _REPORT).exists():
         return None
     try:
-        kept = json.loads((entry.folder / _REPORT).read_text(encoding="utf-8"))
+        digest_of_report, _, text = (entry.folder / _REPORT).read_text(encoding="utf-8").partition("\n")
+        if digest_of_report != sha256(text.encode()).hexdigest():
+            raise ReadError("its report is damaged")
+        kept = json.loads(text)
         name, digest_of_constants = kept["constants"]
         if digest_of_constants != digests.of_file(entry.folder / name):
             raise ReadError("its constants are damaged")
@@ -160,7 +163,9 @@ def store(entry: CacheEntry, program: Program, report: CompileReport) -> None:
             constants = saved.constants_file(folder).name
             digest_of_constants = digests.of_file(folder / constants)
             kept["constants"] = constants, digest_of_constants
-            (folder / _REPORT).write_text(json.dumps(kept), encoding="utf-8")
+            text = json.dumps(kept)
+            digest_of_report = sha256(text.encode()).hexdigest()
+            (folder / _REPORT).write_text(f"{digest_of_report}\n{text}", encoding="utf-8")
         digests.remember(entry.folder / constants, digest_of_constants)
 
 

@@ -231,7 +231,7 @@ def test_what_steps_give_is_printed(model: str, tmp_path: Path, capsys: pytest.C
     assert run(["compile", model, "-o", str(tmp_path / "program"), "--print-between", "-q"]) == 0
     steps = [line for line in capsys.readouterr().err.splitlines() if line.startswith("# after")]
     assert "# after tidy" in steps
-    assert steps[-3:] == ["# after PlanMemory", "# after compile", "# after load"]
+    assert steps[-4:] == ["# after PlanMemory", "# after compile", "# after load", "# after verify"]
     assert run(["optimize", model, "--print-after", "fold", "-o", str(tmp_path / "o.onnx"), "--verify", "off"]) == 0
     assert "# after fold\ngraph g" in capsys.readouterr().err
 
