@@ -25,7 +25,8 @@ from graphopt.runtime.profile import ProfileRow
 from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
 from graphopt.runtime.signature import given
-from graphopt.runtime.steps import Array
+from graphopt.runtime.steps import Array, HostStep, walk
+from graphopt.verify.verification import Verification
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
@@ -249,6 +250,10 @@ class CompiledModel(Displayed):
             return compiled
         from graphopt.program.verified import check_program
 
+        if self.settings.verify == 1 and _calls_functions(compiled):
+            reason = "it calls functions of its user, which is left to runs; verify=2 calls them"
+            return replace(compiled, report=replace(compiled.report, verification=Verification("unverified", reason)))
+
         def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
             return compiled.program({n: a for n, a in inputs.items() if feeds is None or n not in self._needed})
 
@@ -348,3 +353,9 @@ class CompiledModel(Displayed):
             )
             if not fits:
                 raise InputError(f"input {name!r} has the shape {list(array.shape)}, and {type} is expected")
+
+
+def _calls_functions(compiled: Compiled) -> bool:
+    """Whether steps call Python functions other than the reference evaluator's."""
+    left = {name for name, _, _ in compiled.report.reference}
+    return any(isinstance(s, HostStep) and not left & set(s.nodes) for s in walk(compiled.program.code.steps))
