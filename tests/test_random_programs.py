@@ -75,7 +75,7 @@ def check(graph: Graph, seed: int, target: str = "cpu") -> None:
         for optimize in (False, True):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ReferenceWarning)
-                made = graphopt.compile(path, optimize=optimize, target=target, cache=False, verify="off")
+                made = graphopt.compile(path, optimize=optimize, target=target, cache=False)
             for feeds, wanted in draws:
                 got = list(made(feeds).values())
                 assert min(apart(graph, want, got) for want in wanted) <= 1, (seed, optimize, feeds)

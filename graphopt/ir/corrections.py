@@ -3,6 +3,7 @@ apart."""
 
 from __future__ import annotations
 
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -40,5 +41,12 @@ def _quantize(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return apply("QuantizeLinear", [data, *x[1:]], **dict(attrs))
 
 
-CORRECTIONS: dict[str, Semantics] = {"LRN": _lrn, "QuantizeLinear": _quantize}
+def _erf(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation rounds to float32, whatever the dtype is."""
+    data = x[0]
+    assert data is not None
+    return (np.vectorize(erf, otypes=[np.float64])(data).astype(data.dtype),)
+
+
+CORRECTIONS: dict[str, Semantics] = {"Erf": _erf, "LRN": _lrn, "QuantizeLinear": _quantize}
 """Ops that are computed here instead."""

@@ -42,24 +42,8 @@ def evaluated(
             values[node.outputs[0]] = widened(constant.array, ulps)
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
-        outputs = _computed(node, arrays)
-        if ulps is not None and any(map(_is_wide, arrays)):  # what the op rounds to float32 is off by as much
-            narrow = [o.astype(np.float32) if _is_float(o) and not _is_wide(o) else o for o in outputs]
-            outputs = tuple(widened(o, ulps) for o in narrow)
-        values.update(zip(node.outputs, outputs, strict=False))
+        values.update(zip(node.outputs, _computed(node, arrays), strict=False))
     return values
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.float64
-
-
-def _is_wide(value: Any) -> bool:
-    """Whether a value has elements that float32 has not."""
-    if not _is_float(value):
-        return False
-    with np.errstate(all="ignore"):
-        return bool(((value != value.astype(np.float32)) & np.isfinite(value)).any())
 
 
 def within(graph: Graph, given: Container[Value], wanted: Iterable[Value]) -> list[Node]:

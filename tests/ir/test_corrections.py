@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import erf
+
 import numpy as np
 import pytest
 
@@ -30,3 +32,12 @@ def test_what_graphs_compute_in_double_precision_is_not_rounded_to_single() -> N
     graph = parse("x: float64[1, 3, 1] y = LRN(x, size=3, alpha=0.5, bias=0.75) return y")
     sums = np.array([0.05, 0.14, 0.13]).reshape(x.shape)
     np.testing.assert_allclose(run(graph, {"x": x})["y"], x / (0.75 + 0.5 / 3 * sums) ** 0.75, rtol=1e-14)
+
+
+def test_the_error_function_of_double_precision_is_not_rounded_to_single() -> None:
+    x = np.array([0.1, 0.5, 1.5, np.nan])
+    want = np.array([erf(v) for v in x])
+    np.testing.assert_array_equal(run(parse("x: float64[4] y = Erf(x) return y"), {"x": x})["y"], want)
+    single = x.astype(np.float32)
+    (got,) = evaluate("Erf", Attrs(), [Constant.of(single)], 1, 17)
+    np.testing.assert_array_equal(got.array, np.array([erf(v) for v in single], np.float32))
