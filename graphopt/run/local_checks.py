@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import pickle
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -32,8 +31,10 @@ from graphopt.ir.types import TensorType
 from graphopt.rewrite.derivations.replay import Step
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.run.derivation import Derivation
+from graphopt.runtime.limits import confine, memory_of
 from graphopt.verify.inputs import Given, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_model
+from graphopt.verify.verification import how_it_ended, in_child
 from graphopt.verify.weights import is_whole, nudged
 
 SECONDS = 60.0
@@ -256,7 +257,7 @@ def check_places(
 
 def _run(sides: _Sides, strict: set[int], inputs: Mapping[str, Given], seconds: float) -> dict[int, LocalCheck]:
     """The checks of all pairs, in a process of its own: a runtime may not survive what it is given."""
-    from graphopt.ir.onnx_io import save
+    from graphopt.ir.onnx_io import bytes_of, save
 
     compared = {id: pairs for id, pairs in sides.pairs.items() if pairs}
     if not compared:
@@ -272,24 +273,12 @@ def _run(sides: _Sides, strict: set[int], inputs: Mapping[str, Given], seconds: 
             "outputs": list(range(len(position), len(graph.outputs))),
             "inputs": {name: given(value) for name, value in inputs.items()},
             "until": time.time() + seconds,
+            "memory": memory_of(bytes_of(folder / "sides.onnx")),
         }
         (folder / "request").write_bytes(pickle.dumps(request))
-        path = [entry or str(Path.cwd()) for entry in sys.path]
-        program = f"import sys; sys.path[:] = {path!r}; from {__name__} import answer; answer({name!r})"
         why = f"the checks took longer than {seconds:g} s"
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=seconds,
-                check=False,
-            )
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            why = f"the process that checks ended ({lines[-1] if lines else f'exit {done.returncode}'})"
-        except (subprocess.TimeoutExpired, OSError):
-            pass
+        with suppress(subprocess.TimeoutExpired, OSError):
+            why = f"the process that checks ended ({how_it_ended(in_child(__name__, folder, seconds))})"
         answers = folder / "answer.json"
         if not answers.exists():
             return {id: LocalCheck("unchecked", why=why) for id in compared}
@@ -319,6 +308,7 @@ def answer(folder: str) -> None:
     from graphopt.ir.onnx_io import load
 
     request = pickle.loads((Path(folder) / "request").read_bytes())
+    confine(request["memory"])
     run = _Run(Path(folder), load(Path(folder) / "sides.onnx"), request)
     run.check(request["pairs"])
     (Path(folder) / "answer.json").write_text(json.dumps({id: vars_of(check) for id, check in run.checks.items()}))

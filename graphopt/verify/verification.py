@@ -208,22 +208,36 @@ def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[
     return stored
 
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from graphopt.verify.compare import answer; answer({folder!r})"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import answer; answer({folder!r})"
+
+
+def in_child(module: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """``answer(folder)`` of a module in a new interpreter: models of strangers may end it, or never end.
+
+    Raises subprocess.TimeoutExpired, and OSError where no process can be started.
+    """
+    path = [entry or str(Path.cwd()) for entry in sys.path]
+    program = _PROGRAM.format(path=path, module=module, folder=str(folder))
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def how_it_ended(child: subprocess.CompletedProcess[bytes]) -> str:
+    """The last words of a child, or its exit status."""
+    lines = child.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit {child.returncode}"
 
 
 def _ask(folder: Path, seconds: float, names: tuple[str, str]) -> dict[str, Any]:
     """The answer of a new interpreter. Its end in the original's turn is no fault of the result."""
-    path = [entry or str(Path.cwd()) for entry in sys.path]
-    program = _PROGRAM.format(path=path, folder=str(folder))
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=seconds,
-            check=False,
-        )
+        done = in_child("graphopt.verify.compare", folder, seconds)
     except subprocess.TimeoutExpired:
         return {"status": "unverified", "reason": f"{_at_work(folder, names)} was still running after {seconds:g} s"}
     except OSError as error:
@@ -234,10 +248,7 @@ def _ask(folder: Path, seconds: float, names: tuple[str, str]) -> dict[str, Any]
         return content
     if done.returncode == -9:
         return {"status": "unverified", "reason": "the process was killed, probably for want of memory"}
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    reason = (
-        f"the process that ran {_at_work(folder, names)} ended ({lines[-1] if lines else f'exit {done.returncode}'})"
-    )
+    reason = f"the process that ran {_at_work(folder, names)} ended ({how_it_ended(done)})"
     return {"status": "wrong" if _phase(folder) == "result" else "unverified", "reason": reason}
 
 

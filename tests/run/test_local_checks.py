@@ -8,6 +8,7 @@ from graphopt.ir.text import parse
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.ruleset import standard
+from graphopt.run import local_checks
 from graphopt.run.local_checks import LocalCheck, check_places
 
 NET = """x: float32[3, 4] w: float32[4, 4]
@@ -74,3 +75,10 @@ def test_what_there_is_no_time_for_is_unchecked_and_says_why() -> None:
     checks = check_places(graph, report.derivation, seconds=0.0)
     assert {check.status for check in checks.values()} == {"unchecked"}
     assert "longer than 0 s" in next(iter(checks.values())).why
+
+
+def test_the_process_that_checks_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_checks, "memory_of", lambda model_bytes: 0)
+    checks = checks_of(NET)
+    assert {check.status for check in checks.values()} == {"unchecked"}
+    assert all("memory" in check.why.lower() or "ended" in check.why for check in checks.values()), checks
