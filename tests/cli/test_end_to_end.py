@@ -181,3 +181,10 @@ def test_every_shown_rule_can_be_checked(tmp_path: Path, capsys: pytest.CaptureF
     file.write_text("\n".join(re.sub(r"^([a-z0-9-]+):", r"my-\1:", line) for line in text.splitlines()))
     assert run(["rules", "check", str(file)]) == 0
     assert capsys.readouterr().out.count(" ok\n") == text.count("=>")
+
+
+def test_the_model_of_the_readme_is_verified(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    light = Path(onnx.__path__[0]) / "backend/test/data/light/light_inception_v1.onnx"
+    _, report = graphopt.optimize(light, output=tmp_path / "out.onnx", return_report=True)
+    assert report.verification.status == "verified", report.verification.reason

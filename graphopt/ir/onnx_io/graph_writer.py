@@ -428,7 +428,7 @@ class GraphWriter:
         for info in before.input:
             if info.name in formal:
                 self._write_info(proto.input.add(), info.name, formal.pop(info.name), info)
-            elif info.name in initialized and self.graph.header.ir_version < 4:
+            elif info.name in initialized and self.graph.header.ir_version < 4 and _fits(info, initialized[info.name]):
                 proto.input.add().CopyFrom(info)
         for name, value in formal.items():
             self._write_info(proto.input.add(), name, value, None)
@@ -490,3 +490,17 @@ _FIELDS = {
 
 _NESTED = {KIND.TENSOR, KIND.GRAPH, KIND.TENSORS, KIND.GRAPHS, KIND.SPARSE_TENSOR, KIND.SPARSE_TENSORS}
 """Attributes whose tensors have to be written again, since their bytes may only be marked."""
+
+
+def _fits(info: ValueInfoProto, constant: Constant) -> bool:
+    """Whether what a model declares of a name is true of the constant that has it now: names are given anew."""
+    declared, own = info.type.tensor_type, ValueInfoProto()
+    write_type(TensorType(constant.dtype, constant.shape), own.type)
+    sizes = [d.dim_value for d in own.type.tensor_type.shape.dim]
+    if declared.elem_type != own.type.tensor_type.elem_type:
+        return False
+    if not declared.HasField("shape"):
+        return True
+    dims = declared.shape.dim
+    pairs = zip(dims, sizes, strict=False)
+    return len(dims) == len(sizes) and all(not d.HasField("dim_value") or d.dim_value == n for d, n in pairs)

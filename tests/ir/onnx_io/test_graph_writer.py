@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from graphopt.errors import InvalidModelError
 from graphopt.ir.constants import Constant
@@ -301,3 +302,25 @@ def test_references_of_functions_stay_references() -> None:
     assert first.op_type == "ThresholdedRelu"
     assert first.attribute[0].ref_attr_name == "alpha"
     assert leaky.attrs == Attrs(alpha=AttrRef("alpha", 1))
+
+
+def test_before_ir_4_inputs_have_the_types_of_the_constants_that_have_their_names_now() -> None:
+    declared = [helper.make_tensor_value_info("x", 1, [1]), helper.make_tensor_value_info("c", 7, [2])]
+    graph_proto = helper.make_graph(
+        [helper.make_node("Expand", ["x", "c"], ["y"])],
+        "g",
+        declared,
+        [helper.make_tensor_value_info("y", 1, [4, 2, 3])],
+        [numpy_helper.from_array(np.array([2, 3]), "c")],
+    )
+    graph = load(helper.make_model(graph_proto, ir_version=3, opset_imports=[helper.make_opsetid("", 13)]))
+    expand = node(graph, "Expand")
+    x, old = expand.inputs
+    new = graph.add_constant(Constant.of(np.array([4, 2, 3])))
+    graph.update(expand.id, inputs=(x, new))
+    assert old is not None
+    graph.remove(old.node)
+    graph.names[new] = "c"
+    proto = checked(graph)
+    sizes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in proto.graph.input}
+    assert sizes == {"x": [1], "c": [3]}
