@@ -83,6 +83,10 @@ SLACK = 4.0
 """How many times what such a move does may be put down to rounding."""
 
 
+HELD = 2
+"""Two models, and what they gave, are held where one is run."""
+
+
 class UnverifiedError(Exception):
     """Nothing can be said about the result, for no fault of its own."""
 
@@ -98,7 +102,7 @@ def answer(folder: str) -> None:
     """
     path = Path(folder)
     request = json.loads((path / "request.json").read_text())
-    confine(request["memory"])
+    confine(HELD * request["memory"])
     try:
         result = compare(request, (path / "phase").write_text)
     except (UnverifiedError, LimitError) as refusal:
@@ -319,6 +323,8 @@ def _runs(
         run = open_model(request["result"], engine)[0]
         outputs = [run({name: value for name, value in s.feeds.items() if name in names}) for s in samples]
     except EngineError as refusal:
+        if isinstance(refusal, MemoryError):
+            raise UnverifiedError(f"there is no memory to run both models ({refusal}): --memory allows more") from None
         raise RefusalError(engine, str(refusal)) from None
     return engine, samples, outputs, untaken
 

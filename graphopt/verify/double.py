@@ -42,8 +42,17 @@ def evaluated(
             values[node.outputs[0]] = widened(constant.array, ulps)
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
-        values.update(zip(node.outputs, _computed(node, arrays), strict=False))
+        outputs = _taken(node, arrays, ulps) if node.op == "If" else _computed(node, arrays)
+        values.update(zip(node.outputs, outputs, strict=False))
     return values
+
+
+def _taken(node: Node, arrays: list[Any], ulps: np.random.Generator | None) -> tuple[Any, ...]:
+    """What the branch of an If makes that its condition takes."""
+    body = node.bodies["then_branch" if bool(np.asarray(arrays[0]).reshape(-1)[0]) else "else_branch"]
+    wanted = [v for v in body.outputs if v is not None]
+    made = evaluated(body, dict(zip(body.inputs, arrays[1:], strict=True)), wanted, ulps)
+    return tuple(made[v] for v in wanted)
 
 
 def within(graph: Graph, given: Container[Value], wanted: Iterable[Value]) -> list[Node]:

@@ -22,10 +22,16 @@ Runner: TypeAlias = Callable[[Feeds], list[Any]]
 
 ONNX_RUNTIME = "ONNX Runtime"
 REFERENCE = "ONNX's reference evaluator"
+OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
+"""Words by which ONNX Runtime's errors say so: no fault of a model."""
 
 
 class EngineError(Exception):
     """The engine does not run the model, or not on these inputs."""
+
+
+class EngineMemoryError(EngineError, MemoryError):
+    """The engine has too little memory for it: that is no fault of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +243,8 @@ def open_in_onnxruntime(model: str | bytes, optimized: bool = False, threads: in
         try:
             return list(session.run(None, {name: _ort_value(ort, value) for name, value in feeds.items()}))
         except Exception as error:
+            if any(words in str(error) for words in OUT_OF_MEMORY):
+                raise EngineMemoryError(_brief(error)) from None
             raise EngineError(_brief(error)) from None
 
     return run

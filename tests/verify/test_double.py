@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.text import parse
@@ -35,3 +36,14 @@ def test_constants_and_what_was_rounded_move_by_one_ulp() -> None:
         ulps = [np.abs(y - other) / np.spacing(np.abs(y).astype(np.float32)) for other in (by_constant, by_both)]
     assert 0 < ulps[0].max() <= 2
     assert ulps[0].max() < ulps[1].max() <= 4
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_branch_is_evaluated_that_a_condition_takes(taken: bool) -> None:
+    branches = "then_branch={ q: ? r = Mul(q, 0.1) return r }, else_branch={ q: ? r = Neg(q) return r }"
+    graph = parse(f"c: bool[] x: float32[7] y = If(c | x, {branches}) return y")
+    (y,) = graph.outputs
+    assert y is not None
+    made = evaluated(graph, dict(zip(graph.inputs, (np.array(taken), X), strict=True)), [y])[y]
+    wide = X.astype(np.float64)
+    assert np.array_equal(made, wide * np.float64(np.float32(0.1)) if taken else -wide)

@@ -10,7 +10,7 @@ import pytest
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.verify.local import LocalComparison
-from graphopt.verify.runtimes import Runner, open_in_onnxruntime
+from graphopt.verify.runtimes import EngineError, Runner, open_in_onnxruntime
 
 pytest.importorskip("onnxruntime")
 
@@ -49,3 +49,17 @@ def test_a_part_may_begin_with_a_value_and_with_what_was_made_of_it(scale: float
     x = (1 + 1e-2 * rng.normal(size=(64, 3))).astype(np.float32)
     faults = LocalComparison(before, after, in_onnxruntime).faults({"x": x})
     assert (not faults) == is_right, [fault.words for fault in faults]
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(1.00001, "agrees"), (1.002, "cannot be told"), (1.5, "differs")])
+def test_where_float64_cannot_tell_only_what_is_gross_differs(times: float, outcome: str) -> None:
+    """A Loop is computed by the engine alone."""
+    loop = "y = Loop(2, _, x, body={{ i: int64[] c: bool[] q: float32[3] k = Identity(c) r = Mul(q, {}) return k, r }})"
+    before, after = (parse(f"x: float32[3] {loop.format(factor)} return y") for factor in (1.5, 1.5 * times))
+    x = np.array([1, 2, 3], np.float32)
+    comparison = LocalComparison(before, after, in_onnxruntime)
+    if outcome == "cannot be told":
+        with pytest.raises(EngineError):
+            comparison.faults({"x": x})
+    else:
+        assert bool(comparison.faults({"x": x})) == (outcome == "differs")

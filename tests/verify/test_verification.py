@@ -223,6 +223,16 @@ def test_a_process_that_ends_is_put_down_to_the_model_at_work(
         assert (found.status, found.reason) == (status, reason)
 
 
+def test_a_result_that_lacks_memory_is_not_called_wrong(in_a_process: None, tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    nodes = [N("ConstantOfShape", ["n"], ["big"]), N("ReduceSum", ["big"], ["none"], keepdims=0)]
+    nodes += [N("Relu", ["x"], ["r"]), N("Add", ["r", "none"], ["y"])]
+    b = write(tmp_path / "b.onnx", nodes, {"x": (F, [2, 3])}, {"y": F}, {"n": np.array([1 << 28], np.int64)})
+    found = verify(a, b, memory=200 << 20)
+    assert found.status == "unverified"
+    assert "--memory" in found.reason
+
+
 def test_what_was_asked() -> None:
     assert verify_as_asked("a", "b", "off") is OFF
     with pytest.raises(UsageError):
