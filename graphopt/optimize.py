@@ -23,7 +23,7 @@ from graphopt.rewrite.ruleset import Ruleset, names_of, ruleset, standard
 from graphopt.run.certificate import certificate as certificate_of
 from graphopt.run.certificate import of_files
 from graphopt.run.derivation import Preparation
-from graphopt.run.leave_out import mended, report_without
+from graphopt.run.leave_out import check_undecided, mended, report_without
 from graphopt.run.measure import MARGIN, SECONDS, fastest
 from graphopt.run.optimization import ExploredRegion, Optimization, Timed
 from graphopt.run.report import Report
@@ -175,6 +175,8 @@ def optimize(
     demands = Demands(policy.value, rtol, atol)
 
     def beside(written: Path, verified: Verification) -> dict[Path, str]:
+        if verified.status not in ("verified", "off"):
+            check_undecided(read, derivation, inputs)
         texts = {} if journal is None else {Path(journal): derivation.to_json()}
         if certificate is not None:
             made = of_files(certificate_of(derivation, verified), model if is_file else None, written)

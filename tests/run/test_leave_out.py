@@ -10,9 +10,10 @@ import pytest
 import graphopt
 from graphopt.errors import UsageError, VerificationError
 from graphopt.ir.text import parse
-from graphopt.run import leave_out
+from graphopt.run import leave_out, write_result
 from graphopt.run.derivation import Derivation
 from graphopt.run.local_checks import LocalCheck
+from graphopt.verify.verification import Verification
 from tests.run.test_write_result import ops, proto
 
 
@@ -79,6 +80,19 @@ def test_what_outputs_do_not_tell_places_do(tmp_path: Path) -> None:
     )
     assert [gone.rule for gone in report.left_out] == ["wrong"]
     assert report.ops_after == {"Mul": 1, "Sin": 1}
+
+
+@pytest.mark.parametrize("status", ["inconclusive", "unverified"])
+def test_where_comparison_settles_nothing_each_rewrite_is_checked(
+    status: str, tmp_path: Path, wrong: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_result, "verify_as_asked", lambda *_: Verification(status, "it settles nothing"))
+    output = tmp_path / "out.onnx"
+    with pytest.raises(VerificationError, match="wrong"):
+        graphopt.optimize(model(tmp_path), output=output, rules=wrong, on_mismatch="refuse")
+    assert not output.exists()
+    _, report = graphopt.optimize(model(tmp_path), output=output, rules=wrong, return_report=True)
+    assert [gone.rule for gone in report.left_out] == ["wrong"]
 
 
 def test_other_words_are_refused(tmp_path: Path) -> None:
