@@ -327,6 +327,7 @@ class _Run:
         self.checks: dict[int, LocalCheck] = {}
         self.feeds: Feeds | None = None
         self.engine: str | None = None
+        self.excess = ""
 
     def check(self, pairs: Sequence[tuple[int, int, int]]) -> None:
         """Check the pairs: all in one run, or, where that is refused, either half by itself."""
@@ -381,7 +382,7 @@ class _Run:
             save(_part(self.graph, [v for i in wanted if (v := self.graph.outputs[i]) is not None]), path)
         run, self.engine = open_model(path, self.engine)
         refusal: EngineError | None = None
-        for feeds in self._candidates():
+        for feeds in self._candidates(path):
             try:
                 values = run(feeds)
             except EngineError as error:
@@ -389,17 +390,26 @@ class _Run:
                 continue
             self.feeds = feeds
             return values, partial(_moved, run, feeds)
-        raise refusal or EngineError("no inputs can be drawn")
+        raise refusal or EngineError(self.excess or "no inputs can be drawn")
 
-    def _candidates(self) -> Iterator[Feeds]:
+    def _candidates(self, path: Path) -> Iterator[Feeds]:
+        """Inputs of which a run of the model in a file takes no more than it may, as far as types tell."""
+        from graphopt.ir.onnx_io import load
+        from graphopt.ir.work import excess
+        from graphopt.verify.compare import MOST_OPERATIONS
+
         if self.feeds is not None:
             yield self.feeds
             return
+        model = load(path)
         bounds, told = ranges(self.graph), self.request["inputs"]
         chosen = list(sizes(self.graph, known_sizes(self.graph, told)))
         for kind, drawn in product(range(2), chosen):
             if time.time() > self.request["until"]:
                 return
+            if why := excess(model, drawn, self.request["memory"], MOST_OPERATIONS):
+                self.excess = why
+                continue
             with suppress(ValueError):
                 yield draw(self.graph, drawn, bounds, told, 2 * kind, kind)
 
