@@ -73,11 +73,19 @@ def compared_here(folder: Path, *_: object) -> object:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def models_are_compared_here() -> Iterator[None]:
-    """To start a process takes longer than to compare small models; ``tests/verify`` starts some."""
+def models_are_compared_here() -> Iterator[Any]:
+    """To start a process takes longer than to compare small models. Gives what starts one (``in_a_process``)."""
+    verification = import_module("graphopt.verify.verification")
+    starts_one = verification._ask
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("graphopt.verify.verification"), "_ask", compared_here)
-        yield
+        patch.setattr(verification, "_ask", compared_here)
+        yield starts_one
+
+
+@pytest.fixture
+def in_a_process(models_are_compared_here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are compared as users compare them, and not in the process of the tests."""
+    monkeypatch.setattr(import_module("graphopt.verify.verification"), "_ask", models_are_compared_here)
 
 
 @pytest.fixture(autouse=True)

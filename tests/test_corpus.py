@@ -31,7 +31,7 @@ def cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("name", "target"), cases())
-def test_what_exporters_write_stays_right(name: str, target: str, tmp_path: Path) -> None:
+def test_what_exporters_write_stays_right(name: str, target: str, in_a_process: None, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     _, report = optimize(CORPUS / name, output=output, target=target, verify="require", return_report=True)
     assert report.verification.status == "verified"

@@ -94,14 +94,16 @@ class MismatchError(Exception):
 def answer(folder: str) -> None:
     """Read ``request.json`` in the folder, compare the two models, write ``answer.json`` beside it.
 
-    ``phase`` in the folder always holds which of the two is at work, in case this process does not survive it.
+    ``phase`` in the folder always holds which of the two is at work, the original with which sizes, in case this
+    process does not survive it.
     """
     path = Path(folder)
     request = json.loads((path / "request.json").read_text())
 
     def enter(phase: str) -> None:
         (path / "phase").write_text(phase)
-        confine(request["memory"])  # anew: a runtime keeps what the original took
+        if phase in ("original", "result"):
+            confine(request["memory"])  # anew: a runtime keeps what the original took
 
     try:
         result = compare(request, enter)
@@ -312,7 +314,7 @@ def _runs(
     Raises EngineError where the original is refused, RefusalError where the result is.
     """
     run, engine = open_model(request["original"])
-    samples = list(_samples(before, after, run, request))
+    samples = list(_samples(before, after, run, request, enter))
     more, untaken = _other_branches(before, after, run, engine, request, samples)
     samples += more
     samples += _more_of_few(before, run, request, samples)
@@ -548,7 +550,9 @@ class _Sample:
         return all(map(_is_finite, self.outputs)), self.silent.count("")
 
 
-def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any]) -> Iterator[_Sample]:
+def _samples(
+    before: Graph, after: Graph, run: Runner, request: Mapping[str, Any], enter: Callable[[str], object]
+) -> Iterator[_Sample]:
     """For each draw, inputs on which the original's outputs are finite and depend on them, if there are any, and those
     outputs.
 
@@ -560,7 +564,7 @@ def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any
     constant = {index for index, name in enumerate(before.output_names) if name in names}
     candidates = list(sizes(before, _settled(before, after, given_inputs)))
     most = request.get("memory", inf)
-    excesses: dict[str, str] = {}
+    excesses = dict.fromkeys(request.get("avoided", ()), "the runtime ended its process")
 
     def too_much(chosen: dict[str, int]) -> str:
         """Why a run with these sizes would take too much, before anything runs; empty where nothing says so."""
@@ -571,6 +575,7 @@ def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any
         def elements(chosen: dict[str, int], kind: int, turn: int = 0, number: int = number) -> dict[str, Any]:
             if why := too_much(chosen):
                 raise EngineError(why)
+            enter(f"original {json.dumps(chosen)}")
             return draw(before, chosen, bounds, given_inputs, 2 * number + turn, (number + kind) % DISTRIBUTIONS)
 
         start = time.perf_counter()

@@ -109,6 +109,9 @@ OFF = Verification("off")
 FULL, LONG = 7, 3600.0
 """How many draws a full verification makes, one of each kind of random floats, and how many seconds it may take."""
 
+FATAL = 3
+"""With how many sizes the original may end the process that runs it before nothing is said of it."""
+
 RESULT = ("the original", "the result")
 """What messages call the two models, where one was made of the other."""
 
@@ -235,29 +238,40 @@ def how_it_ended(child: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _ask(folder: Path, seconds: float, names: tuple[str, str]) -> dict[str, Any]:
-    """The answer of a new interpreter. Its end in the original's turn is no fault of the result."""
-    try:
-        done = in_child("graphopt.verify.compare", folder, seconds)
-    except subprocess.TimeoutExpired:
-        return {"status": "unverified", "reason": f"{_at_work(folder, names)} was still running after {seconds:g} s"}
-    except OSError as error:
-        return {"status": "unverified", "reason": f"no process could be started ({error})"}
-    answer = folder / "answer.json"
-    if answer.exists():
-        content: dict[str, Any] = json.loads(answer.read_text())
-        return content
-    if done.returncode == -9:
-        return {"status": "unverified", "reason": "the process was killed, probably for want of memory"}
+    """The answer of a new interpreter. Its end in the original's turn is no fault of the result: kernels of runtimes
+    may not survive some sizes, a batch of 0 most often, and other sizes are tried then."""
+    request, end = folder / "request.json", time.monotonic() + seconds
+    for again in reversed(range(FATAL + 1)):
+        try:
+            done = in_child("graphopt.verify.compare", folder, max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            reason = f"{_at_work(folder, names)} was still running after {seconds:g} s"
+            return {"status": "unverified", "reason": reason}
+        except OSError as error:
+            return {"status": "unverified", "reason": f"no process could be started ({error})"}
+        answer = folder / "answer.json"
+        if answer.exists():
+            content: dict[str, Any] = json.loads(answer.read_text())
+            return content
+        if done.returncode == -9:
+            return {"status": "unverified", "reason": "the process was killed, probably for want of memory"}
+        sizes = _phase(folder)[1]
+        if done.returncode >= 0 or not sizes or not again:
+            break
+        asked = json.loads(request.read_text())
+        request.write_text(json.dumps({**asked, "avoided": [*asked.get("avoided", ()), sizes]}))
     reason = f"the process that ran {_at_work(folder, names)} ended ({how_it_ended(done)})"
-    return {"status": "wrong" if _phase(folder) == "result" else "unverified", "reason": reason}
+    return {"status": "wrong" if _phase(folder)[0] == "result" else "unverified", "reason": reason}
 
 
 def _at_work(folder: Path, names: tuple[str, str]) -> str:
     """What the process was doing, in words."""
-    return {"original": names[0], "result": names[1]}.get(_phase(folder), "the comparison")
+    return {"original": names[0], "result": names[1]}.get(_phase(folder)[0], "the comparison")
 
 
-def _phase(folder: Path) -> str:
-    """What the process was doing: running ``original`` or ``result``, or ``comparison``."""
+def _phase(folder: Path) -> tuple[str, str]:
+    """What the process was doing: running ``original`` or ``result``, or ``comparison``; the original, with which sizes
+    (JSON)."""
     phase = folder / "phase"
-    return phase.read_text() if phase.exists() else "original"
+    at_work, _, sizes = phase.read_text().partition(" ") if phase.exists() else ("original", "", "")
+    return at_work, sizes

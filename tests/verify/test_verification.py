@@ -11,15 +11,9 @@ import graphopt
 from graphopt.errors import ReadError, UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.verify.verification import OFF, Demands, Verification, _ask, verify, verify_as_asked
+from graphopt.verify.verification import OFF, Demands, Verification, verify, verify_as_asked
 
 pytest.importorskip("onnxruntime")
-
-
-@pytest.fixture
-def in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models are compared as users compare them, and not in the process of the tests (``conftest.py``)."""
-    monkeypatch.setattr(import_module("graphopt.verify.verification"), "_ask", _ask)
 
 
 def write(
@@ -199,6 +193,21 @@ def test_time_is_limited(in_a_process: None, tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Relu")
     found = verify(a, a, seconds=0.05)
     assert (found.status, found.reason) == ("unverified", "the original was still running after 0.05 s")
+
+
+def test_sizes_that_the_runtime_does_not_survive_are_left_out(
+    in_a_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys, os; sys.path[:] = {path!r}; import graphopt.verify.compare as c; once = c.draw\n"
+        "def draw(graph, sizes, *rest):\n"
+        "    if not sizes['n'] % 2: os.abort()\n"
+        "    return once(graph, sizes, *rest)\n"
+        "c.draw = draw; c.answer({folder!r})"
+    )
+    monkeypatch.setattr(import_module("graphopt.verify.verification"), "_PROGRAM", program)
+    a = write(tmp_path / "a.onnx", [N("Relu", ["x"], ["y"])], {"x": (F, ["n", 3])}, {"y": F})
+    assert verify(a, a).status == "verified"
 
 
 @pytest.mark.parametrize(
