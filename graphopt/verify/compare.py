@@ -71,7 +71,7 @@ WORK = 1e8
 """How many products of elements are computed in float64 to look at differences within rounding."""
 
 LONGEST = 20.0
-"""For how many seconds parts of models are compared."""
+"""For how many seconds parts of models are compared, unless the result must be verified."""
 
 SPECIAL = 4
 """How many inputs of special values are tried where results are to be equal bit by bit."""
@@ -154,7 +154,8 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     enter("comparison")
     if message := _differing_bits(before, after, engine, request, samples, outputs):
         raise MismatchError(f"{message}, in {engine}")
-    faults, unseen = _local(before, after, engine, samples, request["full"])
+    longest = inf if request["full"] else request.get("longest", LONGEST)
+    faults, unseen = _local(before, after, engine, samples, inf if request["full"] else WORK, longest)
     if faults:
         raise MismatchError(_said(faults, before, request["names"], engine))
     errors, doubts = _judged(request, engine, before, samples, outputs)
@@ -186,19 +187,22 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     }
 
 
-def _local(before: Graph, after: Graph, engine: str, samples: list[_Sample], full: bool) -> tuple[list[Fault], str]:
-    """The differences inside that local comparison finds, and why it could not be made, where it could not."""
+def _local(
+    before: Graph, after: Graph, engine: str, samples: list[_Sample], work: float, longest: float
+) -> tuple[list[Fault], str]:
+    """The differences inside that local comparison finds, within so much work and so many seconds, and why it could not
+    be made, where it could not."""
 
     def opened(graph: Graph, path: Path) -> Runner:
         return _open_excerpt(graph, path, engine)
 
     start = time.perf_counter()
-    local = LocalComparison(before, after, opened, *((inf, inf) if full else (WORK, start + LONGEST)))
+    local = LocalComparison(before, after, opened, work, start + longest)
     try:
         for feeds in (feeds for sample in samples for feeds in (sample.feeds, sample.others)):
             if found := local.faults(feeds):
                 return found, ""
-            if not full and time.perf_counter() - start > CHEAP:
+            if work < inf and time.perf_counter() - start > CHEAP:
                 break
     except (EngineError, GraphoptError, MemoryError) as problem:
         return [], str(problem)

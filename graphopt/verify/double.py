@@ -1,6 +1,7 @@
-"""Evaluation of a part of a graph in float64: what it computes over the reals, near enough to judge float32 by.
+"""Evaluation of a part of a graph in float64: what it computes over the reals, near enough to judge narrower floats by.
 
-float32 is widened wherever it occurs: in what is given, in constants, in what casts and fills make.
+float32, float16 and bfloat16 are widened wherever they occur: in what is given, in constants, in what casts and fills
+make.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.evaluate import EvaluationError, compute
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value
 
-_FLOAT, _DOUBLE = 1, 11
+_NARROW, _DOUBLE = (1, 10, 16), 11
 """ONNX's numbers of the dtypes."""
+_DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
+"""Of the significands of the dtypes that are widened, in binary."""
 
 
 def evaluated(
@@ -26,9 +29,8 @@ def evaluated(
     ulps: np.random.Generator | None = None,
     rounded: Container[Value] = (),
 ) -> dict[Value, Any]:
-    """Everything on the way from values that are given to those that are wanted; with ``ulps``, after constants of
-    float32, and what is given and was ``rounded``, were moved by one unit in the last place of float32, each up or
-    down.
+    """Everything on the way from values that are given to those that are wanted; with ``ulps``, after constants
+    of narrower floats, and what is given and was ``rounded``, were moved by one unit in the last place, up or down.
 
     EvaluationError where an op cannot be computed so.
     """
@@ -75,16 +77,15 @@ def within(graph: Graph, given: Container[Value], wanted: Iterable[Value]) -> li
 
 
 def widened(value: Any, ulps: np.random.Generator | None = None) -> Any:
-    """float32 as float64, if asked for after it was moved by one ulp; other things as they are."""
+    """Narrower floats as float64, if asked for after they were moved by one ulp; other things as they are."""
     if isinstance(value, list):
         return [widened(item, ulps) for item in value]
-    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+    if not isinstance(value, np.ndarray) or (digits := _DIGITS.get(value.dtype.name)) is None:
         return value
     wide = value.astype(np.float64)
     if ulps is not None:
-        with np.errstate(all="ignore"):
-            step = np.spacing(np.abs(value)).astype(np.float64)
-        moves = np.isfinite(wide) & (wide != 0) & np.isfinite(step) & (wide != np.rint(wide))
+        step = np.ldexp(1.0, np.frexp(wide)[1] - 1 - digits)
+        moves = np.isfinite(wide) & (wide != 0) & (wide != np.rint(wide))
         wide = np.where(moves, wide + step * np.where(ulps.random(wide.shape) < 0.5, -1, 1), wide)
     return wide
 
@@ -93,7 +94,7 @@ def _computed(node: Node, arrays: list[Any]) -> tuple[Any, ...]:
     if node.bodies:
         raise EvaluationError(f"{node.op} has bodies, which are evaluated as graphs of their own")
     attrs = node.attrs
-    if attrs.get("to") == _FLOAT:
+    if attrs.get("to") in _NARROW:
         attrs = attrs.with_(to=_DOUBLE)
     if node.op == "Conv" and (fast := _convolution(node, arrays)) is not None:
         return (fast,)

@@ -265,10 +265,13 @@ class _Trial:
         return read if meaning is None else {meaning.get(v, v) for v in read}
 
     def faults(self) -> Iterator[Fault]:
-        """Compare, joining parts behind pairs that differ."""
+        """Compare, joining parts behind pairs that differ: pairs are guesses, unless they are outputs."""
         waiting = set(self.local.roots)
         for turn in range(ROUNDS + 1):
-            found = self._differing(waiting)
+            differing = self._differing(waiting)
+            # What was made of a pair that differs was made of another value than the second graph makes: it waits.
+            begins = {w: _begins(self.b, self.of, w) - {w} for w in differing}
+            found = {w: how for w, how in differing.items() if begins[w].isdisjoint(differing)}
             self.broken |= found
             for w in found:
                 self.of.pop(w, None)

@@ -167,6 +167,7 @@ def verify(
             "names": names,
             "draws": draws,
             "full": draws >= FULL,
+            **({"longest": seconds} if required else {}),
             "demands": asdict(demands),
             "inputs": _stored(inputs or {}, folder),
             "memory": memory_of(max(map(onnx_io.bytes_of, (original, result))), memory),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.text import parse
-from graphopt.verify.double import evaluated
+from graphopt.verify.double import evaluated, widened
 
 X = np.linspace(-1, 1, 7).astype(np.float32)
 
@@ -26,6 +27,21 @@ def test_float32_is_widened_and_not_rounded_on_the_way() -> None:
     y = output(graph)
     assert y.dtype == np.float64
     assert np.array_equal(y, X.astype(np.float64) * np.float64(np.float32(0.1)))
+
+
+@pytest.mark.parametrize(("number", "dtype", "digits"), [(10, np.float16, 10), (16, ml_dtypes.bfloat16, 7)])
+def test_narrower_floats_are_widened_too(number: int, dtype: type, digits: int) -> None:
+    x = X.astype(dtype)
+    wide = widened(x)
+    assert wide.dtype == np.float64
+    assert np.array_equal(wide, x.astype(np.float64), equal_nan=True)
+    with np.errstate(all="ignore"):
+        far = np.abs(widened(x, np.random.default_rng(0)) - wide)
+    ulp = 2.0 ** (np.floor(np.log2(np.abs(wide[far > 0]))) - digits)
+    assert (far > 0).any()
+    assert np.array_equal(far[far > 0], ulp)
+    graph = parse(f"x: float32[7]\ny = Cast(Mul(x, 0.1), to={number})\nreturn y\n")
+    assert np.array_equal(output(graph), X.astype(np.float64) * np.float64(np.float32(0.1)))
 
 
 def test_constants_and_what_was_rounded_move_by_one_ulp() -> None:

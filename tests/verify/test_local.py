@@ -63,3 +63,24 @@ def test_where_float64_cannot_tell_only_what_is_gross_differs(times: float, outc
             comparison.faults({"x": x})
     else:
         assert bool(comparison.faults({"x": x})) == (outcome == "differs")
+
+
+def test_what_was_made_of_a_wrongly_guessed_pair_is_not_wrong() -> None:
+    """The last product reads in either graph what has the same place and type, and is not the same."""
+    before = parse("x: float32[4, 8] m: float32[1, 8] v = Neg(m) s = Mul(x, 0.125) y = Mul(s, v) return y")
+    after = parse("x: float32[4, 8] m: float32[1, 8] v = Neg(m) s = Mul(v, 0.125) y = Mul(x, s) return y")
+    wrong = parse("x: float32[4, 8] m: float32[1, 8] v = Neg(m) s = Mul(v, 0.25) y = Mul(x, s) return y")
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.standard_normal((4, 8), np.float32), "m": rng.standard_normal((1, 8), np.float32)}
+    assert LocalComparison(before, after, in_onnxruntime).faults(feeds) == []
+    (fault,) = LocalComparison(before, wrong, in_onnxruntime).faults(feeds)
+    assert fault.value == before.outputs[0]
+
+
+def test_rounding_of_half_precision_is_judged_in_float64() -> None:
+    x = np.linspace(-2, 2, 64).astype(np.float16).reshape(4, 16)
+    before = parse("x: float16[4, 16] y = Cast(Mul(Cast(x, to=1), 0.7), to=10) return y")
+    after = parse("x: float16[4, 16] c = Cast(0.7, to=10) y = Mul(x, c) return y")
+    wrong = parse("x: float16[4, 16] c = Cast(0.71, to=10) y = Mul(x, c) return y")
+    assert LocalComparison(before, after, in_onnxruntime).faults({"x": x}) == []
+    assert LocalComparison(before, wrong, in_onnxruntime).faults({"x": x})
