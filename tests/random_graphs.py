@@ -53,9 +53,9 @@ RECIPES: tuple[Recipe, ...] = (
 """How a graph grows; what stands here twice is drawn twice as often."""
 
 
-def random_graph(random: Random, steps: int, special: bool = False) -> Graph:
+def random_graph(random: Random, steps: int, special: bool = False, recipes: tuple[Recipe, ...] = RECIPES) -> Graph:
     """A graph of about so many recipes; with ``special``, constants may hold NaN and infinities."""
-    maker = Maker(random, RECIPES, random.choice((17, 18, 20, 21, 22)), special)
+    maker = Maker(random, recipes, random.choice((17, 18, 20, 21, 22)), special)
     for _ in range(random.randint(1, 3)):
         maker.new_input()
     return maker.finished(steps)
