@@ -37,35 +37,25 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
     """Make a loop and its body one block over tiles; returns the new block.
 
     Each axis is a multiple of its tile size, by the loops outside, plus a position in the tile, by those inside.
+    A reduction is initialized in the new block, tile by tile.
     Before::
 
-        for i0_0, i1_0, i2_0, i0_1, i1_1 in grid(2, 2, 8, 4, 4):
-            with block("C"):
-                v0 = axis.spatial(8, i0_0 * 4 + i0_1)
-                v1 = axis.spatial(8, i1_0 * 4 + i1_1)
-                v2 = axis.reduce(8, i2_0)
-                with init():
-                    C[v0, v1] = 0.0
-                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+        for i0, i1 in grid(2, 4):
+            with block("B"):
+                v0 = axis.spatial(8, i0 * 4 + i1)
+                B[v0] = A[v0] + 1.0
 
-    After ``s.blockize("i0_1")``::
+    After ``s.blockize("i1")``::
 
-        for i0_0, i1_0, i2_0 in grid(2, 2, 8):
-            with block("C_o"):
-                v0_o, v1_o, v2_o = axis.remap("SSR", [i0_0, i1_0, i2_0])
-                reads(A[v0_o * 4:v0_o * 4 + 4, v2_o], B[v2_o, v1_o * 4:v1_o * 4 + 4])
-                writes(C[v0_o * 4:v0_o * 4 + 4, v1_o * 4:v1_o * 4 + 4])
-                with init():
-                    for i0_1_init, i1_1_init in grid(4, 4):
-                        with block("C_init"):
-                            v0_init, v1_init = axis.remap("SS", [i0_1_init, i1_1_init])
-                            C[v0_o * 4 + v0_init, v1_o * 4 + v1_init] = 0.0
-                for i0_1, i1_1 in grid(4, 4):
-                    with block("C"):
-                        v0_i, v1_i = axis.remap("SS", [i0_1, i1_1])
-                        C[v0_o * 4 + v0_i, v1_o * 4 + v1_i] = (
-                            C[v0_o * 4 + v0_i, v1_o * 4 + v1_i] + A[v0_o * 4 + v0_i, v2_o] * B[v2_o, v1_o * 4 + v1_i]
-                        )
+        for i0 in serial(2):
+            with block("B_o"):
+                v0_o = axis.remap("S", [i0])
+                reads(A[v0_o * 4:v0_o * 4 + 4])
+                writes(B[v0_o * 4:v0_o * 4 + 4])
+                for i1 in serial(4):
+                    with block("B"):
+                        v0_i = axis.remap("S", [i1])
+                        B[v0_o * 4 + v0_i] = A[v0_o * 4 + v0_i] + 1.0
     """
     # As TVM's blockize: each axis splits into one of the tiles and one within a tile; conditions go to the block whose
     # axes they name; the init of a reduction over tiles runs before them.

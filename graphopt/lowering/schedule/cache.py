@@ -62,26 +62,22 @@ def cache_write(
     ``buffer`` is one that the block writes, by name or position.
     Before::
 
-        for i0, i1, i2 in grid(4, 8, 16):
-            with block("C"):
-                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
-                with init():
-                    C[v0, v1] = 0.0
-                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+        for i0 in serial(8):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B[v0] = A[v0] + 1.0
 
-    After ``s.cache_write("C", "local")``::
+    After ``s.cache_write("B", "local")``::
 
-        C_local = alloc((4, 8), "float32", scope="local")
-        for i0, i1, i2 in grid(4, 8, 16):
-            with block("C"):
-                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
-                with init():
-                    C_local[v0, v1] = 0.0
-                C_local[v0, v1] = C_local[v0, v1] + A[v0, v2] * B[v2, v1]
-        for ax0, ax1 in grid(4, 8):
-            with block("C_copy"):
-                vax0, vax1 = axis.remap("SS", [ax0, ax1])
-                C[vax0, vax1] = C_local[vax0, vax1]
+        B_local = alloc((8,), "float32", scope="local")
+        for i0 in serial(8):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B_local[v0] = A[v0] + 1.0
+        for ax0 in serial(8):
+            with block("B_copy"):
+                vax0 = axis.remap("S", [ax0])
+                B[vax0] = B_local[vax0]
     """
     site = find_block(nest, block)
     stmt = site.stmt
@@ -110,22 +106,22 @@ def cache_read(
     ``buffer`` is one that the block only reads, by name or position. Other blocks go on reading the original.
     Before::
 
-        for i0, i1 in grid(4, 8):
+        for i0 in serial(8):
             with block("B"):
-                v0, v1 = axis.remap("SS", [i0, i1])
-                B[v0, v1] = A[v1, v0] + 1.0
+                v0 = axis.remap("S", [i0])
+                B[v0] = A[v0] + 1.0
 
     After ``s.cache_read("B", "A", "local")``::
 
-        A_local = alloc((8, 4), "float32", scope="local")
-        for ax0, ax1 in grid(8, 4):
+        A_local = alloc((8,), "float32", scope="local")
+        for ax0 in serial(8):
             with block("A_copy"):
-                vax0, vax1 = axis.remap("SS", [ax0, ax1])
-                A_local[vax0, vax1] = A[vax0, vax1]
-        for i0, i1 in grid(4, 8):
+                vax0 = axis.remap("S", [ax0])
+                A_local[vax0] = A[vax0]
+        for i0 in serial(8):
             with block("B"):
-                v0, v1 = axis.remap("SS", [i0, i1])
-                B[v0, v1] = A_local[v1, v0] + 1.0
+                v0 = axis.remap("S", [i0])
+                B[v0] = A_local[v0] + 1.0
     """
     site = find_block(nest, block)
     stmt = site.stmt

@@ -145,32 +145,28 @@ def reverse_compute_at(
     axis longer than 1 there, with ``preserve_unit_loops`` for all.
     Before::
 
-        C = alloc((8, 16), "float32")
-        for i0, i1, i2 in grid(8, 16, 4):
+        B = alloc((8, 16), "float32")
+        for i0, i1 in grid(8, 16):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+        for i2, i3 in grid(8, 16):
             with block("C"):
-                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
-                with init():
-                    C[v0, v1] = 0.0
-                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
-        for i3, i4 in grid(8, 16):
-            with block("D"):
-                v3, v4 = axis.remap("SS", [i3, i4])
-                D[v3, v4] = max(C[v3, v4], 0.0)
+                v2, v3 = axis.remap("SS", [i2, i3])
+                C[v2, v3] = max(B[v2, v3], 0.0)
 
-    After ``s.reverse_compute_at("D", "i0")``::
+    After ``s.reverse_compute_at("C", "i0")``::
 
-        C = alloc((8, 16), "float32")
+        B = alloc((8, 16), "float32")
         for i0 in serial(8):
-            for i1, i2 in grid(16, 4):
-                with block("C"):
-                    v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
-                    with init():
-                        C[v0, v1] = 0.0
-                    C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+            for i1 in serial(16):
+                with block("B"):
+                    v0, v1 = axis.remap("SS", [i0, i1])
+                    B[v0, v1] = A[v0, v1] + 1.0
             for ax1 in serial(16):
-                with block("D"):
-                    v3, v4 = axis.remap("SS", [i0, ax1])
-                    D[v3, v4] = max(C[v3, v4], 0.0)
+                with block("C"):
+                    v2, v3 = axis.remap("SS", [i0, ax1])
+                    C[v2, v3] = max(B[v2, v3], 0.0)
     """
     site, target = find_block(nest, block), find_loop(nest, loop)
     move = _Move.of(nest, site, target)

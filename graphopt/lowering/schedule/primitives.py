@@ -14,14 +14,15 @@ HEAD = """\
 # Primitives of schedules
 
 A `Schedule` rewrites a loop nest step by step: `s = graphopt.Schedule(nest)`. A step that would change what the program
-computes, or names what is not there, raises a `ScheduleError` and leaves the nest as it was. Blocks and loops are what
-`s.get_block("name")` and `s.get_loops(block)` give; `s.nest` is the nest, `s.show()` its script, `s.trace` the steps.
-[Tensor programs](tensor-programs.md) use them. Examples are the program before a step, the step, and the program after
-it; `...` is an end that both share. The page is made from docstrings, whose examples are tests (`python -m
-graphopt.lowering.schedule.primitives > docs/schedules.md`).
+computes, or names what is not there, raises a `ScheduleError` and leaves the nest as it was. `s.nest` is the nest,
+`s.show()` its script, `s.trace` the steps; [tensor programs](tensor-programs.md) use them. An example is the program
+before a step, the step, and the program after it; `...` is an end that they share. Examples are docstrings, and tests
+(`python -m graphopt.lowering.schedule.primitives > docs/schedules.md`).
 """
 
 EXAMPLE = re.compile(r"\s+Before:\n\n```python\n(.*?)\n```\n\nAfter `([^`]*)`:\n\n```python\n(.*?)\n```", re.DOTALL)
+SAME = re.compile(r"(```python\n(?P<before>.*?)\n\n#[^`]*?)\n```\n\n```python\n(?P=before)\n", re.DOTALL)
+"""Two examples that begin with the same program."""
 
 
 def primitives() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -39,7 +40,7 @@ def page() -> str:
         if function.__module__ != module:
             module = function.__module__
             parts.append(f"## {_title(inspect.getdoc(inspect.getmodule(function)) or '')}\n")
-        text = EXAMPLE.sub(_example, markdown(inspect.getdoc(function) or ""))
+        text = SAME.sub(r"\1\n", EXAMPLE.sub(_example, markdown(inspect.getdoc(function) or "")))
         parts.append(f"### `s.{name}{_signature(function)}`\n\n{text}\n")
     return "\n".join(parts)
 

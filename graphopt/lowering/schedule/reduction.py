@@ -63,24 +63,23 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
     No reduction loop is outside that loop.
     Before::
 
-        for i0, i1, i2 in grid(4, 8, 16):
-            with block("C"):
-                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+        for i0, i1 in grid(4, 16):
+            with block("B"):
+                v0, v1 = axis.remap("SR", [i0, i1])
                 with init():
-                    C[v0, v1] = 0.0
-                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+                    B[v0] = 0.0
+                B[v0] = B[v0] + A[v0, v1]
 
-    After ``s.decompose_reduction("C", "i1")``::
+    After ``s.decompose_reduction("B", "i0")``::
 
-        for i0 in serial(4):
-            for i1_init in serial(8):
-                with block("C_init"):
-                    v0_init, v1_init = axis.remap("SS", [i0, i1_init])
-                    C[v0_init, v1_init] = 0.0
-            for i1, i2 in grid(8, 16):
-                with block("C"):
-                    v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
-                    C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+        for i0_init in serial(4):
+            with block("B_init"):
+                v0_init = axis.remap("S", [i0_init])
+                B[v0_init] = 0.0
+        for i0, i1 in grid(4, 16):
+            with block("B"):
+                v0, v1 = axis.remap("SR", [i0, i1])
+                B[v0] = B[v0] + A[v0, v1]
     """
     # As TVM's decompose_reduction: check that each element starts once below the loop, copy the spatial loops with the
     # init as a block of its own, and put it before the loop.

@@ -39,9 +39,15 @@ def test_an_example_is_the_program_before_the_step_and_the_program_after() -> No
     assert after.startswith("for i0_i1 in serial(32):\n")
     assert "``" not in text.replace("```", "")
     assert "Before:" not in page()
-    assert page().count("\n\n```python\n") == page().count("```python") == 28
+    assert page().count("\n\n```python\n") == page().count("```python") == 26
 
 
 def test_an_end_that_a_step_leaves_as_it_is_stands_for_itself() -> None:
     assert "```python\nfor i0, i1 in grid(4, 8):\n    ...\n\n# s.vectorize(" in section("vectorize")
     assert section("vectorize").endswith("    for i1 in vectorized(8):\n        ...\n```\n")
+
+
+def test_examples_of_one_program_show_it_once() -> None:
+    text = section("split")
+    assert text.count("for i0 in serial(10):") == 1
+    assert text.index('# s.split("i0", [None, 4])') < text.index('\n\n# s.split("i0", [None, 4], tail="short")\n')
