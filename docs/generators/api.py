@@ -19,9 +19,8 @@ HEAD = """\
 # The Python API
 
 What `import graphopt` offers, and the public modules beside it, made from signatures and docstrings (`python -m
-docs.generators`). Methods, and what modules define, have the names of their parameters and the first sentence of their
-docstring here; `help(...)` prints types and the rest. [Schedule primitives](schedules.md) and the
-[command line](cli.md) have pages of their own.
+docs.generators`). Of methods, and of what modules define, it has the first sentence; `help(...)` prints types and the
+rest. [Schedule primitives](schedules.md) and the [command line](cli.md) have pages of their own.
 """
 
 MODULES = (
@@ -165,7 +164,7 @@ def _signature(thing: Callable[..., Any], name: str) -> str:
 
 
 def _parameters(definition: ast.FunctionDef, is_method: bool, is_brief: bool = False) -> str:
-    """The parameters as written, without types that defaults or names tell (``n: int = 1``, ``node: Node``).
+    """The parameters as written, without types that defaults or names tell (``n=1``, ``node``, ``n: int = None``).
 
     The brief form has no types.
     """
@@ -176,8 +175,10 @@ def _parameters(definition: ast.FunctionDef, is_method: bool, is_brief: bool = F
     for argument, default in each:
         annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
         is_told = isinstance(default, ast.Constant) and annotation == type(default.value).__name__
-        if is_told or annotation.lower() == argument.arg:
+        if is_told or annotation == "Any" or annotation.lower() == argument.arg:
             argument.annotation = None
+        elif isinstance(default, ast.Constant) and default.value is None:
+            argument.annotation = ast.parse(annotation.removesuffix(" | None"), mode="eval").body
     if is_brief:
         for argument in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
             if argument is not None:

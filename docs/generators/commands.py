@@ -16,8 +16,9 @@ from graphopt.cli.commands import app
 HEAD = """\
 # The command line
 
-Every command with its arguments and options, made from what `graphopt COMMAND --help` prints (`python -m
-docs.generators`). Results go to stdout; progress, warnings and errors go to stderr.
+Commands with their arguments and options, made from `graphopt COMMAND --help` (`python -m docs.generators`), which
+prints the ranges of numbers, too. Defaults are in brackets. Results go to stdout; progress, warnings and errors to
+stderr.
 
 ## Exit codes
 
@@ -28,7 +29,7 @@ docs.generators`). Results go to stdout; progress, warnings and errors go to std
 SHARED = """\
 ## Arguments and options of several commands
 
-A command's section names the ones that it takes, with defaults in brackets.
+A command's section names the ones that it takes.
 
 """
 
@@ -120,7 +121,7 @@ def _section(command: Command, shared: Mapping[str, str]) -> str:
     options = Counter(declared.split(", ")[-1].split(" ")[0] for declared in shared)
     for p in command.parameters:
         if shared.get(p.declared) != p.meaning:
-            own.append((p.declared, p.told if p.is_option else p.meaning))
+            own.append((p.declared, p.meaning + p.default if p.is_option else p.meaning))
         elif p.is_option:
             also.append(f"`{p.option if options[p.option] == 1 else p.declared}`{p.default}")
     arguments = command.usage.removeprefix(command.name).replace("[OPTIONS]", "").strip()

@@ -39,21 +39,20 @@ PLAIN = {"in", "and", "or", "not", "neg", "len", "min", "max", "all", "any"}
 HEAD = """\
 # The standard rules
 
-A page for each file of rules, made from the rules: `graphopt rules docs` makes them anew. Patterns are in the
-[notation of rules](../../rules/README.md). Rules stand under their first **family** of rewrites (`H6`), with the other
-optimizers that have it. An entry says why the rule pays, then
+A page for each file of rules, made by `graphopt rules docs`. Patterns are in the [notation of
+rules](../../rules/README.md). Rules stand under their first **family** of rewrites (`H6`), with the other optimizers
+that have it. An entry says why the rule pays, then
 
-* how **equal** both sides are, the class that `--policy` selects by;
+* its **class**, which `--policy` selects by: how equal both sides are;
 * *proved*, if it is more than checked on random tensors ([evidence](../proof.md) of `graphopt rules prove`);
   *rank 3*: up to that rank;
-* *guarded*, if it has conditions, such as dtypes or constants: `graphopt rules show NAME` prints the rule as its file
-  writes it, with guards and evidence;
+* *guarded*, if it has conditions, such as dtypes or constants;
 * its **stage**: *always* rules are applied wherever they match; the others go into the e-graph, where extraction
   chooses by cost; and the targets, for rules of some targets only;
 * further families.
 
-Rules that are longer than a line stand without their terms: these are in the file that the page names, and `show`
-prints them, too. `graphopt explain` says [why a rule did not fire](../explaining.md#why-did-my-rule-not-fire).
+`graphopt rules show NAME` prints a rule as its file writes it, with guards, evidence, and the terms that are too long
+for a line here. `graphopt explain` says [why a rule did not fire](../explaining.md#why-did-my-rule-not-fire).
 
 | class | both sides are equal |
 |---|---|
@@ -146,7 +145,11 @@ def _functions() -> Iterator[str]:
         for p in subexpressions(guard)
         if isinstance(p, FunctionCall) and p.function.isidentifier()
     }
-    yield from ("## Functions of guards", "")
+    meaning = dict[str, str]()
     for name in sorted((called & set(FUNCTIONS)) - PLAIN):
         doc = (FUNCTIONS[name].__doc__ or "").strip().split("\n")[0].rstrip(".")
-        yield f"* `{name}`: {doc[:1].lower()}{doc[1:].replace('``', '`')}"
+        meaning[name] = f"{doc[:1].lower()}{doc[1:]}".replace("``", "`")
+    values = [name for name, said in meaning.items() if not said.startswith("whether ")]
+    yield from ("## Functions of guards", "", *(f"* `{name}`: {meaning[name]}" for name in values))
+    yield from ("", "These are true if:", "")
+    yield from (f"* `{name}`: {meaning[name].removeprefix('whether ')}" for name in meaning if name not in values)

@@ -79,4 +79,6 @@ def test_rules_of_a_family_stand_under_its_name() -> None:
 
 
 def test_what_guards_call_is_explained_once() -> None:
-    assert pages()["README.md"].count("\n* `has_step`: whether ") == 1
+    values, _, conditions = pages()["README.md"].partition("\nThese are true if:\n")
+    assert "\n* `fill`: `n` times the same element\n" in values
+    assert conditions.count("\n* `has_step`: quantizing by ") == 1
