@@ -54,7 +54,7 @@ def test_the_references_are_complete(made: dict[str, str]) -> None:
     assert " Exits with 6 where outputs differ. Takes `A.onnx B.onnx`.\n" in made["cli.md"]
     assert made["cli.md"].count("`--dim NAME=N`") == 1, "what several commands take is explained once"
     assert "`emit(op, inputs=(), attrs=None, *, n_outputs=1, name='')`: Adds an ONNX op" in made["api.md"]
-    assert "\n    rules: Ruleset | str | Path | Sequence[str | Path] = None,\n" in made["api.md"]
+    assert "\noptimize(\n    model, *, output=None, rules=None, only=(), " in made["api.md"]
     assert "* `SiLU`, `silu(x)`: x * sigmoid(x).\n" in made["api.md"], "what computes the same is on one line"
 
 

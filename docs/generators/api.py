@@ -7,7 +7,7 @@ import copy
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -19,8 +19,8 @@ HEAD = """\
 # The Python API
 
 What `import graphopt` offers, and the public modules beside it, made from signatures and docstrings (`python -m
-docs.generators`). Of methods, and of what modules define, it has the first sentence; `help(...)` prints types and the
-rest. [Schedule primitives](schedules.md) and the [command line](cli.md) have pages of their own.
+docs.generators`); `help(...)` prints types, too. Of methods, and of what modules define, it has the first sentence.
+[Schedule primitives](schedules.md) and the [command line](cli.md) have pages of their own.
 """
 
 MODULES = (
@@ -120,7 +120,7 @@ def _members(kind: type) -> Iterator[str]:
                 continue  # a layer of one input: its class says what it computes
             case ast.FunctionDef(name=name) if not name.startswith("_") and (doc := ast.get_docstring(statement)):
                 is_property = any(ast.unparse(d).endswith("property") for d in statement.decorator_list)
-                spelled = name if is_property else f"{name}({_parameters(statement, is_method=True, is_brief=True)})"
+                spelled = name if is_property else f"{name}({_parameters(statement, is_method=True)})"
                 lines.append(f"* `{spelled}`: {_first_sentence(doc)}")
     if fields:
         lines.insert(0, f"* {', '.join(fields)}")
@@ -147,42 +147,38 @@ def _call(thing: Callable[..., Any], name: str, is_brief: bool = False) -> str:
     if isinstance(definition, ast.ClassDef):
         is_own = getattr(thing.__init__, "__module__", "").startswith("graphopt.")
         made = _definition(thing.__init__) if is_own else None
-        return f"{name}({_parameters(made, True, is_brief)})" if isinstance(made, ast.FunctionDef) else ""
+        return f"{name}({_parameters(made, True)})" if isinstance(made, ast.FunctionDef) else ""
     if isinstance(definition, ast.FunctionDef):
         returns = f" -> {ast.unparse(definition.returns)}" if definition.returns is not None and not is_brief else ""
-        return f"{name}({_parameters(definition, False, is_brief)}){returns}"
+        return f"{name}({_parameters(definition, False)}){returns}"
     return ""
 
 
 def _signature(thing: Callable[..., Any], name: str) -> str:
-    """How it is called, as it is written, in a fence; a line for each parameter where one line is too long."""
+    """How it is called, in a fence; on several lines where one is too long."""
     line = _call(thing, name)
     if len(line) > WIDTH:
         call, _, returns = line.removeprefix(f"{name}(").rpartition(")")
-        line = f"{name}(\n" + "".join(f"    {p},\n" for p in _split(call)) + f"){returns}"
+        line = f"{name}(\n{_wrapped(_split(call))}){returns}"
     return f"```python\n{line}\n```\n" if line else ""
 
 
-def _parameters(definition: ast.FunctionDef, is_method: bool, is_brief: bool = False) -> str:
-    """The parameters as written, without types that defaults or names tell (``n=1``, ``node``, ``n: int = None``).
+def _wrapped(parameters: Iterable[str]) -> str:
+    """Parameters on lines that are not too long."""
+    lines = [""]
+    for parameter in parameters:
+        if len(lines[-1]) + len(parameter) > WIDTH - len("     ,"):
+            lines.append("")
+        lines[-1] += f" {parameter}," if lines[-1] else f"{parameter},"
+    return "".join(f"    {line}\n" for line in lines)
 
-    The brief form has no types.
-    """
+
+def _parameters(definition: ast.FunctionDef, is_method: bool) -> str:
+    """The parameters with their defaults; the docstring tells what they are, and ``help`` their types."""
     arguments = copy.deepcopy(definition.args)
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
-    each = zip([*positional, *arguments.kwonlyargs], [*defaults, *arguments.kw_defaults], strict=True)
-    for argument, default in each:
-        annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
-        is_told = isinstance(default, ast.Constant) and annotation == type(default.value).__name__
-        if is_told or annotation == "Any" or annotation.lower() == argument.arg:
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if argument is not None:
             argument.annotation = None
-        elif isinstance(default, ast.Constant) and default.value is None:
-            argument.annotation = ast.parse(annotation.removesuffix(" | None"), mode="eval").body
-    if is_brief:
-        for argument in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
-            if argument is not None:
-                argument.annotation = None
     is_static = any(ast.unparse(d) == "staticmethod" for d in definition.decorator_list)
     parts = _split(ast.unparse(arguments))
     return ", ".join(parts[1:] if is_method and not is_static else parts)
@@ -202,7 +198,7 @@ def _split(parameters: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += c
-    return [re.sub(r"^(\W*\w+: [^=]+?) *=(?!=) *", r"\1 = ", part.strip()) for part in parts if part.strip()]
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _definition(thing: Any) -> Definition | None:

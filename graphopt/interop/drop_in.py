@@ -74,12 +74,12 @@ def simplify(
 ) -> tuple[Any, bool]:
     """onnxsim's call: the optimized model as a ``ModelProto``, and whether a check verified it.
 
-    ``model`` is a ``ModelProto`` or a path; ``check_n`` random inputs, at least one, check it. If the check finds the
-    result wrong, the original comes back; if it settles nothing (``graphopt.verify.verification``), the result and
-    False. ``function_rewrite_rules`` are pairs of functions as rules, applied wherever they match; ``custom_rewriter``
-    changes a ``ModelProto``, in turns with the rules until nothing changes; what it does is checked only with
-    ``check_n``. ``skipped_optimizers`` are passes of onnxoptimizer or our rules and families. Arguments that cannot be
-    honoured raise UsageError.
+    ``model`` is a ``ModelProto`` or a path; ``check_n`` random inputs, at least one, check it. A wrong result gives the
+    original back, a check that settles nothing (``graphopt.verify.verification``) the result and False.
+    ``function_rewrite_rules`` are pairs of functions as rules, applied wherever they match; ``custom_rewriter`` changes
+    a ``ModelProto``, in turns with the rules, until nothing changes, and is checked only with ``check_n``.
+    ``skipped_optimizers`` are passes of onnxoptimizer or our rules and families. What cannot be honoured is a
+    UsageError.
     """
     from graphopt.ir.onnx_io import load, save, to_proto
     from graphopt.optimize import optimize
@@ -136,10 +136,9 @@ def slim(
     """onnxslim's call: the optimized model as a ``ModelProto``, or None where it is written to ``output_model``.
 
     ``model`` is a ``ModelProto`` or a path; of a list of models the contents are printed. ``inputs`` and ``outputs``
-    cut the model, ``dtype`` converts it (``fp16``, ``fp32``), ``model_check`` compares original and result on random
-    inputs, by ``model_check_inputs`` of given shapes or files: None comes back where they differ. ``no_shape_infer``,
-    ``size_threshold`` and ``verbose`` change nothing. Raises UsageError for what cannot be honoured, and the errors of
-    ``graphopt.optimize``.
+    cut the model, ``dtype`` converts it (``fp16``, ``fp32``). ``model_check`` compares original and result on random
+    inputs, by ``model_check_inputs`` of given shapes or files: None where they differ. ``no_shape_infer``,
+    ``size_threshold`` and ``verbose`` change nothing. What cannot be honoured is a UsageError.
     """
     from graphopt.ir.onnx_io import load, save, to_proto
     from graphopt.optimize import optimize
