@@ -58,9 +58,9 @@ def compile(
     changed. ``threads`` run the program. A node left to the reference evaluator is a warning, with ``strict`` a
     CompilationError. ``optimize`` rewrites the model first, for ``target``; ``policy`` says how equal the result is:
     ``exact``, ``finite``, ``reals`` or ``approx``. ``shapes`` (of inputs, by name) and ``dims`` (by symbol) fix open
-    dimensions. ``jobs`` processes compile kernels at most (None: one for each core). ``cache`` keeps the program in the user's cache folder, or that
-    of ``GRAPHOPT_CACHE`` (1 GiB at most, 4 GiB for all caches): by default for paths and bytes, with True for graphs,
-    too, whose weights are hashed.
+    dimensions. ``jobs`` processes compile kernels at most (None: one for each core). ``cache`` keeps the program in the
+    user's cache folder, or that of ``GRAPHOPT_CACHE`` (1 GiB at most, 4 GiB for all caches): by default for paths and
+    bytes, with True for graphs, too, whose weights are hashed.
 
     ``pipeline`` (or its name: ``graphopt.program.pipelines``) replaces ``optimize``, ``target`` and ``policy``.
     ``schedules`` has, by a node's name, its scheduled nest (``compiled.nests`` has nests to start from), or a function
