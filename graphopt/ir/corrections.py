@@ -48,5 +48,17 @@ def _erf(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (np.vectorize(erf, otypes=[np.float64])(data).astype(data.dtype),)
 
 
-CORRECTIONS: dict[str, Semantics] = {"Erf": _erf, "LRN": _lrn, "QuantizeLinear": _quantize}
+def _one_hot(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation takes indices that are out of range for others."""
+    indices, depth, values = x
+    assert indices is not None
+    assert depth is not None
+    assert values is not None
+    n, axis = int(depth.reshape(-1)[0]), int(attrs.get("axis", -1))  # type: ignore[arg-type]
+    whole = np.expand_dims(indices.astype(np.int64), axis)
+    classes = np.arange(n).reshape([n if i == axis % whole.ndim else 1 for i in range(whole.ndim)])
+    return (np.where(classes == np.where(whole < 0, whole + n, whole), values[1], values[0]).astype(values.dtype),)
+
+
+CORRECTIONS: dict[str, Semantics] = {"Erf": _erf, "LRN": _lrn, "OneHot": _one_hot, "QuantizeLinear": _quantize}
 """Ops that are computed here instead."""

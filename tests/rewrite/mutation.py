@@ -1,16 +1,20 @@
 """Mutants of the standard rules: each is a rule with one thing wrong, and some check must see it.
 
-Run as a script it makes every mutant of every rule, checks it, and writes what came of it to ``mutation.json``:
+Run as a script it makes the mutants of every rule, checks them, and writes what came of them to ``mutation.json``:
 
-    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [--data FILE] [--least 0.95] [FILE_OR_NAME...]
+    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [--kinds KIND...] [--data FILE] [--least 0.9]
+        [FILE_OR_NAME...]
 
-Rules that have not changed since are not judged again; ``--again`` looks longer at the mutants that survived.
-``--data`` is another file to keep that in, and with ``--least`` it is an error if a smaller share is killed.
+What was judged of rules that have not changed since is not judged again; ``--again`` judges the mutants that survived
+again. ``--data`` is another file to keep that in, and with ``--least`` it is an error if a smaller share is killed.
 
-A mutant is *killed* where it does not read, never fires, or where its sides differ. One that survives is *equivalent*
-where it is as true as the rule: it is proved, what was changed is a matter of worth and not of truth, no graph could be
-found that tells the two apart, or the rule holds beyond a guard that was relaxed, on many graphs. Everything else is a
-*survivor*.
+Of a guard that is dropped or changed, graphs are drawn that violate it and nothing else. A mutant is *killed* where it
+does not read, never fires, or where its sides differ. It is *equivalent* where a solver shows that its guards say as
+much, or where it is proved as the rule is. A guard that asks only where the rule pays is one of *profitability*, and
+both sides have to agree where it is violated. Everything else is a *survivor*.
+
+A rule that has changed has to hold where the guards that it once needed are violated (``relapse``), so that one that
+lost a guard cannot be written down as right by judging it again.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ import json
 import re
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
@@ -29,10 +34,9 @@ from typing import Any
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
-from graphopt.rewrite.checking.check import TRIES, Depth, applied, check_rule, chosen
+from graphopt.rewrite.checking.check import TRIES, CheckReport, Depth, applied, check_rule, chosen
 from graphopt.rewrite.checking.examples import Example, examples
-from graphopt.rewrite.match.matcher import matches
-from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.guards.expressions import SETS, named_set
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_expr, show_rule, show_term
 from graphopt.rewrite.rule.rule import (
@@ -56,10 +60,10 @@ from graphopt.rewrite.rule.rule_digest import content
 from graphopt.saving import beside
 
 DATA = Path(__file__).with_name("mutation.json")
-MOST = 7
-"""How many mutants of one rule are judged."""
-MANY = 50
-"""On how many draws both sides must agree for a guard to be called stricter than the truth."""
+KINDS = ("dropped", "guard", "constant", "attribute", "operand")
+"""What is wrong with a mutant: a guard is dropped or another, or something on a side is."""
+RAREST = 100
+"""No rule is taken to be rarer than to fire on one of so many graphs: judging has to end."""
 WORTH = frozenset({"is_const", "uses", "smaller", "opset"})
 """What guards speak of that say where a rule pays, and not where it is true."""
 TOLD = (
@@ -84,13 +88,14 @@ class Mutant:
 
     rule: Rule
     change: str
+    kind: str
     dropped: GuardExpr | None = None
     """The guard, or part of one, that was taken away or turned round."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a mutant: ``killed``, ``equivalent`` or ``survived``, and why."""
+    """What came of a mutant: ``killed``, ``equivalent``, ``profitability`` or ``survived``, and why."""
 
     mutant: Mutant
     fate: str
@@ -112,9 +117,10 @@ def mutants(rule: Rule) -> list[Mutant]:
 def _of_guards(rule: Rule) -> Iterator[Mutant]:
     for i, guard in enumerate(rule.where):
         before, after = rule.where[:i], rule.where[i + 1 :]
-        yield Mutant(replace(rule, where=before + after), f"without `{show_expr(guard)}`", guard)
+        yield Mutant(replace(rule, where=before + after), f"without `{show_expr(guard)}`", "dropped", guard)
         for other in _changed(guard):
-            yield Mutant(replace(rule, where=(*before, other, *after)), f"`{show_expr(other)}` as guard {i + 1}", guard)
+            changed = replace(rule, where=(*before, other, *after))
+            yield Mutant(changed, f"`{show_expr(other)}` as guard {i + 1}", "guard", guard)
 
 
 def _changed(expr: GuardExpr) -> Iterator[GuardExpr]:
@@ -160,94 +166,135 @@ def _of_terms(rule: Rule) -> Iterator[Mutant]:
     for side in ("lhs", "rhs"):
         terms: tuple[Term, ...] = getattr(rule, side)
         for i, term in enumerate(terms):
-            for other, what in _mutated(term, side == "rhs"):
-                changed = (*terms[:i], other, *terms[i + 1 :])
-                yield Mutant(replace(rule, **{side: changed}), f"{what} on the {'left' if side == 'lhs' else 'right'}")
+            for other, what, kind in _mutated(term, side == "rhs"):
+                changed = replace(rule, **{side: (*terms[:i], other, *terms[i + 1 :])})
+                yield Mutant(changed, f"{what} on the {'left' if side == 'lhs' else 'right'}", kind)
 
 
-def _mutated(term: Term, is_right: bool) -> Iterator[tuple[Term, str]]:
+def _mutated(term: Term, is_right: bool) -> Iterator[tuple[Term, str, str]]:
     match term:
         case Literal(bool(value)):
-            yield Literal(not value), f"{not value} for {value}"
+            yield Literal(not value), f"{not value} for {value}", "constant"
         case Literal(int(value) | float(value)):
-            yield Literal(value + 1), f"{value + 1} for {value}"
+            yield Literal(value + 1), f"{value + 1} for {value}", "constant"
         case Literal(tuple(value)) if value:
             other = (value[0] + 1, *value[1:])
-            yield Literal(other), f"{list(other)} for {list(value)}"
+            yield Literal(other), f"{list(other)} for {list(value)}", "constant"
         case Computed(expr, like):
             for changed in _changed(expr):
-                yield Computed(changed, like), f"`{show_expr(changed)}` for `{show_expr(expr)}`"
+                yield Computed(changed, like), f"`{show_expr(changed)}` for `{show_expr(expr)}`", "constant"
         case AnyOf(options):
             for i, option in enumerate(options):
-                for changed_term, what in _mutated(option, is_right):
-                    yield AnyOf((*options[:i], changed_term, *options[i + 1 :])), what
+                for changed_term, what, kind in _mutated(option, is_right):
+                    yield AnyOf((*options[:i], changed_term, *options[i + 1 :])), what, kind
         case CallPattern():
             yield from _mutated_call(term, is_right)
 
 
-def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str]]:
+def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str, str]]:
     inputs = call.inputs
     if len(inputs) >= 2 and inputs[0] != inputs[1] and not (call.op[0].isupper() and ops.is_commutative(call.op)):
         swapped = replace(call, inputs=(inputs[1], inputs[0], *inputs[2:]))
-        yield swapped, f"{show_term(swapped)} for {show_term(call)}"
+        yield swapped, f"{show_term(swapped)} for {show_term(call)}", "operand"
     for i, (name, expr) in enumerate(call.attrs):
         rest = (*call.attrs[:i], *call.attrs[i + 1 :])
         if is_right:
-            yield replace(call, attrs=rest), f"{call.op} without {name}"
+            yield replace(call, attrs=rest), f"{call.op} without {name}", "attribute"
         for changed in _changed(expr):
             given = (*call.attrs[:i], (name, changed), *call.attrs[i + 1 :])
-            yield replace(call, attrs=given), f"{call.op} with {name}={show_expr(changed)}"
+            yield replace(call, attrs=given), f"{call.op} with {name}={show_expr(changed)}", "attribute"
     if is_right and call.rest is not None:
-        yield replace(call, rest=None), f"{call.op} without **{call.rest}"
+        yield replace(call, rest=None), f"{call.op} without **{call.rest}", "attribute"
     for i, part in enumerate(inputs):
-        for other, what in _mutated(part, is_right):
-            yield replace(call, inputs=(*inputs[:i], other, *inputs[i + 1 :])), what
+        for other, what, kind in _mutated(part, is_right):
+            yield replace(call, inputs=(*inputs[:i], other, *inputs[i + 1 :])), what, kind
 
 
 # -- judging them
 
 
-def judge(rule: Rule, mutant: Mutant) -> Outcome:
-    """What comes of a mutant of a rule."""
+def judge(rule: Rule, mutant: Mutant, effort: int = 1) -> Outcome:
+    """What comes of a mutant of a rule. With more effort, more graphs are
+    looked at, and all small tensors."""
     try:
         (read,) = parse_rules(show_rule(mutant.rule), strict=True)
+        problem = _problem(rule, replace(read, name=rule.name), mutant, effort)
     except GraphoptError as error:
         return Outcome(mutant, "killed", f"does not read: {error}")
-    if mutant.dropped is not None and _is_of_worth(mutant.dropped):
-        return Outcome(mutant, "equivalent", "the guard says where the rule pays, and not where it is true")
-    tries = 100 + 5 * _rarity(rule)
-    try:
-        for seed, depth in enumerate((Depth(6, 1, tries=tries), Depth(20, 2, tries=2 * tries))):
+    except Exception as error:
+        return Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
+    if isinstance(problem, str):
+        return Outcome(mutant, "killed", problem.split("  ")[0][:80])
+    if mutant.dropped is not None and (why := implied(mutant.rule, mutant.dropped)):
+        return Outcome(mutant, "equivalent", why)
+    if mutant.dropped is not None and _is_of_worth(mutant.dropped) and problem.compared:
+        return Outcome(mutant, "profitability", f"both sides agree where it is violated, on {_seen(problem)}")
+    fate, why = _proved(mutant.rule, effort > 1)
+    if fate:
+        return Outcome(mutant, fate, why)
+    if mutant.dropped is not None and not problem.fired:
+        return Outcome(mutant, "survived", "the right side is refused on all graphs drawn that violate the guard")
+    told = (why for names, changes, why in TOLD if re.search(names, rule.name) and re.search(changes, mutant.change))
+    if mutant.dropped is None and not problem.compared:
+        return Outcome(mutant, "survived", next(told, "both sides are never compared"))
+    where = "where it is violated, on " if mutant.dropped is not None else "on "
+    return Outcome(mutant, "survived", next(told, f"both sides agree {where}{_seen(problem)}"))
+
+
+def _problem(rule: Rule, read: Rule, mutant: Mutant, effort: int) -> CheckReport | str:
+    """What is wrong with a mutant, or the report of the last check, in which nothing is: of graphs that violate the
+    guard that it lacks, and of any on which it fires."""
+    tries = effort * (150 + 3 * min(_rarity(rule), RAREST))
+    if mutant.dropped is None:
+        for seed, depth in enumerate((Depth(6, 1, tries=tries), Depth(20 * effort, 2, tries=2 * tries))):
             report = check_rule(read, seed, depth)
             if report.problem is not None:
-                return Outcome(mutant, "killed", report.problem.split("  ")[0][:80])
-    except Exception as error:
-        return Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
-    why = _equivalence(rule, mutant)
-    if why is not None:
-        return Outcome(mutant, "equivalent", why)
-    return judge_again(rule, mutant)
+                return report.problem
+        return report
+    problem, report = violation(read, mutant.dropped, Depth(12 * effort, 2, tries=tries))
+    if problem is not None:
+        return problem
+    if mutant.kind == "guard":
+        plain = check_rule(read, 0, Depth(6, 1, tries=tries))
+        if plain.problem is not None:
+            return plain.problem
+    return report
 
 
-def judge_again(rule: Rule, mutant: Mutant) -> Outcome:
-    """What comes of a mutant that seemed to survive when many more graphs are looked at."""
-    (read,) = parse_rules(show_rule(mutant.rule), strict=True)
-    try:
-        report = check_rule(read, 2, Depth(80, 8, tries=2000 + 10 * _rarity(rule)))
-    except Exception as error:
-        return Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
-    if report.problem is not None:
-        return Outcome(mutant, "killed", report.problem.split("  ")[0][:80])
-    proof = _proof(mutant.rule)
-    if proof is not None:
-        return Outcome(mutant, "equivalent", f"as true as the rule: {proof}")
-    agreed = f"both sides agree on all of {report.fired} graphs on which it fires, {report.compared} draws"
-    told = (why for names, changes, why in TOLD if re.search(names, rule.name) and re.search(changes, mutant.change))
-    if reason := next(told, None):
-        return Outcome(mutant, "equivalent", f"{reason}; {agreed}")
-    if mutant.dropped is not None and report.compared >= MANY:
-        return Outcome(mutant, "equivalent", f"the rule holds beyond its guard: {agreed}")
-    return Outcome(mutant, "survived", agreed)
+def violation(rule: Rule, guard: GuardExpr, depth: Depth) -> tuple[str | None, CheckReport]:
+    """A graph that violates a guard that the rule lacks, on which both sides differ, in words; and the report."""
+    report = check_rule(rule, 0, depth, guard)
+    return (report.problem if report.compared else None), report
+
+
+def relapse(rule: Rule, needed: list[str]) -> str | None:
+    """What is wrong with a rule where guards that it once needed are violated. One that speaks of what the rule has no
+    more has nothing to say."""
+    for text in needed:
+        if any(show_expr(guard) == text for guard in rule.where):
+            continue
+        try:
+            written = show_rule(replace(rule, where=())).rstrip()
+            (other,) = parse_rules(f"{written}\n    where {text}", strict=True)
+        except GraphoptError:
+            continue
+        problem, _ = violation(rule, other.where[0], Depth(12, 2, tries=150 + 3 * min(_rarity(rule), RAREST)))
+        if problem is not None:
+            return f"{rule.name} needs `{text}`: {problem}"
+    return None
+
+
+def relapses(rules: Iterable[Rule]) -> Iterator[str]:
+    """What is wrong with those of these rules that have changed since their mutants were judged."""
+    known = stored()
+    for rule in rules:
+        entry = known.get(rule.name, {})
+        if entry and entry["content"] != content(rule) and (problem := relapse(rule, entry["needed"])):
+            yield problem
+
+
+def _seen(report: CheckReport) -> str:
+    return f"{report.fired} graphs, {report.compared} draws"
 
 
 @cache
@@ -259,17 +306,6 @@ def _rarity(rule: Rule) -> int:
     return TRIES
 
 
-def _equivalence(rule: Rule, mutant: Mutant) -> str | None:
-    """Why a mutant is as true as the rule."""
-    more, fired = _beyond(rule, mutant.rule)
-    if fired and not more:
-        return f"fires on none of {fired} graphs on which the rule does not, and makes the same there"
-    proof = _proof(mutant.rule)
-    if proof is not None:
-        return f"as true as the rule: {proof}"
-    return None
-
-
 def _is_of_worth(guard: GuardExpr) -> bool:
     """Whether all that a guard asks is a matter of worth."""
     asked = {p.name for p in subexpressions(guard) if isinstance(p, Field)}
@@ -278,42 +314,72 @@ def _is_of_worth(guard: GuardExpr) -> bool:
     return bool(asked) and asked - {"size", "rank", "shape"} <= WORTH and bool(asked & WORTH)
 
 
-def _beyond(rule: Rule, mutant: Rule) -> tuple[int, int]:
-    """On how many graphs the mutant fires and the rule does not, or makes something else; and on how many it fires."""
-    more = fired = 0
-    for example in examples(mutant, Random(7), 60 + 5 * _rarity(rule)):
-        if fired == 20 or more:
-            break
-        if not isinstance(example, Example):
-            continue
-        made = applied(example)
-        if isinstance(made, str):
-            continue
-        fired += 1
-        space = Workspace(example.graph)
-        root = example.graph.producer(example.graph.outputs[0])  # type: ignore[arg-type]
-        others = [
-            applied(Example(example.graph, found, example.wants))
-            for found in matches(rule, space, root)
-            if list(found.roots) == example.graph.outputs
-        ]
-        more += not any(not isinstance(other, str) and other.key() == made.key() for other in others)
-    return more, fired
+def _proved(rule: Rule, is_exhaustive: bool) -> tuple[str, str]:
+    """The fate of a mutant that is proved, or of which a solver's model shows that it is wrong, and why; else empty.
+    Small tensors are all looked at where it is to be exhaustive."""
+    from graphopt.proof import indices, scalars
+    from graphopt.proof.prove import demonstrate
 
-
-def _proof(rule: Rule) -> str | None:
-    try:
-        from graphopt.proof import indices, scalars
-    except GraphoptError:
-        return None
     try:
         found = scalars.prove(rule, 1000)
         if found.kind is not None:
-            return f"proved {found.kind}"
-        bounded = indices.prove(rule, 80)
+            return "equivalent", f"as true as the rule: proved {found.kind}"
+        if found.counterexample is not None and (shown := demonstrate(rule, found.counterexample)):
+            return "killed", f"a solver's model: {shown}"
+        bounded = indices.prove(rule, 80) if is_exhaustive else indices.Bounded(None)
     except Exception:  # a proof that fails is none
-        return None
-    return None if bounded.kind is None else f"proved {bounded.kind} ({bounded.scope})"
+        return "", ""
+    return ("equivalent", f"as true as the rule: proved {bounded.kind} ({bounded.scope})") if bounded.kind else ("", "")
+
+
+def implied(rule: Rule, guard: GuardExpr) -> str | None:
+    """Why a guard holds wherever those of a rule do, as a solver shows it: what is no arithmetic is a variable."""
+    import z3
+
+    words: dict[str, int] = {}
+    axioms: list[Any] = []
+
+    def number(value: str) -> Any:
+        return z3.RealVal(-(10**6) - words.setdefault(value, len(words)))
+
+    def term(expr: GuardExpr) -> Any:
+        match expr:
+            case Lit(str(value)):
+                return number(value)
+            case Lit(int() | float() as value) if not isinstance(value, bool) and abs(value) < 10**6:
+                return z3.RealVal(repr(value))
+            case FunctionCall("+" | "-" | "*" as operator, (left, right)):
+                a, b = term(left), term(right)
+                return a + b if operator == "+" else a - b if operator == "-" else a * b
+            case Field(_, "rank" | "size") | IndexExpr(Field(_, "shape"), _, None, False):
+                size = z3.Int(show_expr(expr))
+                axioms.append(size >= 0)
+                return z3.ToReal(size)
+        return z3.Real(show_expr(expr))
+
+    def truth(expr: GuardExpr) -> Any:
+        match expr:
+            case FunctionCall("and", parts):
+                return z3.And(*map(truth, parts))
+            case FunctionCall("or", parts):
+                return z3.Or(*map(truth, parts))
+            case FunctionCall("not", (part,)):
+                return z3.Not(truth(part))
+            case FunctionCall("==" | "!=" | "<" | "<=" | ">" | ">=" as comparison, (left, right)):
+                a, b = term(left), term(right)
+                made = {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}
+                return made[comparison]
+            case FunctionCall("in", (of, Series(items))) if all(isinstance(i, Lit) for i in items):
+                return z3.Or(*(term(of) == term(i) for i in items))
+            case FunctionCall("in", (of, NameRef(kind))) if kind in SETS:
+                return z3.Or(*(term(of) == number(name) for name in sorted(named_set(kind))))
+        return z3.Bool(show_expr(expr))
+
+    solver = z3.Solver()
+    solver.set("timeout", 500)
+    solver.add(*map(truth, rule.where), z3.Not(truth(guard)))
+    solver.add(*axioms)
+    return "z3: its guards hold only where the rule's do" if solver.check() == z3.unsat else None
 
 
 # -- all of them
@@ -325,37 +391,28 @@ def rules_by_name() -> dict[str, Rule]:
     return {rule.name: rule for rule in chosen([])}
 
 
-def judge_rule(name: str) -> tuple[str, dict[str, Any]]:
-    """The name of a standard rule, and what came of its mutants: how many were killed, and why others were not."""
+def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int]) -> tuple[str, dict[str, Any]]:
+    """The name of a standard rule, and its entry once the mutants of some kinds have been judged: how many were killed,
+    and why others were not. With ``effort`` above 1, those are judged again that survived."""
+    name, entry, kinds, effort = task
     rule = rules_by_name()[name]
-    made: dict[str, Any] = {"content": content(rule), "killed": 0, "equivalent": {}, "survived": {}}
-    for mutant in chosen_mutants(rule):
-        outcome = judge(rule, mutant)
-        if outcome.fate == "killed":
-            made["killed"] += 1
-        else:
-            made[outcome.fate][mutant.change] = outcome.why
-    return name, made
-
-
-def chosen_mutants(rule: Rule) -> list[Mutant]:
-    """The mutants that are judged: all, or of a rule with very many some of each kind, the same ones every time."""
-    every = mutants(rule)
-    return every if len(every) <= MOST else [every[i * len(every) // MOST] for i in range(MOST)]
-
-
-def judge_survivors(entry: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """The entry of a rule once the mutants that survived have been judged again."""
-    name, made = entry
-    rule = rules_by_name()[name]
-    known = {m.change: m for m in mutants(rule)}
-    for change in list(made["survived"]):
-        del made["survived"][change]
-        outcome = judge_again(rule, known[change])
-        if outcome.fate == "killed":
-            made["killed"] += 1
-        else:
-            made[outcome.fate][change] = outcome.why
+    made: dict[str, Any] = {"content": content(rule), "needed": [], **entry}
+    for kind in kinds:
+        of_kind = [m for m in mutants(rule) if m.kind == kind]
+        old = made.get(kind, {}) if effort > 1 else {}
+        fates = {fate: dict(old.get(fate, {})) for fate in ("equivalent", "profitability", "survived")}
+        killed = old.get("killed", 0)
+        for mutant in of_kind:
+            if old and fates["survived"].pop(mutant.change, None) is None:
+                continue
+            outcome = judge(rule, mutant, effort)
+            if outcome.fate != "killed":
+                fates[outcome.fate][mutant.change] = outcome.why
+                continue
+            killed += 1
+            if kind == "dropped" and mutant.dropped is not None:
+                made["needed"] = sorted({*made["needed"], show_expr(mutant.dropped)})
+        made[kind] = {"killed": killed, **{fate: whys for fate, whys in fates.items() if whys}}
     return name, made
 
 
@@ -372,23 +429,31 @@ def current(data: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     }
 
 
-def share_killed(data: dict[str, dict[str, Any]]) -> float:
-    """The share of mutants that are killed, of those that are not equivalent to their rule."""
-    killed = sum(entry["killed"] for entry in data.values())
-    survived = sum(len(entry["survived"]) for entry in data.values())
-    return killed / max(killed + survived, 1)
+def counts(data: dict[str, dict[str, Any]], kinds: tuple[str, ...] = KINDS) -> Counter[str]:
+    """How many mutants of some kinds there are of each fate."""
+    found: Counter[str] = Counter()
+    for made in (entry[kind] for entry in data.values() for kind in kinds if kind in entry):
+        found["killed"] += made["killed"]
+        found.update({fate: len(made.get(fate, {})) for fate in ("equivalent", "profitability", "survived")})
+    return found
+
+
+def share_killed(data: dict[str, dict[str, Any]], kinds: tuple[str, ...] = KINDS) -> float:
+    """The share of mutants that are killed, of those that are neither equivalent nor lack a guard of profitability."""
+    found = counts(data, kinds)
+    return found["killed"] / max(found["killed"] + found["survived"], 1)
 
 
 def figures(data: dict[str, dict[str, Any]]) -> str:
-    """How many mutants there are, and what came of them."""
-    killed, equivalent, survived = (
-        sum(entry["killed"] if fate == "killed" else len(entry[fate]) for entry in data.values())
-        for fate in ("killed", "equivalent", "survived")
-    )
-    return (
-        f"{killed + equivalent + survived} mutants of {len(data)} rules: {killed} killed, {equivalent} equivalent, "
-        f"{survived} survived; {100 * share_killed(data):.1f} % of those that are not equivalent are killed"
-    )
+    """How many mutants there are of each kind, and what came of them."""
+    lines = []
+    for what, kinds in (("all", KINDS), *((kind, (kind,)) for kind in KINDS)):
+        found = counts(data, kinds)
+        fates = ", ".join(f"{found[fate]} {fate}" for fate in ("killed", "equivalent", "profitability", "survived"))
+        rules = sum(any(kind in entry for kind in kinds) for entry in data.values())
+        killed = 100 * share_killed(data, kinds)
+        lines.append(f"{what}: {found.total()} mutants of {rules} rules: {fates}; {killed:.1f} % of the others killed")
+    return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> None:
@@ -398,17 +463,27 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--least", type=float, default=0.0)
     options = parser.parse_args(arguments)
     data = current(stored(options.data))
-    names = [rule.name for rule in chosen(options.what) if options.what or rule.name not in data]
-    again = [(name, entry) for name, entry in data.items() if entry["survived"]]
+    rules = chosen(options.what)
+    for problem in relapses(rules):
+        sys.exit(problem)
+    effort = 4 if options.again else 1
+    tasks = []
+    for rule in rules:
+        entry = data.get(rule.name, {})
+        judged = {kind for kind in KINDS if kind in entry}
+        survived = {kind for kind in judged if entry[kind].get("survived")}
+        kinds = tuple(k for k in options.kinds if (k in survived if options.again else k not in judged or options.what))
+        if kinds:
+            tasks.append((rule.name, entry, kinds, effort))
     with get_context("spawn").Pool(options.jobs) as pool:
-        judged = pool.imap_unordered(judge_survivors, again) if options.again else None
-        for name, entry in judged or pool.imap_unordered(judge_rule, names):
+        for name, entry in pool.imap_unordered(judge_rule, tasks):
             data[name] = entry
-            for change, why in entry["survived"].items():
+            for change, why in ((c, w) for kind in KINDS for c, w in entry.get(kind, {}).get("survived", {}).items()):
                 print(f"{name}: {change}: survived: {why}", flush=True)
             if options.write:
                 text = json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n"

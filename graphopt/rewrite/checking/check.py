@@ -33,7 +33,7 @@ from graphopt.rewrite.match.describe import describe
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.simplify import simplify
-from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness
+from graphopt.rewrite.rule.rule import GuardExpr, Rule, RuleStage, Soundness
 from graphopt.verify.runtimes import EngineError, onnxruntime_version, open_in_onnxruntime
 
 TRIES = 1500
@@ -105,9 +105,11 @@ class CheckReport:
     """What is wrong with the rule, with a counterexample; None where nothing was found."""
 
 
-def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK) -> CheckReport:
-    """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed."""
-    reports = [_Check(rule, seed + i, depth).run() for i in range(depth.seeds)]
+def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK, violated: GuardExpr | None = None) -> CheckReport:
+    """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed.
+
+    Where a guard is given, which the rule lacks, only graphs that violate it are looked at."""
+    reports = [_Check(rule, seed + i, depth, violated).run() for i in range(depth.seeds)]
     failed = next((r for r in reports if r.problem is not None), None)
     if failed is not None and (failed.fired or not any(r.fired for r in reports)):
         return failed
@@ -118,8 +120,8 @@ def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK) -> CheckReport:
 class _Check:
     """One check of a rule: the numbers drawn, and what came of them so far."""
 
-    def __init__(self, rule: Rule, seed: int, depth: Depth) -> None:
-        self.rule, self.depth = rule, depth
+    def __init__(self, rule: Rule, seed: int, depth: Depth, violated: GuardExpr | None) -> None:
+        self.rule, self.depth, self.violated = rule, depth, violated
         self.random = Random(f"{seed} {crc32(rule.name.encode())}")
         self.numpy = np.random.default_rng(self.random.getrandbits(32))
         self.fired = self.compared = 0
@@ -129,7 +131,7 @@ class _Check:
         reasons: Counter[str] = Counter()
         tries = max(self.depth.tries, 12 * self.depth.instances)
         left = tries
-        for example in examples(self.rule, self.random, tries, self.depth.axes):
+        for example in examples(self.rule, self.random, tries, self.depth.axes, self.violated):
             left -= 1
             if self.fired == self.depth.instances or left < 0:
                 break
@@ -333,7 +335,8 @@ def difference(
     try:
         got = right(inputs)
     except GraphoptError as problem:
-        if "reference implementation" in str(problem) or "cannot be computed" in str(problem):
+        is_lacking = "reference implementation" in str(problem) or "cannot be computed" in str(problem)
+        if is_lacking and not isinstance(problem.__cause__, IndexError):
             return None  # what the evaluator lacks is not the rule's fault
         return inf, f"the right side cannot be computed: {problem}"
     worst = (0.0, "")

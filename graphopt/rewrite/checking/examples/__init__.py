@@ -3,7 +3,8 @@
 Root first, every call is asked what its operands should be (``samplers``); operands that the pattern
 leaves open become inputs or constants of what they should be. Guards are read for hints (dtypes,
 ranks, constness, numbers), and where the finished graph fails a guard that is an equation, the
-equation is solved for one of its parts and the graph is made again.
+equation is solved for one of its parts and the graph is made again. Examples that violate a guard
+are drawn without its hints and with them, and changed where it holds until it does not.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.pattern import ConcreteCall, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
 from graphopt.rewrite.checking.examples.solving import repair
+from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import NameRef, Rule
+from graphopt.rewrite.rule.rule import GuardExpr, NameRef, Rule
 
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards."""
@@ -58,27 +60,34 @@ class Example:
         return {name: array(generator, want, way) for name, want in wants.items()}
 
 
-def examples(rule: Rule, random: Random, tries: int, axes: Sequence[int] = ()) -> Iterator[Example | str]:
-    """Graphs in which the rule matches; for each try that is none, the reason.
+def examples(
+    rule: Rule, random: Random, tries: int, axes: Sequence[int] = (), violated: GuardExpr | None = None
+) -> Iterator[Example | str]:
+    """Graphs in which the rule matches, and which violate a guard that the rule lacks, where one is given; for each try
+    that is none, the reason.
 
     Every alternative and every optional input gets its turn, present and absent, and so does every small shape; without
     ``axes``, that is, else two of three graphs have all axes of one of these lengths.
     """
     written = [(variant, Hints.of(variant)) for variant in variants(rule)]
+    if (
+        violated is not None
+    ):  # what the guard speaks of is drawn freely, and as the guard would have it and then changed
+        written += [(variant, hints.with_guard(variant, violated)) for variant, hints in written]
     small = cycle(SMALL)
     for i, (variant, hints) in zip(range(tries), cycle(written), strict=False):
         turn = i // len(written)
         shape = next(small) if turn % 2 and turn < 2 * len(SMALL) and not axes else None
         even = axes[turn // 2 % len(axes)] if axes and turn % 3 else None
         try:
-            yield _example(ExampleDraft(variant, hints, random, shape, even), rule)
+            yield _example(ExampleDraft(variant, hints, random, shape, even), rule, violated)
         except (Misfit, GraphoptError) as error:
             yield str(error)
         except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
             yield f"no such arrays can be made ({error})"
 
 
-def _example(draft: ExampleDraft, rule: Rule) -> Example:
+def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None) -> Example:
     """The example that a draft makes. Raises Misfit where it makes none."""
     reason = ""
     for _ in range(1 + REPAIRS):
@@ -92,9 +101,11 @@ def _example(draft: ExampleDraft, rule: Rule) -> Example:
         space = Workspace(graph)
         root = graph.producer(graph.outputs[0])  # type: ignore[arg-type]
         for match in matches(rule, space, root):
-            if list(match.roots) == graph.outputs:
+            if list(match.roots) == graph.outputs and (
+                violated is None or expressions.holds(violated, match.bindings, space) is not None
+            ):
                 return Example(graph, match, wants)
-        reason, changed = repair(draft, space)
+        reason, changed = repair(draft, space, violated)
         if not changed:
             break
     raise Misfit(reason)
@@ -193,7 +204,8 @@ class _Making:
             return self.graph.add_constant(Constant.of(self._elements(want), dtype))
         self.inputs[key] = want
         value = self.graph.add_input(key, TensorType(dtype, shape))
-        return self._bounded(value, dtype) if name in self.hints.bounded else value
+        bounds = self.draft.bounds.get(name)
+        return self._bounded(value, dtype, bounds) if bounds or name in self.hints.bounded else value
 
     def _elements(self, want: Want) -> Array:
         shape, dtype = want.shape or (), want.dtype or "float32"
@@ -211,11 +223,12 @@ class _Making:
             return np.full(drawn.shape, self.random.choice((0, 1))).astype(drawn.dtype)
         return drawn
 
-    def _bounded(self, value: Value, dtype: str) -> Value:
-        """The input with bounds: what an activation makes of it."""
-        op = self.random.choice(("Relu", "Sigmoid", "Abs", "Neg", "Clip"))
+    def _bounded(self, value: Value, dtype: str, bounds: tuple[int, int] | None) -> Value:
+        """The input with bounds: those that it should have, or what an activation makes of it."""
+        op = "Clip" if bounds else self.random.choice(("Relu", "Sigmoid", "Abs", "Neg", "Clip"))
         if dtype in ("int32", "int64") or op == "Clip":
-            low, high = (self.graph.add_constant(Constant.of(np.asarray(v, numpy_dtype(dtype)), dtype)) for v in (0, 1))
+            ends = (np.asarray(v, numpy_dtype(dtype)) for v in bounds or (0, 1))
+            low, high = (self.graph.add_constant(Constant.of(end, dtype)) for end in ends)
             return Value(self.graph.add("Clip", (value, low, high)).id)
         if op == "Neg":
             return Value(self.graph.add("Neg", (Value(self.graph.add("Relu", (value,)).id),)).id)

@@ -43,6 +43,8 @@ class ExampleDraft:
         self.leaves: dict[str, Want] = {}
         self.pinned: dict[str, Want] = {}
         """Operands that a guard has given a shape."""
+        self.bounds: dict[str, tuple[int, int]] = {}
+        """The bounds of operands that have others than an activation's."""
         self._rests: dict[str, dict[str, Attr | None]] = {}
         self._draw_roots()
 

@@ -310,12 +310,14 @@ def constant_of_shape(s: Sample) -> list[Want]:
 
 
 def resize(s: Sample) -> list[Want]:
-    """An image that changes its size by whole factors."""
+    """An image that changes its size, mostly by whole factors; by others one long enough for places to differ."""
     shape = s.shape(4)
     s.attr("mode", "nearest", lambda: s.pick(("nearest", "linear")))
     s.attr("coordinate_transformation_mode", "half_pixel", lambda: s.pick(("half_pixel", "asymmetric")))
-    factors = (1, 1, 1, 1) if s.chance(0.4) else (1, 1, s.number(1, 2), s.number(1, 2))
-    target = tuple(n * f for n, f in zip(shape, factors, strict=True))
+    factors: tuple[float, ...] = (1, 1, 1, 1) if s.chance(0.4) else (1, 1, s.number(1, 2), s.number(1, 2))
+    if s.chance(0.2):
+        factors, shape = (1, 1, s.pick((1.5, 2.5, 0.5, 1)), 1.5), (*shape[:2], s.number(4, 9), s.number(4, 9))
+    target = tuple(int(n * f) for n, f in zip(shape, factors, strict=True))
     scales = Want((4,), "float32", tuple(map(float, factors)))
     return [Want(shape), Want((0,), "float32", ()), scales, Want((4,), "int64", target)][: len(s.inputs)]
 

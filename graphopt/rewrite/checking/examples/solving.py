@@ -1,25 +1,43 @@
-"""Equation solving for guards: one of the terms of a failing equation is changed so that it holds. It is apart from
-drawing, which never looks at guards as equations."""
+"""Equation solving for guards: one of the terms of a failing equation is changed so that it holds, or one of those of a
+guard that is to be violated. It is apart from drawing, which never looks at guards as equations."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from graphopt.ir.graph import Value
-from graphopt.rewrite.checking.examples.draft import ExampleDraft
+from graphopt.rewrite.checking.examples.draft import COMMON, ExampleDraft
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Each, Field, FunctionCall, GuardExpr, IndexExpr, Lit, NameRef, Series
+from graphopt.rewrite.rule.notation import show_expr
+from graphopt.rewrite.rule.rule import (
+    Each,
+    Field,
+    FunctionCall,
+    GuardExpr,
+    IndexExpr,
+    Lit,
+    NameRef,
+    Series,
+    subexpressions,
+)
 
 LARGEST = 64
 """Axes are at most this long."""
+MAGNITUDES = (1e30, -1e30, 1.0, 1e-30)
+"""Numbers so far apart that sums and products of them lose one."""
+COMPLEMENTS = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+"""The comparison that holds where another does not."""
 
 
-def repair(draft: ExampleDraft, space: Workspace) -> tuple[str, bool]:
-    """Change what was drawn so that a failing guard may hold; why it fails, and whether anything was changed."""
+def repair(draft: ExampleDraft, space: Workspace, violated: GuardExpr | None = None) -> tuple[str, bool]:
+    """Change what was drawn so that a failing guard may hold, or else one that is to be violated may not; what is wrong
+    with it, and whether anything was changed."""
     plain = replace(draft.rule, where=())
     root = space.graph.outputs[0]
     assert root is not None
@@ -30,6 +48,8 @@ def repair(draft: ExampleDraft, space: Workspace) -> tuple[str, bool]:
             reason = expressions.holds(guard, match.bindings, space)
             if reason is not None:
                 return reason, _Solver(draft, match.bindings, space).solve(guard)
+        if violated is not None:
+            return f"`{show_expr(violated)}` holds", _Solver(draft, match.bindings, space).violate(violated)
     return "the left side does not match", False
 
 
@@ -63,6 +83,82 @@ class _Solver:
             ):
                 return index is not None and self._align_each(name, index, step, rest)
         return False
+
+    def violate(self, guard: GuardExpr) -> bool:
+        """Change what was drawn so that the guard may not hold any more; whether anything was changed."""
+        match guard:
+            case FunctionCall("not", (part,)) if self.solve(part):
+                return True
+            case FunctionCall(comparison, (left, right)) if (
+                comparison in COMPLEMENTS and self.draft.random.random() < 0.5
+            ):
+                if self.solve(FunctionCall(COMPLEMENTS[comparison], (left, right))):
+                    return True
+        parts = [p for p in subexpressions(guard) if isinstance(p, Field | NameRef)]
+        self.draft.random.shuffle(parts)
+        return any(map(self._vary, parts))
+
+    def _vary(self, part: GuardExpr) -> bool:
+        """Change an attribute, or a fact of an operand, to something near it."""
+        draft = self.draft
+        match part:
+            case NameRef(name) if draft.attrs.get(name) is not None:
+                value = draft.attrs[name]
+                draft.attrs[name] = self._near(value)
+                return draft.attrs[name] != value
+            case Field(NameRef(name), fact):
+                leaves = [key for key in draft.leaves if key.partition(".")[0] == name]
+                if not leaves:
+                    return False
+                key = draft.random.choice(leaves)
+                want = draft.leaves[key]
+                if fact in ("shape", "rank", "size") and want.shape is not None:
+                    return self._assign_leaf(key, "shape", self._near_shape(want.shape))
+                if fact == "dtype":
+                    return self._assign_leaf(key, "dtype", draft.random.choice(COMMON))
+                if fact in ("low", "high"):
+                    low = draft.random.randint(-3, 2)
+                    draft.bounds[name] = low, low + draft.random.randint(0, 5)
+                    draft.leaves[key] = replace(want, value=None, low=None, high=None)
+                    return True
+                if fact == "numbers" and want.shape is not None:
+                    drawn = np.empty(want.shape, object)
+                    drawn.fill(0.0)
+                    drawn.flat = [draft.random.choice(MAGNITUDES) for _ in range(drawn.size)] or 0.0
+                    return self._assign_leaf(key, "value", drawn.tolist())
+                if fact in ("value", "scalar", "elements"):
+                    return want.value is None or self._assign_leaf(key, "value", self._near(want.value))
+        return False
+
+    def _near(self, value: Any) -> Any:
+        """A value near another: one of its numbers is a little more or less, or two of them are swapped."""
+        random = self.draft.random
+        match value:
+            case bool():
+                return not value
+            case int():
+                return value + random.choice((1, -1))
+            case float():
+                return value + random.choice((1.0, -1.0, 0.5))
+            case tuple() if len(value) > 1 and random.random() < 0.3:
+                i, k = random.sample(range(len(value)), 2)
+                swapped = list(value)
+                swapped[i], swapped[k] = value[k], value[i]
+                return tuple(swapped)
+            case tuple() if value:
+                i = random.randrange(len(value))
+                return (*value[:i], self._near(value[i]), *value[i + 1 :])
+        return value
+
+    def _near_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape with one axis of another size, one axis more or one fewer."""
+        random = self.draft.random
+        i = random.randint(0, len(shape))
+        way = random.random()
+        if way < 0.2 or not shape:
+            return (*shape[:i], random.choice((1, 2, 3)), *shape[i:])
+        i = min(i, len(shape) - 1)
+        return (*shape[:i], *(() if way < 0.4 else (random.choice((1, 2, 3, 4, 5)),)), *shape[i + 1 :])
 
     def _align_each(self, name: str, index: GuardExpr, step: GuardExpr, rest: GuardExpr) -> bool:
         """Make one axis of each value of a starred variable longer, until it leaves that rest."""
