@@ -215,7 +215,7 @@ def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str
 
 def judge(rule: Rule, mutant: Mutant, effort: int = 1) -> Outcome:
     """What comes of a mutant of a rule. With more effort, more graphs are
-    looked at, and all small tensors."""
+    looked at, and proofs are tried."""
     try:
         (read,) = parse_rules(show_rule(mutant.rule), strict=True)
         problem = _problem(rule, replace(read, name=rule.name), mutant, effort)
@@ -229,11 +229,12 @@ def judge(rule: Rule, mutant: Mutant, effort: int = 1) -> Outcome:
         return Outcome(mutant, "equivalent", why)
     if mutant.dropped is not None and _is_of_worth(mutant.dropped) and problem.compared:
         return Outcome(mutant, "profitability", f"both sides agree where it is violated, on {_seen(problem)}")
-    fate, why = _proved(mutant.rule, effort > 1)
-    if fate:
-        return Outcome(mutant, fate, why)
+    if effort > 1:
+        fate, why = _proved(mutant.rule)
+        if fate:
+            return Outcome(mutant, fate, why)
     if mutant.dropped is not None and not problem.fired:
-        return Outcome(mutant, "survived", "the right side is refused on all graphs drawn that violate the guard")
+        return Outcome(mutant, "survived", "the right side is refused wherever it is violated in what was drawn")
     told = (why for names, changes, why in TOLD if re.search(names, rule.name) and re.search(changes, mutant.change))
     if mutant.dropped is None and not problem.compared:
         return Outcome(mutant, "survived", next(told, "both sides are never compared"))
@@ -314,9 +315,8 @@ def _is_of_worth(guard: GuardExpr) -> bool:
     return bool(asked) and asked - {"size", "rank", "shape"} <= WORTH and bool(asked & WORTH)
 
 
-def _proved(rule: Rule, is_exhaustive: bool) -> tuple[str, str]:
-    """The fate of a mutant that is proved, or of which a solver's model shows that it is wrong, and why; else empty.
-    Small tensors are all looked at where it is to be exhaustive."""
+def _proved(rule: Rule) -> tuple[str, str]:
+    """The fate of a mutant that is proved, or of which a solver's model shows that it is wrong, and why; else empty."""
     from graphopt.proof import indices, scalars
     from graphopt.proof.prove import demonstrate
 
@@ -326,7 +326,7 @@ def _proved(rule: Rule, is_exhaustive: bool) -> tuple[str, str]:
             return "equivalent", f"as true as the rule: proved {found.kind}"
         if found.counterexample is not None and (shown := demonstrate(rule, found.counterexample)):
             return "killed", f"a solver's model: {shown}"
-        bounded = indices.prove(rule, 80) if is_exhaustive else indices.Bounded(None)
+        bounded = indices.prove(rule, 80)
     except Exception:  # a proof that fails is none
         return "", ""
     return ("equivalent", f"as true as the rule: proved {bounded.kind} ({bounded.scope})") if bounded.kind else ("", "")

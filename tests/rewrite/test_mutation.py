@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from graphopt.rewrite.checking.check import applied
-from graphopt.rewrite.checking.examples import Example, examples
+from graphopt.rewrite.checking.examples import Example, violations
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 from tests.rewrite import mutation
@@ -99,7 +99,8 @@ def test_a_rule_whose_guard_says_what_types_say_is_right_without_it(name: str) -
     """Floats have no size of a Range that both sides agree on, so that the right side is refused."""
     right = rules_by_name()[name]
     (mutant,) = [m for m in mutants(right) if m.change == "without `c.dtype in int`"]
-    drawn = [e for e in examples(mutant.rule, Random(0), 200, violated=mutant.dropped) if isinstance(e, Example)]
+    assert mutant.dropped is not None
+    drawn = [e for e in violations(mutant.rule, mutant.dropped, Random(0), 200) if isinstance(e, Example)]
     assert drawn
     assert all(isinstance(applied(e), str) for e in drawn)
 

@@ -27,7 +27,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
 from graphopt.ir.onnx_io import to_proto
 from graphopt.ir.tolerance import error
 from graphopt.ir.types import Size, TensorType, symbol
-from graphopt.rewrite.checking.examples import Example, examples
+from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.describe import describe
 from graphopt.rewrite.match.matcher import matches
@@ -131,7 +131,12 @@ class _Check:
         reasons: Counter[str] = Counter()
         tries = max(self.depth.tries, 12 * self.depth.instances)
         left = tries
-        for example in examples(self.rule, self.random, tries, self.depth.axes, self.violated):
+        drawn = (
+            examples(self.rule, self.random, tries, self.depth.axes)
+            if self.violated is None
+            else violations(self.rule, self.violated, self.random, tries)
+        )
+        for example in drawn:
             left -= 1
             if self.fired == self.depth.instances or left < 0:
                 break

@@ -4,13 +4,14 @@ Root first, every call is asked what its operands should be (``samplers``); oper
 leaves open become inputs or constants of what they should be. Guards are read for hints (dtypes,
 ranks, constness, numbers), and where the finished graph fails a guard that is an equation, the
 equation is solved for one of its parts and the graph is made again. Examples that violate a guard
-are drawn without its hints and with them, and changed where it holds until it does not.
+are near others in which it holds: what it speaks of is changed until it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, product
 from random import Random
 
@@ -30,10 +31,14 @@ from graphopt.rewrite.checking.examples.pattern import ConcreteCall, Leaf, Liter
 from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
 from graphopt.rewrite.checking.examples.solving import repair
 from graphopt.rewrite.guards import expressions
+from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.notation import show_expr
 from graphopt.rewrite.rule.rule import GuardExpr, NameRef, Rule
 
+BASES = 8
+"""In the neighbourhood of so many graphs that satisfy a guard those are looked for that do not."""
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards."""
 WEIGHTS = 4096
@@ -60,34 +65,67 @@ class Example:
         return {name: array(generator, want, way) for name, want in wants.items()}
 
 
-def examples(
-    rule: Rule, random: Random, tries: int, axes: Sequence[int] = (), violated: GuardExpr | None = None
-) -> Iterator[Example | str]:
-    """Graphs in which the rule matches, and which violate a guard that the rule lacks, where one is given; for each try
-    that is none, the reason.
+def examples(rule: Rule, random: Random, tries: int, axes: Sequence[int] = ()) -> Iterator[Example | str]:
+    """Graphs in which the rule matches; for each try that is none, the reason.
 
     Every alternative and every optional input gets its turn, present and absent, and so does every small shape; without
     ``axes``, that is, else two of three graphs have all axes of one of these lengths.
     """
     written = [(variant, Hints.of(variant)) for variant in variants(rule)]
-    if (
-        violated is not None
-    ):  # what the guard speaks of is drawn freely, and as the guard would have it and then changed
-        written += [(variant, hints.with_guard(variant, violated)) for variant, hints in written]
     small = cycle(SMALL)
     for i, (variant, hints) in zip(range(tries), cycle(written), strict=False):
         turn = i // len(written)
         shape = next(small) if turn % 2 and turn < 2 * len(SMALL) and not axes else None
         even = axes[turn // 2 % len(axes)] if axes and turn % 3 else None
-        try:
-            yield _example(ExampleDraft(variant, hints, random, shape, even), rule, violated)
-        except (Misfit, GraphoptError) as error:
-            yield str(error)
-        except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
-            yield f"no such arrays can be made ({error})"
+        yield _tried(partial(_example, ExampleDraft(variant, hints, random, shape, even), rule))
 
 
-def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None) -> Example:
+def violations(rule: Rule, guard: GuardExpr, random: Random, tries: int) -> Iterator[Example | str]:
+    """Graphs in which a rule matches that lacks a guard, and which violate that guard; for each try that is none, the
+    reason.
+
+    Some are drawn from both sides as they are. Most are near a graph in which the guard holds as well: a few things
+    that it speaks of are changed, so that the others go on to hold.
+    """
+    free = cycle([(variant, Hints.of(variant)) for variant in variants(rule)])
+    guarded = replace(rule, where=(*rule.where, guard))
+    bound = cycle([(variant, Hints.of(variant)) for variant in variants(guarded)])
+    bases: list[ExampleDraft] = []
+    for i in range(tries):
+        if i % 4 == 0:
+            yield _tried(partial(_example, ExampleDraft(*next(free), random), rule, guard))
+        elif len(bases) == BASES or (bases and i % 4 != 1):
+            yield _tried(partial(_neighbour, random.choice(bases), rule, guard))
+        else:
+            draft = ExampleDraft(*next(bound), random)
+            found = _tried(partial(_example, draft, guarded))
+            if isinstance(found, Example):
+                found = _refusal(found) or "the guard holds"
+                bases += [draft] * (found == "the guard holds")
+            yield found
+
+
+def _refusal(example: Example) -> str | None:
+    """Why the right side does not fit."""
+    match = example.match
+    try:
+        replacements(match.rule, match.bindings, match.roots, Workspace(example.graph.copy()))
+    except Refused as refused:
+        return str(refused)
+    return None
+
+
+def _tried(make: Callable[[], Example]) -> Example | str:
+    """The example, or why there is none."""
+    try:
+        return make()
+    except (Misfit, GraphoptError) as error:
+        return str(error)
+    except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
+        return f"no such arrays can be made ({error})"
+
+
+def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None) -> Example:
     """The example that a draft makes. Raises Misfit where it makes none."""
     reason = ""
     for _ in range(1 + REPAIRS):
@@ -99,16 +137,33 @@ def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None) -> Exa
             draft.redraw()
             graph, wants = graph_of(draft)
         space = Workspace(graph)
-        root = graph.producer(graph.outputs[0])  # type: ignore[arg-type]
-        for match in matches(rule, space, root):
-            if list(match.roots) == graph.outputs and (
-                violated is None or expressions.holds(violated, match.bindings, space) is not None
-            ):
-                return Example(graph, match, wants)
+        for match in _matches(rule, space, violated):
+            return Example(graph, match, wants)
         reason, changed = repair(draft, space, violated)
         if not changed:
             break
     raise Misfit(reason)
+
+
+def _neighbour(base: ExampleDraft, rule: Rule, violated: GuardExpr) -> Example:
+    """An example near that of a draft. Raises Misfit where there is none."""
+    draft = base.copy()
+    graph, _ = graph_of(draft)
+    repair(draft, Workspace(graph), violated)
+    graph, wants = graph_of(draft)
+    for match in _matches(rule, Workspace(graph), violated):
+        return Example(graph, match, wants)
+    raise Misfit(f"nothing near violates `{show_expr(violated)}` alone")
+
+
+def _matches(rule: Rule, space: Workspace, violated: GuardExpr | None) -> Iterator[Match]:
+    """Where the rule matches at all outputs, and the guard does not hold."""
+    outputs = space.graph.outputs
+    for match in matches(rule, space, space.graph.producer(outputs[0])):  # type: ignore[arg-type]
+        if list(match.roots) == outputs and (
+            violated is None or expressions.holds(violated, match.bindings, space) is not None
+        ):
+            yield match
 
 
 def graph_of(draft: ExampleDraft) -> tuple[Graph, dict[str, Want]]:
@@ -198,7 +253,8 @@ class _Making:
         want = self.draft.leaves[key]
         shape, dtype = want.shape or (), want.dtype or "float32"
         is_const = name in self.hints.constants or (want.value is not None and name not in self.hints.variables)
-        if name not in self.hints.variables and self.random.random() < 0.1:
+        is_const = self.draft.constness.get(key, is_const)
+        if name not in self.hints.variables and self.random.random() < 0.1 and key not in self.draft.constness:
             is_const = True
         if is_const:
             return self.graph.add_constant(Constant.of(self._elements(want), dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -45,8 +46,37 @@ class ExampleDraft:
         """Operands that a guard has given a shape."""
         self.bounds: dict[str, tuple[int, int]] = {}
         """The bounds of operands that have others than an activation's."""
+        self.constness: dict[str, bool] = {}
+        """Which operands are constants, of those of which it is said."""
         self._rests: dict[str, dict[str, Attr | None]] = {}
         self._draw_roots()
+
+    def copy(self) -> ExampleDraft:
+        """A draft of the same, to be changed; both draw from the same source."""
+        draft = copy(self)
+        draft.leaves, draft.attrs, draft.bounds = dict(self.leaves), dict(self.attrs), dict(self.bounds)
+        draft.constness, draft.pinned = dict(self.constness), {}
+        draft.pattern = deepcopy(self.pattern, {id(self.random): self.random, id(self.hints): self.hints})
+        for step in draft.pattern.steps:
+            step.value = step.graph = None
+        return draft
+
+    def substitute_dtype(self, old: str | None, new: str) -> None:
+        """Give a dtype to all operands and numbers that have another."""
+        for key, want in self.leaves.items():
+            if want.dtype == old:
+                self.leaves[key] = replace(want, dtype=new)
+        for number in (t for step in self.pattern.steps for t in step.inputs if isinstance(t, LiteralLeaf)):
+            if number.want.dtype == old:
+                number.want = replace(number.want, dtype=new)
+
+    def substitute_size(self, old: int, new: int) -> None:
+        """Give all axes of one length another, and what operands say of them."""
+        for key, want in self.leaves.items():
+            if want.shape is not None and old in want.shape and want.value is None:
+                self.leaves[key] = replace(want, shape=_substituted(want.shape, old, new))
+            elif isinstance(want.value, tuple | int) and not isinstance(want.value, bool):
+                self.leaves[key] = replace(want, value=_substituted(want.value, old, new))
 
     def redraw(self) -> None:
         """Draw everything again around the operands that guards have pinned down."""
@@ -213,6 +243,13 @@ class ExampleDraft:
         except expressions.Unknown:
             return default
         return tuple(value) if isinstance(value, list) else value
+
+
+def _substituted(value: Any, old: int, new: int) -> Any:
+    """The value with one whole number for another."""
+    if isinstance(value, tuple):
+        return tuple(_substituted(v, old, new) for v in value)
+    return new if value == old and isinstance(value, int) else value
 
 
 class _NoOperands:

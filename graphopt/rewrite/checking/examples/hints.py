@@ -4,7 +4,7 @@ example."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from graphopt.ir import ops
 from graphopt.rewrite.guards import expressions
@@ -57,11 +57,6 @@ class Hints:
                     hints.ranks += [int(n) + 1 for n in term.value[-1:] if n == int(n) and 1 < n < 6] * 3
         hints.constants -= hints.variables
         return hints
-
-    def with_guard(self, rule: Rule, guard: GuardExpr) -> Hints:
-        """The hints with those of one more guard, but for what it says of dtypes, which is so for many operands at once
-        or for none."""
-        return replace(Hints.of(replace(rule, where=(*rule.where, guard))), dtypes=self.dtypes)
 
     def _guard(self, guard: GuardExpr) -> None:
         # structural recursion over conjunctions: one case for each form of guard that names what to draw

@@ -4,6 +4,7 @@ guard that is to be violated. It is apart from drawing, which never looks at gua
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from graphopt.rewrite.rule.rule import (
 
 LARGEST = 64
 """Axes are at most this long."""
+SIMPLE = (0.0, 1.0, -1.0, 0.5, 3.0)
+"""Numbers of which rules ask."""
 MAGNITUDES = (1e30, -1e30, 1.0, 1e-30)
 """Numbers so far apart that sums and products of them lose one."""
 COMPLEMENTS = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -96,11 +99,14 @@ class _Solver:
                     return True
         parts = [p for p in subexpressions(guard) if isinstance(p, Field | NameRef)]
         self.draft.random.shuffle(parts)
-        return any(map(self._vary, parts))
+        changed = any(map(self._vary, parts))
+        if self.draft.random.random() < 0.3:  # what is one for the guard may be several operands
+            changed |= any(map(self._vary, reversed(parts)))
+        return changed
 
     def _vary(self, part: GuardExpr) -> bool:
-        """Change an attribute, or a fact of an operand, to something near it."""
-        draft = self.draft
+        """Change an attribute, or a fact of an operand, to something near it; or of all operands that are alike."""
+        draft, random = self.draft, self.draft.random
         match part:
             case NameRef(name) if draft.attrs.get(name) is not None:
                 value = draft.attrs[name]
@@ -110,25 +116,46 @@ class _Solver:
                 leaves = [key for key in draft.leaves if key.partition(".")[0] == name]
                 if not leaves:
                     return False
-                key = draft.random.choice(leaves)
+                key = random.choice(leaves)
                 want = draft.leaves[key]
-                if fact in ("shape", "rank", "size") and want.shape is not None:
-                    return self._assign_leaf(key, "shape", self._near_shape(want.shape))
-                if fact == "dtype":
-                    return self._assign_leaf(key, "dtype", draft.random.choice(COMMON))
-                if fact in ("low", "high"):
-                    low = draft.random.randint(-3, 2)
-                    draft.bounds[name] = low, low + draft.random.randint(0, 5)
-                    draft.leaves[key] = replace(want, value=None, low=None, high=None)
-                    return True
-                if fact == "numbers" and want.shape is not None:
-                    drawn = np.empty(want.shape, object)
-                    drawn.fill(0.0)
-                    drawn.flat = [draft.random.choice(MAGNITUDES) for _ in range(drawn.size)] or 0.0
-                    return self._assign_leaf(key, "value", drawn.tolist())
-                if fact in ("value", "scalar", "elements"):
-                    return want.value is None or self._assign_leaf(key, "value", self._near(want.value))
+                shape = want.shape or ()
+                match fact:
+                    case "is_const":
+                        draft.constness[key] = name not in draft.hints.constants
+                    case "dtype":
+                        draft.substitute_dtype(want.dtype, random.choice(COMMON))
+                    case "rank" | "shape" | "size" if random.random() < 0.5 and shape:
+                        draft.substitute_size(random.choice(shape), random.choice((1, 2, 3, 4, 5)))
+                    case "rank" | "shape" | "size":
+                        changed = self._near_shape(shape)
+                        alike = (
+                            [k for k, w in draft.leaves.items() if w.shape == shape] if random.random() < 0.5 else [key]
+                        )
+                        for k in alike:
+                            draft.leaves[k] = replace(draft.leaves[k], shape=changed, value=None)
+                    case "low" | "high":
+                        low = random.randint(-3, 2)
+                        draft.bounds[name] = low, low + random.randint(0, 5)
+                        draft.leaves[key] = replace(want, value=None, low=None, high=None)
+                    case "numbers":
+                        draft.leaves[key] = replace(want, value=self._drawn(shape, MAGNITUDES))
+                        draft.constness[key] = True
+                    case "value" | "scalar" | "elements" if random.random() < 0.2:
+                        draft.constness[key] = False
+                    case "value" | "scalar" | "elements" if want.value is not None:
+                        return self._assign_leaf(key, "value", self._near(want.value))
+                    case "value" | "scalar" | "elements" if "float" in (want.dtype or "") and len(shape) < 3:
+                        draft.leaves[key] = replace(want, value=self._drawn(shape, SIMPLE))
+                    case "value" | "scalar" | "elements":
+                        return True
+                    case _:
+                        return False
+                return True
         return False
+
+    def _drawn(self, shape: tuple[int, ...], options: tuple[float, ...]) -> Any:
+        """Elements of a shape, each one of the options."""
+        return np.asarray(self.draft.random.choices(options, k=prod(shape)), np.float64).reshape(shape).tolist()
 
     def _near(self, value: Any) -> Any:
         """A value near another: one of its numbers is a little more or less, or two of them are swapped."""
