@@ -155,7 +155,8 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     if message := _differing_bits(before, after, engine, request, samples, outputs):
         raise MismatchError(f"{message}, in {engine}")
     longest = inf if request["full"] else request.get("longest", LONGEST)
-    faults, unseen = _local(before, after, engine, samples, inf if request["full"] else WORK, longest)
+    work = inf if request["full"] else WORK
+    faults, unseen, settles = _local(before, after, engine, samples, work, longest)
     if faults:
         raise MismatchError(_said(faults, before, request["names"], engine))
     errors, doubts = _judged(request, engine, before, samples, outputs)
@@ -169,7 +170,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             errors[index] = max(errors[index], *differences.values())
             inside |= {(v, w) for v, w in differences if not before.is_output(v)}
             enlarged |= is_large
-    doubts += untaken
+    doubts += [why for why, nodes in untaken if not all(map(settles, nodes))]
     doubts += [f"what is inside {a} and {b} could not be compared ({unseen})"] if unseen else []
     doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
     return {
@@ -189,9 +190,9 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
 
 def _local(
     before: Graph, after: Graph, engine: str, samples: list[_Sample], work: float, longest: float
-) -> tuple[list[Fault], str]:
-    """The differences inside that local comparison finds, within so much work and so many seconds, and why it could not
-    be made, where it could not."""
+) -> tuple[list[Fault], str, Callable[[int], bool]]:
+    """The differences inside that local comparison finds, within so much work and so many seconds, why it could not be
+    made, where it could not, and which nodes with conditions it settles."""
 
     def opened(graph: Graph, path: Path) -> Runner:
         return _open_excerpt(graph, path, engine)
@@ -201,12 +202,12 @@ def _local(
     try:
         for feeds in (feeds for sample in samples for feeds in (sample.feeds, sample.others)):
             if found := local.faults(feeds):
-                return found, ""
+                return found, "", local.settles
             if work < inf and time.perf_counter() - start > CHEAP:
                 break
     except (EngineError, GraphoptError, MemoryError) as problem:
-        return [], str(problem)
-    return [], ""
+        return [], str(problem), lambda _: False
+    return [], "", local.settles
 
 
 def _said(faults: list[Fault], before: Graph, called: tuple[str, str], engine: str) -> str:
@@ -312,7 +313,7 @@ def _size(error: float) -> float | None:
 
 def _runs(
     before: Graph, after: Graph, request: Mapping[str, Any], enter: Callable[[str], object]
-) -> tuple[str, list[_Sample], list[list[Any]], list[str]]:
+) -> tuple[str, list[_Sample], list[list[Any]], list[tuple[str, list[int]]]]:
     """The engine, inputs with what the original makes of them, what the result does, and the branches never taken.
 
     Raises EngineError where the original is refused, RefusalError where the result is.
@@ -337,9 +338,10 @@ def _runs(
 
 def _other_branches(
     before: Graph, after: Graph, run: Runner, engine: str, request: Mapping[str, Any], samples: list[_Sample]
-) -> tuple[list[_Sample], list[str]]:
+) -> tuple[list[_Sample], list[tuple[str, list[int]]]]:
     """Inputs for which conditions are what they were for none before, as far as some are found, and, in words, the
-    conditions for which none are. The part of the model that makes the conditions is run alone, which costs little."""
+    conditions for which none are, with the nodes that ask for them. The part of the model that makes the conditions is
+    run alone, which costs little."""
     branches = conditions(before, after)
     if not branches:
         return [], []
@@ -375,11 +377,11 @@ def _other_branches(
                 more.append(_Sample(feeds, feeds, outputs, samples[0].sizes, samples[0].silent))
     a = request["names"][0]
     untaken = []
-    for (value, op), truths_of in zip(branches.items(), seen.values(), strict=True):
+    for (value, nodes), truths_of in zip(branches.items(), seen.values(), strict=True):
         if len(truths_of) < 2:
             was = f"was {next(iter(truths_of))} only" if truths_of else "could not be read"
-            what = f"condition {before.names.get(value, '')!r} of {op} in {a} {was}"
-            untaken.append(f"{what}: what it leaves out was not compared; --input can give others")
+            what = f"condition {before.names.get(value, '')!r} of {before.node(nodes[0]).op} in {a} {was}"
+            untaken.append((f"{what}: what it leaves out was not compared; --input can give others", nodes))
     return more, untaken
 
 

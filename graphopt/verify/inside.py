@@ -102,13 +102,13 @@ def without_inputs(graph: Graph) -> Iterator[str]:
             yield name
 
 
-def conditions(a: Graph, b: Graph) -> dict[Value, str]:
+def conditions(a: Graph, b: Graph) -> dict[Value, list[int]]:
     """The conditions in a graph that elements of its inputs decide, each for a whole call: which of two branches an If
-    takes, or a Where all elements from; and the op. Calls that are in the other graph as they are do not count."""
-    ops: dict[Value, str] = {}
+    takes, or a Where all elements from; and these nodes. Calls that are in the other graph as they are do not count."""
+    found: dict[Value, list[int]] = {}
     asking = [node for node in a.nodes() if node.op in ("If", "Where") and node.inputs[0] is not None]
     if not asking:
-        return ops
+        return found
     nodes, hashes, others = reached(a), node_hashes(a), set(node_hashes(b).values())
     facts: Mapping[Value, Fact] = {}
     for node in asking:
@@ -119,8 +119,8 @@ def conditions(a: Graph, b: Graph) -> dict[Value, str]:
             facts = facts or infer(a)
             if not _is_single(facts[condition].type):
                 continue
-        ops.setdefault(condition, node.op)
-    return ops
+        found.setdefault(condition, []).append(node.id)
+    return found
 
 
 def _is_single(type: Type | None) -> bool:

@@ -26,6 +26,7 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.ir.structure import structural_hash
 from graphopt.ir.tolerance import error, is_inexact
 from graphopt.ir.types import TensorType
@@ -61,6 +62,9 @@ ROUNDS = 6
 
 VARIATIONS, PATIENCE = 200, 1.0
 """How many other values are tried where the original hides a difference, and for how many seconds."""
+
+TURNS = 3
+"""How many rounds of a Loop or Scan its bodies are compared in."""
 
 FEW = 4
 """By how many units in the last place of float32 constants and attributes may be off."""
@@ -108,7 +112,7 @@ def paired(a: Graph, b: Graph) -> Pairs:
     outputs = [(v, w) for v, w in zip(a.outputs, b.outputs, strict=True) if v is not None and w is not None]
     pairs.required = [(same_as.get(v, v), w) for v, w in outputs]
     order = [node for node in b.order() if node.op not in (INPUT, CONSTANT)]
-    facts = infer(a), infer(b)
+    facts = _facts(a), _facts(b)
 
     def fits(v: Value, w: Value) -> bool:
         return v not in facts[0] or w not in facts[1] or _may_be_one(facts[0][v], facts[1][w])
@@ -129,6 +133,14 @@ def paired(a: Graph, b: Graph) -> Pairs:
         if is_first:
             _backward(a, b, pairs, fits)
     return pairs
+
+
+def _facts(graph: Graph) -> Mapping[Value, Fact]:
+    """What is known of a graph's values; nothing where inference refuses what an engine may run."""
+    try:
+        return infer(graph)
+    except GraphoptError:
+        return {}
 
 
 def _key(graph: Graph, node: Node, meaning: Callable[[Value], Value | None]) -> object:
@@ -201,17 +213,35 @@ class LocalComparison:
         """Its values that are to be compared, and what with."""
         self.all = {w: v for w, v in self._pairs.of.items() if b.producer(w).op not in (INPUT, CONSTANT)} | self.outputs
         """All pairs: what is made of a pair that differs is to be compared, too."""
+        self.bodies = _paired_bodies(a, b, self._pairs)
+        """The nodes of both with bodies of the same names, first and second."""
+        self.is_settled = True
+        """Whether every pair was compared and found equal so far."""
+        self._settled = {w_node.id for w_node in map(a.producer, (self._pairs.of[w] for w in self._pairs.same))}
 
     def faults(self, feeds: Feeds) -> list[Fault]:
         """The differences that show on some inputs; empty where all parts agree.
 
         EngineError and GraphoptError where the parts cannot be run.
         """
-        if not self.roots:
+        if not self.roots and not self.bodies:
             return []
         of = {w: v for w, v in self._pairs.of.items() if self.b.producer(w).op != CONSTANT}
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
             return list(_Trial(self, Path(folder), feeds, of).faults())
+
+    def settles(self, node: int) -> bool:
+        """Whether what a node of the first graph makes is known to be made by the second, whatever its condition is:
+        the same op makes it of values that were found equal, or its bodies were compared as graphs of their own."""
+        return self.is_settled and node in self._settled
+
+    def settle(self, node: int) -> None:
+        """Note that all bodies of a node of the first graph were found equal."""
+        self._settled.add(node)
+
+    def inner(self, a: Graph, b: Graph) -> LocalComparison:
+        """The comparison of two bodies, which take of the same time and work."""
+        return LocalComparison(a, b, self._open, self._work, self._deadline)
 
     def pays(self, work: int) -> bool:
         """Whether there is work left for a look in float64 at a difference within rounding."""
@@ -245,7 +275,11 @@ class _Trial:
         for w in roots:
             v = self.roots[w]
             ends |= {v} | self._leaves(self.b, self.of, w, self.of) | self._leaves(self.a, met, v, None)
-        values = sorted(v for v in ends if v not in self.known and self.a.producer(v).op not in (INPUT, CONSTANT))
+        self._learn_values(ends)
+
+    def _learn_values(self, wanted: Iterable[Value]) -> None:
+        """Have the first graph compute some values."""
+        values = sorted(v for v in wanted if v not in self.known and self.a.producer(v).op not in (INPUT, CONSTANT))
         if not values:
             return
         twin = self.a.copy()
@@ -266,6 +300,8 @@ class _Trial:
 
     def faults(self) -> Iterator[Fault]:
         """Compare, joining parts behind pairs that differ: pairs are guesses, unless they are outputs."""
+        for m, n in self.local.bodies:
+            yield from self._in_bodies(m, n)
         waiting = set(self.local.roots)
         for turn in range(ROUNDS + 1):
             differing = self._differing(waiting)
@@ -289,6 +325,72 @@ class _Trial:
         if self.broken and not any(w in self.broken for w in self.outputs):
             yield from self._hidden()
         yield from self.unread
+        self.local.is_settled &= not self.broken
+
+    def _in_bodies(self, m: Node, n: Node) -> Iterator[Fault]:
+        """Compare the bodies of two nodes as graphs on what the first's get where all is as it is."""
+        outer = {v for v in m.inputs if v is not None}
+        settled: set[str] = set()
+        for name, first in m.bodies.items():
+            meanings = {v: v for v in self.of.values()}
+            a, read = closed(self.a, m, first, meanings)
+            b, also = closed(self.b, n, n.bodies[name], self.of)
+            self._learn_values(outer | read | also)
+            names = {a.names[v] for v in a.inputs}
+            for met in sorted(v for v in also if _given(v) not in names):
+                a.add_input(_given(met))
+            if len(a.outputs) != len(b.outputs) or len(a.inputs) < len(b.inputs):
+                continue
+            try:
+                for feeds in self._rounds(m, name, a, read | also):
+                    local = self.local.inner(_typed(a, feeds), _typed(b, feeds))
+                    for fault in local.faults(feeds):
+                        inner = local.a.names.get(fault.value, local.a.producer(fault.value).op)
+                        words = f"value {inner!r} in its {name}, and that by {fault.words}"
+                        yield Fault(m.outputs[0], words)
+                        return
+                    if local.is_settled:
+                        settled.add(name)
+            except (EngineError, GraphoptError):  # which the whole node's comparison had no trouble with
+                continue
+        if settled == set(m.bodies):
+            self.local.settle(m.id)
+
+    def _rounds(self, m: Node, name: str, body: Graph, read: set[Value]) -> Iterator[Feeds]:
+        """What a body gets: of a Loop or Scan in the first rounds, whether or not the model takes so many."""
+        values = {_given(v): self._value(v) for v in read}
+        if m.op == "If":
+            condition = m.inputs[0]
+            assert condition is not None
+            if condition in read:
+                values[_given(condition)] = np.full(self._value(condition).shape, name == "then_branch")
+            yield values
+            return
+        own = [self._value(v) for v in m.inputs[: len(m.inputs) - m.captures] if v is not None]
+        counts = m.attrs.get("num_scan_inputs")
+        n_heads, n_scans = (2, 0) if m.op == "Loop" else (0, counts if isinstance(counts, int) else 0)
+        n_states = sum(body.names[v].startswith(_OWN) for v in body.inputs) - n_heads - n_scans
+        if any(not isinstance(array, np.ndarray) for array in own):
+            return
+        states, scanned = own[len(own) - n_scans - n_states : len(own) - n_scans], own[len(own) - n_scans :]
+        axes = [scan_axis(m, "scan_input_axes", k, array.ndim) for k, array in enumerate(scanned)]
+        for turn in range(min([TURNS, *(array.shape[axis] for array, axis in zip(scanned, axes, strict=True))])):
+            heads = [np.full(_single(body, 0), turn, np.int64), np.full(_single(body, 1), True)][:n_heads]
+            slices = [
+                np.take(array, _place(m, k, turn), axis)
+                for k, (array, axis) in enumerate(zip(scanned, axes, strict=True))
+            ]
+            feeds = values | {_own(i): array for i, array in enumerate([*heads, *states, *slices])}
+            yield feeds
+            made = self.local.opened(_typed(body, feeds), self.folder / "body.onnx")(feeds)
+            states = made[n_heads // 2 : n_heads // 2 + n_states]
+            if n_heads and not bool(np.asarray(made[0]).reshape(-1)[0]):
+                return
+
+    def _value(self, v: Value) -> Any:
+        """What the first graph made where it was asked to, or holds."""
+        constant = self.a.constant_of(v)
+        return self.known[v] if constant is None else constant.array
 
     def _fault(self, w: Value) -> Fault:
         return Fault(self.roots[w], self.broken[w][1])
@@ -541,6 +643,91 @@ def _varied(value: Any, rng: np.random.Generator, turn: int) -> Any:
     share = np.asarray(rng.random(value.shape), value.dtype)
     with np.errstate(all="ignore"):
         return np.asarray(share * value + (1 - share) * mixed)
+
+
+def _paired_bodies(a: Graph, b: Graph, pairs: Pairs) -> list[tuple[Node, Node]]:
+    """The nodes of two graphs that are to make the same, by bodies of the same names that are not the same."""
+    both: dict[int, tuple[Node, Node]] = {}
+    for w, v in {**pairs.of, **{w: v for v, w in pairs.required}}.items():
+        m, n = a.producer(v), b.producer(w)
+        if w not in pairs.same and m.op == n.op and n.bodies and m.bodies.keys() == n.bodies.keys():
+            both.setdefault(n.id, (m, n))
+    return list(both.values())
+
+
+def closed(graph: Graph, node: Node, body: Graph, meanings: Mapping[Value, Value]) -> tuple[Graph, set[Value]]:
+    """A body of a node as a graph of its own, and the values that it reads, of those that have a meaning: what else it
+    captures is computed inside. Inputs are named for what they mean, or for their place."""
+    twin = body.copy()
+    twin.functions = graph.functions
+    captured = node.inputs[len(node.inputs) - node.captures :] if node.captures else ()
+    n_own = len(body.inputs) - len(captured)
+    for number, value in enumerate(body.inputs[:n_own]):
+        twin.names[value] = _own(number)
+    given: dict[Value, Value] = {}
+    read: set[Value] = set()
+    for inside, outside in zip(body.inputs[n_own:], captured, strict=True):
+        if outside is None:
+            continue
+        for below in within(graph, meanings, [outside]) if outside not in meanings else ():
+            inputs = tuple(
+                v if v is None else given.get(v) or _read(twin, given, read, v, meanings) for v in below.inputs
+            )
+            if below.op == INPUT or below.outputs[0] in given:
+                given.setdefault(below.outputs[0], _read(twin, given, read, below.outputs[0], meanings))
+                continue
+            made = twin.add(
+                below.op, inputs, below.attrs, below.n_outputs, captures=below.captures, origin=below.origin
+            )
+            given.update(zip(below.outputs, made.outputs, strict=True))
+        new = given.get(outside) or _read(twin, given, read, outside, meanings)
+        twin.replace(inside, new)
+        twin.remove(inside.node)
+    return twin, read
+
+
+def _read(
+    twin: Graph, given: dict[Value, Value], read: set[Value], value: Value, meanings: Mapping[Value, Value]
+) -> Value:
+    """The input of a body that stands for a value outside."""
+    if value not in given:
+        met = meanings.get(value, value)
+        read.add(met)
+        given[value] = twin.add_input(_given(met))
+    return given[value]
+
+
+def _given(value: Value) -> str:
+    return f"graphopt:outside:{value.node}:{value.port}"
+
+
+_OWN = "graphopt:own:"
+
+
+def _own(number: int) -> str:
+    return f"{_OWN}{number}"
+
+
+def _typed(body: Graph, feeds: Feeds) -> Graph:
+    """A body whose inputs have the types of what it is given."""
+    twin = body.copy()
+    twin.types = {}
+    for value in twin.inputs:
+        array = feeds[twin.names[value]]
+        twin.types[value] = TensorType(_dtype(array), array.shape)
+    return twin
+
+
+def _place(m: Node, k: int, turn: int) -> int:
+    """The position of a Scan's slice in a round."""
+    ways = m.attrs.get("scan_input_directions")
+    return -1 - turn if isinstance(ways, tuple) and ways[k] else turn
+
+
+def _single(body: Graph, index: int) -> tuple[int, ...]:
+    """The shape of a Loop's number of the round, or condition, in its body."""
+    shape = loop_head(body)[index].shape
+    return tuple(size for size in shape if isinstance(size, int)) if isinstance(shape, tuple) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,8 +402,26 @@ def test_both_branches_are_taken(condition: str, tmp_path: Path) -> None:
             verify(a, branching(tmp_path / "c.onnx", *wrong, condition))
 
 
+def test_a_branch_that_is_never_taken_is_compared_as_a_graph_of_its_own(tmp_path: Path) -> None:
+    def branched(name: str, yes: str, condition: float = 0.0) -> Path:
+        text = f"""x: float32[4], c: bool[]
+            h = Add(x, {condition})
+            y = If(c | h, then_branch={{ u: float32[4] {yes} return r }},
+                else_branch={{ u: float32[4] r = Neg(u) return r }})
+            return y"""
+        onnx_io.save(parse(text), tmp_path / name)
+        return tmp_path / name
+
+    a, never = branched("a.onnx", "r = Abs(u)"), {"c": np.array(False)}
+    right = "m = Neg(u) r = Max(u, m)"
+    assert verify(a, branched("b.onnx", right), inputs=never).status == "verified"
+    with pytest.raises(VerificationError, match="value 'r' in its then_branch, and that by"):
+        verify(a, branched("c.onnx", "r = Relu(u)"), inputs=never)
+
+
 def test_a_branch_that_is_never_taken_is_named(tmp_path: Path) -> None:
-    a, b = (branching(tmp_path / f"{op}.onnx", op, "Neg") for op in ("Abs", "Relu"))
+    """Where the result has no such If, there is nothing to compare what it left out with."""
+    a, b = branching(tmp_path / "a.onnx", "Abs", "Neg"), unary(tmp_path / "b.onnx", "Neg", shape=[4, 16])
     found = verify(a, b, inputs={"c": np.array(False)})
     assert found.status == "inconclusive"
     assert found.reason.startswith("condition 'c' of If in the original was False only")
