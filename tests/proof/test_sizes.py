@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("z3")
 
-from graphopt.proof.sizes import Choices, SizedAlgebra, prove
+from graphopt.proof.sizes import prove
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 
@@ -59,28 +59,3 @@ def test_proofs(text: str, soundness: str, kind: str) -> None:
 )  # fmt: skip
 def test_what_is_not_so_is_not_proved(text: str, soundness: str) -> None:
     assert prove(rule(text, soundness)).kind is None
-
-
-def test_every_way_of_choosing_is_gone_once() -> None:
-    choices = Choices()
-    ways = []
-    for _ in choices.runs(100):
-        first = choices.choose("ab")
-        ways.append((first, choices.choose((1, 2, 3))) if first == "b" else (first,))
-    assert ways == [("a",), ("b", 1), ("b", 2), ("b", 3)]
-
-
-def test_a_sum_has_one_form_however_it_is_nested() -> None:
-    algebra = SizedAlgebra(is_real=True)
-
-    def nested(first: str, second: str) -> int:
-        i, j = algebra.index(), algebra.index()
-        index = {"n": i, "m": j}
-        a = algebra.placed("a", [(0, (i,))])
-        b = algebra.placed("b", [(0, (i,)), (0, (j,))])
-        product = algebra.call("Mul", (), [a, b])
-        return algebra.summed([(index[first], first)], algebra.summed([(index[second], second)], product))
-
-    assert nested("n", "m") == nested("m", "n")
-    alone = algebra.index()
-    assert algebra.summed([(alone, "n")], algebra.value(1.0)) == algebra.size("n")
