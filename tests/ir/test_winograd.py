@@ -1,5 +1,6 @@
 """Convolutions by tiles against plain ones: what they compute, the types they infer, and what they refuse."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer import infer_node
-from graphopt.ir.winograd import MEANINGS, TILES, restored
+from graphopt.ir.minimal_filtering import filtering
+from graphopt.ir.winograd import MEANINGS, TILES
 from tests.ir.test_blocked import compute, image
 
 
@@ -29,9 +31,18 @@ def test_convolutions_by_tiles_are_those_of_plain_images(tile: int, attrs: dict[
 
 
 @pytest.mark.parametrize("tile", TILES)
-def test_weights_come_back(tile: int) -> None:
-    w = packed(image(16, 16, 3, 3), 16, "blocked")
-    np.testing.assert_allclose(restored(compute("graphopt::WinogradWeights", w, tile=tile), tile), w, atol=1e-6)
+@pytest.mark.parametrize("matrix", ["input", "kernel", "output"])
+def test_a_wrong_matrix_is_another_convolution(tile: int, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = filtering(tile)
+    rows = [list(row) for row in getattr(right, matrix)]
+    rows[1][1] += 1
+    wrong = replace(right, **{matrix: tuple(map(tuple, rows))})
+    monkeypatch.setattr("graphopt.ir.winograd.filtering", lambda outputs: wrong)
+    x, w = image(1, 16, 6, 6), image(16, 16, 3, 3)
+    (expected,) = evaluate("Conv", Attrs(), [Constant.of(a) for a in (x, w)], 1, 21)
+    u = compute("graphopt::WinogradWeights", packed(w, 16, "blocked"), tile=tile)
+    y = compute("graphopt::BlockedWinogradConv", blocked(x, 16), u, tile=tile)
+    assert not np.allclose(unblocked(y), expected.array, rtol=0.01, atol=0.01)
 
 
 REFUSED: list[tuple[str, list[tuple[int, ...]], dict[str, int]]] = [
