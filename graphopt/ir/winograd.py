@@ -52,8 +52,8 @@ def _conv(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     pads: Any = attrs.get("pads") or (0, 0, 0, 0)
     if str(attrs.get("auto_pad", "NOTSET")).startswith("SAME"):
         pads = (1, 1, 1, 1)
-    sizes = [image.shape[2 + a] + pads[a] + pads[a + 2] - TAPS + 1 for a in (0, 1)]
-    filled = [(pads[a], pads[a + 2] + -size % tile) for a, size in enumerate(sizes)]
+    sizes = [max(image.shape[2 + a] + pads[a] + pads[a + 2] - TAPS + 1, 0) for a in (0, 1)]
+    filled = [(pads[a], pads[a + 2] + (-size % tile if size else tile)) for a, size in enumerate(sizes)]
     padded = np.pad(image.astype(np.float64), [(0, 0), (0, 0), *filled, (0, 0)])
     tiles = np.lib.stride_tricks.sliding_window_view(padded, (side, side), (2, 3))[:, :, ::tile, ::tile]
     inputs = np.einsum("ra,nihwpab,sb->nihwprs", into, tiles, into, optimize=True)

@@ -9,6 +9,7 @@ computation on symbols knows nothing of.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, permutations, product
 from random import Random
@@ -20,14 +21,17 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Constant
+from graphopt.ir.dtypes import CODES
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import TensorType
+from graphopt.proof.evidence import right_expressions
 from graphopt.proof.scalars import headed
 from graphopt.proof.symbols import PARAMETERS, Algebra, Opaque, compute, integer, is_computable
 from graphopt.rewrite.checking.check import applied
 from graphopt.rewrite.checking.examples import Example
+from graphopt.rewrite.checking.examples.arrays import numpy_dtype
 from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.pattern import ConcreteCall, ConcretePattern, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit
@@ -35,15 +39,27 @@ from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Field, FunctionCall, NameRef, Rule, Soundness, calls, subexpressions, variables
+from graphopt.rewrite.rule.rule import (
+    Field,
+    FunctionCall,
+    Lit,
+    NameRef,
+    Rule,
+    Soundness,
+    calls,
+    subexpressions,
+    variables,
+)
 
 LIMIT = 500
 """How many instances are written out at most for one way of writing a rule and one rank; of ranks with more, none."""
-WORK = 10000
+WORK = 4000
 """How many calls are looked at on the way to them."""
 WEIGHT = 4
 """The work that one instance is counted as."""
-DEEPEST = 3
+DEEPEST = 4
+SIZES = ((0, 1, 2, 3, 4), (0, 1, 2), (1, 2, 3), (1, 2))
+"""The sizes of axes: of each rank the first of these that has few enough instances and that both sides agree at."""
 STARS = (1, 2, 3)
 """How many values a starred variable stands for."""
 REPRESENTATIVES = {"unary": "Abs", "binary": "Pow", "reduce": "ReduceL1", "elementwise": "Abs"}
@@ -64,34 +80,50 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
     """The proof of a rule for all small tensors, or why there is none."""
     values = _decisive(rule)
     if values:
-        return Bounded(None, why=f"the elements of {', '.join(sorted(values))} decide")
+        return Bounded(None, why=f"the right side is computed from the elements of {', '.join(sorted(values))}")
     opaque = {c.op for t in (*rule.lhs, *rule.rhs) for c in calls(t) if not c.is_variable and not is_computable(c.op)}
     if opaque:
         return Bounded(None, why=f"{', '.join(sorted(opaque))} is not computed on symbols")
     kinds = ["index"] + (["reals"] if rule.soundness in (Soundness.REALS, Soundness.APPROX) else [])
+    # without the guards that ask for elements, which are symbols, more is proved than is claimed
+    parameters = _parameters(rule)
+    loose = replace(rule, where=tuple(g for g in rule.where if not _asked_elements(g) - parameters))
     why = ""
     for kind in kinds:
-        reached, work = 0, 0
+        reached: list[tuple[int, ...]] = []
+        work = 0
         for rank in range(1, DEEPEST + 1):
             try:
-                fired, instances = _all_of_rank(rule, rank, kind == "reals", limit)
-                work += WEIGHT * instances
-                if not fired:
-                    continue
-            except _TooMany:
-                why = why or f"more than {limit} instances of rank {rank}"
-                reached = reached if reached > 1 else 0
+                sizes, instances = _largest(loose, rank, kind == "reals", limit)
+            except (_TooMany, Opaque, _Different) as unproved:
+                why = why if isinstance(unproved, _TooMany) and why else str(unproved)
+                if not isinstance(unproved, _TooMany):
+                    reached = []
                 break
-            except Opaque as opaque:
-                reached, why = 0, f"{opaque} is not computed on symbols"
-                break
-            except _Different as different:
-                reached, why = 0, str(different)
-                break
-            reached = rank
-        if reached:
-            return Bounded(kind, f"rank <= {reached}", work=work)
+            work += WEIGHT * instances
+            reached.append(sizes)
+        while reached and not reached[-1]:
+            reached.pop()
+        if len(reached) > 1 or (reached and not why):
+            spans = ", ".join(f"{s[0]} to {s[-1]}" if s else "none" for s in reached)
+            return Bounded(kind, f"rank <= {len(reached)}, sizes {spans}", work=work)
     return Bounded(None, why=why or "no small instance fires")
+
+
+def _largest(rule: Rule, rank: int, is_real: bool, limit: int) -> tuple[tuple[int, ...], int]:
+    """The sizes at which both sides agree on all instances of this rank, and how many instances there are.
+
+    No sizes where the rule fires on none. Raises what is in the way at the fewest.
+    """
+    operands = len({v.name for t in rule.lhs for v in variables(t)} - _parameters(rule))
+    fired, instances = _all_of_rank(rule, rank, SIZES[-1], is_real, limit)
+    for sizes in SIZES[:-1]:
+        if len(sizes) ** (rank * operands) > 4 * limit:
+            continue
+        with suppress(_TooMany, Opaque, _Different):
+            more, count = _all_of_rank(rule, rank, sizes, is_real, limit)
+            return (sizes if more else ()), count
+    return (SIZES[-1] if fired else ()), instances
 
 
 class _TooMany(Exception):  # noqa: N818
@@ -103,21 +135,20 @@ class _Different(Exception):  # noqa: N818
 
 
 def _decisive(rule: Rule) -> set[str]:
-    """The operands whose elements the rule looks at, beyond those that say where elements go."""
-    queried = {
-        part.of.name
-        for expr in _expressions(rule)
-        for part in subexpressions(expr)
-        if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name in ("value", "scalar", "low", "high")
-    }
-    return queried - _parameters(rule)
+    """The operands from whose elements the right side is computed, beyond those that say where elements go."""
+    written = [e for side in rule.lhs for call in calls(side) for _, e in call.attrs]
+    queried = {name for expr in (*written, *right_expressions(rule)) for name in _asked_elements(expr)}
+    return queried - _parameters(rule) - handed_on(rule)
 
 
-def _expressions(rule: Rule) -> Iterator[Any]:
-    yield from rule.where
-    for side in (*rule.lhs, *rule.rhs):
-        for call in calls(side):
-            yield from (e for _, e in call.attrs)
+def _asked_elements(expr: Any) -> set[str]:
+    """The operands whose elements an expression asks for."""
+    fields = [p for p in subexpressions(expr) if isinstance(p, Field) and p.name in ELEMENTS]
+    return {part.of.name for part in fields if isinstance(part.of, NameRef)}
+
+
+ELEMENTS = frozenset({"value", "scalar", "low", "high", "elements", "small"})
+"""What guards ask of elements."""
 
 
 def _parameters(rule: Rule) -> set[str]:
@@ -139,7 +170,7 @@ def parameter_places(op: str, is_variable: bool = False) -> tuple[int, ...]:
     return PARAMETERS.get(op, (1, 2, 3) if is_variable else ())
 
 
-def _all_of_rank(rule: Rule, rank: int, is_real: bool, limit: int) -> tuple[bool, int]:
+def _all_of_rank(rule: Rule, rank: int, sizes: Sequence[int], is_real: bool, limit: int) -> tuple[bool, int]:
     """Whether the rule fires on instances of this rank, and both sides agree on all of them, which are counted."""
     fired, instances = False, 0
     for written in (w for variant in variants(rule) for w in headed(variant)):
@@ -147,10 +178,11 @@ def _all_of_rank(rule: Rule, rank: int, is_real: bool, limit: int) -> tuple[bool
             pattern = pattern_of(written, stars)
             if pattern is None:
                 continue
-            for count, plan in enumerate(Plans(written, pattern, rank).all()):
+            plans = Plans(written, pattern, rank, sizes)
+            for count, plan in enumerate(plans.all()):
                 if count == limit:
-                    raise _TooMany
-                fired = _agrees(rule, pattern, plan, is_real) or fired
+                    raise _TooMany(f"more than {limit} instances of rank {rank}")
+                fired = _agrees(rule, pattern, plan, Algebra(is_real, plans.named)) or fired
                 instances += 1
     return fired, instances
 
@@ -196,13 +228,20 @@ class _InstancePlan:
         return replace(self, facts={**self.facts, key: fact})
 
 
-class Plans:
-    """All instances of a pattern of one rank."""
+_ANY_NUMBER = {("scale", "Attention"), ("scale", "com.microsoft::MultiHeadAttention")}
+"""Attributes that are numbers though their default is none."""
 
-    def __init__(self, rule: Rule, pattern: ConcretePattern, rank: int) -> None:
-        self.rule, self.pattern, self.rank = rule, pattern, rank
+
+class Plans:
+    """All instances of a pattern of one rank, of given sizes."""
+
+    def __init__(self, rule: Rule, pattern: ConcretePattern, rank: int, sizes: Sequence[int] = ()) -> None:
+        self.rule, self.pattern, self.rank, self.sizes = rule, pattern, rank, sizes
         self.work = 0
-        self.shapes = tuple(_shapes(rank))
+        self.named: dict[float, str] = {}
+        """Numbers that stand for any number, by what has them."""
+        self.handed_on = handed_on(rule)
+        self._shapes: dict[tuple[str, str], list[tuple[int, ...]]] = {}
         self.hints = pattern.hints
         self.names = {leaf.key: leaf.name for leaf in _leaves(pattern)}
 
@@ -272,11 +311,47 @@ class Plans:
                 if key in plan.facts:
                     yield plan, plan.facts[key]
                     return
-                for shape in self.shapes:
+                if tree.name in self.handed_on:
+                    for rank in (0, 1):
+                        numbers = np.full((1,) * rank, self.any_number(key), numpy_dtype(self.dtype(tree.name, dtype)))
+                        fact = fact_of(Constant.of(numbers, self.dtype(tree.name, dtype)))
+                        yield plan.with_fact(key, fact), fact
+                    return
+                for shape in self.shapes(tree.name, self.dtype(tree.name, dtype)):
                     fact = Fact(TensorType(self.dtype(tree.name, dtype), shape), tree.name in self.hints.constants)
                     yield plan.with_fact(key, fact), fact
             case ConcreteCall():
                 yield from self._step(tree, plan)
+
+    def any_number(self, name: str) -> float:
+        """A number that stands for any number, and that no rule has."""
+        known = {n: number for number, n in self.named.items()}
+        number = known.get(name, 0.37109375 + len(self.named) / 1024)
+        self.named[number] = name
+        return number
+
+    def shapes(self, name: str, dtype: str) -> list[tuple[int, ...]]:
+        """The shapes of an operand for which the guards on its type alone hold; a size that they name is one."""
+        if (name, dtype) not in self._shapes:
+            own = [g for g in self.rule.where if _names(g) == {name} and not _mentions_use(g)]
+            own = [g for g in own if all(p.name in _OF_TYPES for p in subexpressions(g) if isinstance(p, Field))]
+            named = {p.value for g in own if _is_equation(g) for p in subexpressions(g) if isinstance(p, Lit)}
+            sizes = sorted({*self.sizes, *(n for n in named if type(n) is int and max(self.sizes) < n <= LANES)})
+            kept = []
+            for shape in (s for r in range(self.rank + 1) for s in product(sizes, repeat=r)):
+                if sum(n > max(self.sizes) for n in shape) > 1:
+                    continue
+                asked = _Asked({name: Fact(TensorType(dtype, shape), name in self.hints.constants)})
+                bindings: Bindings[Any] = Bindings({name: name}, {}, {})
+                if all(expressions.holds(g, bindings, asked) is None for g in own):
+                    kept.append(shape)
+            self._shapes[name, dtype] = kept
+        return self._shapes[name, dtype]
+
+    def targets(self, rank: int) -> Iterator[tuple[int, ...]]:
+        """All shapes up to a rank."""
+        for r in range(rank + 1):
+            yield from product(self.sizes, repeat=r)
 
     def dtype(self, name: str, wish: str | None) -> str:
         """The dtype of an operand that the pattern leaves open."""
@@ -296,7 +371,7 @@ class Plans:
                     given = [facts_known.get(i) for i in range(len(step.inputs))]
                     self.work += 1
                     if self.work > WORK:
-                        raise _TooMany
+                        raise _TooMany(f"more than {WORK} calls of rank {self.rank}")
                     try:
                         types = infer_node(step.op, attrs, given, step.n_outputs, ops.LATEST)
                     except (GraphoptError, ValueError):
@@ -337,7 +412,15 @@ class Plans:
         for name, expr in step.call.attrs:
             extended = []
             for settled, attrs in waiting:
-                if isinstance(expr, NameRef) and expr.name not in settled.attrs:
+                default = ops.attribute(step.op, Attrs(), name) if ops.schema(step.op) else None
+                is_any = isinstance(default, float) or (name, step.op) in _ANY_NUMBER
+                if isinstance(expr, NameRef) and expr.name not in settled.attrs and is_any:
+                    if not is_handed_on(self.rule, expr.name):
+                        raise Opaque(f"what is computed from the attribute {name} of {step.op}")
+                    number = self.any_number(f"attribute {expr.name}")
+                    given = {**settled.attrs, expr.name: number}
+                    extended.append((replace(settled, attrs=given), attrs.with_(**{name: number})))
+                elif isinstance(expr, NameRef) and expr.name not in settled.attrs:
                     for value in attribute_options(step.op, name, tuple(shape), step):  # type: ignore[arg-type]
                         extended.append(
                             (replace(settled, attrs={**settled.attrs, expr.name: value}), attrs.with_(**{name: value}))
@@ -386,7 +469,7 @@ class Plans:
             for i, f in input_facts.items()
             if f is not None and f.constant is not None
         }
-        for option in parameter_values(step, tuple(shape), open_ones, values, attrs, self.rank):  # type: ignore[arg-type]
+        for option in parameter_values(step, tuple(shape), open_ones, values, attrs, self):  # type: ignore[arg-type]
             extended, all_known = plan, dict(input_facts)
             for i, value in option.items():
                 leaf = trees[i]
@@ -431,10 +514,48 @@ def _leaves(pattern: ConcretePattern) -> Iterator[Leaf]:
                 waiting += inputs
 
 
-def _shapes(rank: int) -> Iterator[tuple[int, ...]]:
-    """All shapes up to a rank: of sizes 1 to 3 up to rank two, of sizes 1 and 2 beyond."""
-    for r in range(rank + 1):
-        yield from product((1, 2, 3) if r <= 2 else (1, 2), repeat=r)
+def handed_on(rule: Rule) -> frozenset[str]:
+    """Constants whose one number becomes an attribute of the right side as it is, so that it may be any number.
+
+    Guards may speak of it, since they are assumed; where anything is computed from it, it is none of them.
+    """
+    handed: set[str] = set()
+    for side in rule.rhs:
+        for call in calls(side):
+            for _, expr in call.attrs:
+                names = {
+                    p.of.name
+                    for p in subexpressions(expr)
+                    if isinstance(p, Field) and isinstance(p.of, NameRef) and p.name in ELEMENTS
+                } - _parameters(rule)
+                match expr:
+                    case Field(NameRef(name), "scalar"):
+                        handed.add(name)
+                    case _ if names:
+                        return frozenset()
+    return frozenset(handed)
+
+
+def is_handed_on(rule: Rule, name: str) -> bool:
+    """Whether the right side takes an attribute as it is, and computes nothing from it."""
+    for expr in right_expressions(rule):
+        if any(p == NameRef(name) for p in subexpressions(expr)) and expr != NameRef(name):
+            return False
+    return True
+
+
+def _names(guard: Any) -> set[str]:
+    return {p.name for p in subexpressions(guard) if isinstance(p, NameRef)}
+
+
+def _is_equation(guard: Any) -> bool:
+    return isinstance(guard, FunctionCall) and guard.function == "=="
+
+
+_OF_TYPES = ("shape", "rank", "size", "dtype", "is_const")
+"""What guards ask of types."""
+LANES = 16
+"""The largest size that is taken because a guard names it."""
 
 
 def attribute_options(op: str, name: str, shape: tuple[int, ...], step: ConcreteCall) -> list[Any]:
@@ -457,11 +578,17 @@ def attribute_options(op: str, name: str, shape: tuple[int, ...], step: Concrete
             return ["DCR", "CRD"]
         case "blocksize":
             return [2]
+        case "to" | "output_dtype" if op != "QuantizeLinear":
+            return [CODES[d] for d in ("float32", "float16", "float64", "int64", "int32", "uint8", "bool")]
         case "start":
             return [*range(-rank, rank + 1)]
         case "end":
             return [None, *range(-rank, rank + 1)]
-        case "batch_dims" | "allowzero":
+        case "is_causal" | "interleaved" | "count_include_pad":
+            return [0, 1]
+        case "num_groups":
+            return [1, 2]
+        case "batch_dims" | "storage_order" | "ceil_mode" | "allowzero":
             return [0]
         case "group":
             return [1, 2]
@@ -486,15 +613,15 @@ def attribute_options(op: str, name: str, shape: tuple[int, ...], step: Concrete
 
 
 def parameter_values(
-    step: ConcreteCall, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
+    step: ConcreteCall, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, plans: Plans
 ) -> Iterator[dict[int, Any]]:
     """The values that open operands which say where elements go are tried with."""
     # Bounded exhaustive enumeration, as for attributes: a case for each kind of op. Only values that ONNX allows for
-    # the shape are made, and results whose rank is beyond ``most`` are left out.
+    # the shape are made, and results whose rank is beyond the plans' are left out.
     if not wanted:
         yield {}
         return
-    op, rank = step.op, len(shape)
+    op, rank, most = step.op, len(shape), plans.rank
     total = int(np.prod(shape)) if shape else 1
     if op in ops.KINDS["reduce"] or op == "Squeeze":
         if op == "Squeeze":
@@ -508,13 +635,13 @@ def parameter_values(
         yield from ({1: a} for n in (1, 2) if rank + n <= most + 1 for a in combinations(range(rank + n), n))
         yield {1: (-1,)}
     elif op == "Reshape":
-        for target in _shapes(most):
+        for target in plans.targets(most):
             if (int(np.prod(target)) if target else 1) == total:
                 yield {1: target}
                 if len(target) > 1:
                     yield {1: (-1, *target[1:])}
     elif op == "Expand":
-        for target in _shapes(min(most, rank + 1)):
+        for target in plans.targets(min(most, rank + 1)):
             if len(target) >= rank and all(
                 n in (1, m) for n, m in zip(reversed(shape), reversed(target), strict=False)
             ):
@@ -532,12 +659,16 @@ def parameter_values(
             yield from ({1: i} for i in (*range(n), -1))
             yield from ({1: i} for length in (1, 2, 3) for i in product(range(n), repeat=length))
             yield {1: ((0, n - 1), (n - 1, 0))}
+    elif op == "GatherND" and rank and min(shape):
+        yield from ({1: [[i]]} for i in range(shape[0]))
+        if rank > 1:
+            yield {1: [[0, shape[1] - 1], [shape[0] - 1, 0]]}
     elif op == "Pad" and 1 in wanted:
         axes = values.get(3, range(rank)) if 3 not in wanted else range(rank)
         for pads in islice(product((0, 1), repeat=2 * len(axes)), 256):
             yield {1: pads, **({3: tuple(axes)} if 3 in wanted else {})}
     elif op == "Slice":
-        yield from _slices(shape, wanted, values, len(step.inputs))
+        yield from _slices(shape, wanted, values)
     else:
         raise Opaque(f"the operands of {op}")
 
@@ -549,9 +680,7 @@ def _subsets(rank: int, most: int) -> list[tuple[int, ...]]:
 END = 2**63 - 1
 
 
-def _slices(
-    shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], n_inputs: int
-) -> Iterator[dict[int, Any]]:
+def _slices(shape: tuple[int, ...], wanted: list[int], values: dict[int, Any]) -> Iterator[dict[int, Any]]:
     rank = len(shape)
     if 3 in wanted:
         options: list[tuple[int, ...]] = [(a,) for a in range(rank)]
@@ -561,9 +690,9 @@ def _slices(
     for axes in options:
         if not axes or any(not -rank <= a < rank for a in axes):
             continue
-        parts = [[*_ranges(shape[a], 4 in wanted or 4 in values, n_inputs)] for a in axes]
-        if len(axes) > 1:
-            parts = [p[:4] for p in parts]
+        parts = [[*_ranges(shape[a], rank, 4 in wanted or 4 in values)] for a in axes]
+        if 3 in wanted and (len(axes) > 1 or axes[0] < 0):  # any axis is said in the one way, and its ends in all
+            parts = [p[1:2] for p in parts]
         for chosen in product(*parts):
             choices = {
                 1: tuple(c[0] for c in chosen),
@@ -575,11 +704,14 @@ def _slices(
                 yield {i: choices[i] for i in wanted}
 
 
-def _ranges(n: int, with_steps: bool, n_inputs: int) -> Iterator[tuple[int, int, int]]:
-    """Starts, ends and steps on an axis of this size."""
-    for start in range(n + 1):
-        for end in (*range(start, n + 1), END):
-            yield start, end, 1
+def _ranges(n: int, rank: int, with_steps: bool) -> Iterator[tuple[int, int, int]]:
+    """Starts, ends and steps on an axis of this size: all of one axis, and of more those by which cases differ."""
+    if rank == 1:
+        for start in range(n + 1):
+            for end in (*range(start, n + 1), END):
+                yield start, end, 1
+    else:
+        yield from ((0, END, 1), (1, END, 1), (0, 1, 1))
     yield from ((-1, END, 1), (0, -1, 1))
     if with_steps:
         yield from ((0, END, 2), (1, END, 2), (-1, -END, -1), (n - 1, -END, -2))
@@ -588,7 +720,7 @@ def _ranges(n: int, with_steps: bool, n_inputs: int) -> Iterator[tuple[int, int,
 # -- instances
 
 
-def _agrees(rule: Rule, pattern: ConcretePattern, plan: _InstancePlan, is_real: bool) -> bool:
+def _agrees(rule: Rule, pattern: ConcretePattern, plan: _InstancePlan, algebra: Algebra) -> bool:
     """Whether the rule fires on an instance. Raises _Different where both sides are not the same there."""
     instance = _instance(pattern, plan)
     if instance is None:
@@ -604,7 +736,6 @@ def _agrees(rule: Rule, pattern: ConcretePattern, plan: _InstancePlan, is_real: 
         other = applied(Example(graph, match, {}))
         if isinstance(other, str):
             continue
-        algebra = Algebra(is_real)
         try:
             want = compute(graph, algebra, symbolic)
         except ValueError:  # sizes that must agree do not

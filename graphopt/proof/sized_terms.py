@@ -82,8 +82,6 @@ class SizedAlgebra(Algebra):
     def __init__(self, is_real: bool) -> None:
         super().__init__(is_real)
         self._fresh = 0
-        self.named: dict[float, str] = {}
-        """Numbers that stand for any number."""
         self._free: dict[int, frozenset[Any]] = {}
 
     def index(self) -> Hashable:
@@ -180,11 +178,6 @@ class SizedAlgebra(Algebra):
         number = 0.37109375 + len(self.named) / 1024
         self.named[number] = name
         return number
-
-    def value(self, number: float | int | bool) -> int:
-        """A known element, or the symbol that a number stands for."""
-        name = self.named.get(number) if isinstance(number, float) else None
-        return super().value(number) if name is None else self._atom(("symbol", (name, ())))
 
     # -- operators
 

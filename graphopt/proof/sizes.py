@@ -17,8 +17,16 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import Dim, Symbol, TensorType
-from graphopt.proof.evidence import right_expressions
-from graphopt.proof.indices import Bounded, Plans, attribute_options, parameter_places, pattern_of
+from graphopt.proof.indices import (
+    ELEMENTS,
+    Bounded,
+    Plans,
+    attribute_options,
+    handed_on,
+    is_handed_on,
+    parameter_places,
+    pattern_of,
+)
 from graphopt.proof.scalars import headed
 from graphopt.proof.sized_ops import Evaluator
 from graphopt.proof.sized_terms import (
@@ -116,7 +124,7 @@ class _Case:
     ) -> None:
         self.rule, self.pattern, self.choices, self.rank = rule, pattern, choices, rank
         self.plans = Plans(rule, pattern, 0)
-        self.handed_on = _handed_on(rule)
+        self.handed_on = handed_on(rule)
         self.any_number = set(self.handed_on)
         """Names that stand for any number."""
         self.sizes = Sizes(choices)
@@ -334,7 +342,7 @@ class _Case:
             if isinstance(expr, NameRef):
                 default = ops.attribute(step.op, Attrs(), name) if ops.schema(step.op) else None
                 if expr.name not in self.attrs and isinstance(default, float):
-                    if not _is_handed_on(self.rule, expr.name):
+                    if not is_handed_on(self.rule, expr.name):
                         raise Opaque(f"what is computed from the attribute {name} of {step.op}")
                     self.attrs[expr.name] = self.algebra.stand_in(f"attribute {expr.name}")
                     self.any_number.add(expr.name)
@@ -459,28 +467,6 @@ def numpy_array(numbers: Sequence[int]) -> Any:
     return np.asarray(numbers, np.int64)
 
 
-def _handed_on(rule: Rule) -> frozenset[str]:
-    """Constants whose one number becomes an attribute of the right side as it is, so that it may be any number.
-
-    Guards may speak of it, since they are assumed; where anything is computed from it, it is none of them.
-    """
-    handed: set[str] = set()
-    for side in rule.rhs:
-        for call in calls(side):
-            for _, expr in call.attrs:
-                names = {
-                    p.of.name
-                    for p in subexpressions(expr)
-                    if isinstance(p, Field) and isinstance(p.of, NameRef) and p.name in _ELEMENTS
-                }
-                match expr:
-                    case Field(NameRef(name), "scalar"):
-                        handed.add(name)
-                    case _ if names:
-                        return frozenset()
-    return frozenset(handed)
-
-
 def _is_of_head(guard: GuardExpr) -> bool:
     """Whether a guard says which op an op variable is."""
     match guard:
@@ -520,21 +506,10 @@ def _holds(guard: GuardExpr, match: Match, space: Workspace) -> bool:
 
 def _is_about_elements(guard: GuardExpr) -> bool:
     """Whether a guard asks for elements, of which symbols know nothing."""
-    return any(isinstance(p, Field) and p.name in _ELEMENTS for p in subexpressions(guard))
-
-
-_ELEMENTS = frozenset({"value", "scalar", "low", "high", "elements", "small"})
+    return any(isinstance(p, Field) and p.name in ELEMENTS for p in subexpressions(guard))
 
 
 def _is_ill_typed(why: str, rule: Rule) -> bool:
     """Whether an op of the right side does not take the types of its operands, by what inference says of the op."""
     written = {call.op for side in rule.rhs for call in calls(side)}
     return any(why.startswith(f"{op} of ") for op in written)
-
-
-def _is_handed_on(rule: Rule, name: str) -> bool:
-    """Whether the right side takes an attribute as it is, and computes nothing from it."""
-    for expr in right_expressions(rule):
-        if any(p == NameRef(name) for p in subexpressions(expr)) and expr != NameRef(name):
-            return False
-    return True

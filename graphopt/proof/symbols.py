@@ -23,6 +23,7 @@ from graphopt.ir.contrib_semantics import MEANINGS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.op_table import ZERO, ops_where
 from graphopt.ir.types import TensorType
 
 Polynomial = tuple[tuple[tuple[tuple[int, int], ...], Fraction], ...]
@@ -46,6 +47,11 @@ PARAMETERS = {
 """Which inputs of an op that moves elements say where to, and must be known numbers."""
 
 
+_KEEP_ZERO = ops_where(kind="unary", at_zero=ZERO)
+"""Ops on one element that make 0 of 0; a negation makes the other zero of it."""
+_EXTREMES = {"Max": "Max", "ReduceMax": "Max", "Min": "Min", "ReduceMin": "Min"}
+
+
 class Opaque(Exception):  # noqa: N818 - not an error: such a rule is not proved here
     """Something cannot be computed on symbols; the message says what."""
 
@@ -53,10 +59,14 @@ class Opaque(Exception):  # noqa: N818 - not an error: such a rule is not proved
 class Algebra:
     """The terms that numbers stand for."""
 
-    def __init__(self, is_real: bool) -> None:
+    def __init__(self, is_real: bool, named: dict[float, str] | None = None) -> None:
         self.is_real = is_real
+        self.named = {} if named is None else named
+        """Numbers that stand for any number."""
         self._numbers: dict[Hashable, int] = {}
         self._terms: list[Any] = []
+
+    _zeros = (("polynomial", ()), ("value", "0"), ("value", "0.0"))
 
     def intern(self, term: Hashable) -> int:
         """The number of a term."""
@@ -70,7 +80,10 @@ class Algebra:
         return self._atom(("symbol", name))
 
     def value(self, number: float | int | bool) -> int:
-        """A known element."""
+        """A known element, or the symbol that a number stands for."""
+        name = self.named.get(number) if isinstance(number, float) else None
+        if name is not None:
+            return self.symbol((name, ()))
         if self.is_real and not isinstance(number, bool) and isfinite(number):
             exact = Fraction(number).limit_denominator(1000)
             if abs(exact - Fraction(number)) > abs(Fraction(number)) / 10**7:
@@ -105,8 +118,27 @@ class Algebra:
             result = self._arithmetic(op, inputs)
             if result is not None:
                 return result
+        if op in _EXTREMES and attrs == () and inputs:
+            return self._extreme(_EXTREMES[op], inputs)
+        if op in _KEEP_ZERO and (self.is_real or op != "Neg") and self._terms[inputs[0]] in self._zeros:
+            return inputs[0]
         given = tuple(sorted(inputs)) if op in ops.COMMUTATIVE else tuple(inputs)
         return self._atom((op, attrs, given))
+
+    def _extreme(self, op: str, inputs: Sequence[int]) -> int:
+        """A maximum or minimum, which is that of a set: NaN is the maximum of what has one, and -0 less than 0."""
+        found: set[int] = set()
+        for number in inputs:
+            term = self._terms[self._lone(number)]
+            found |= {*term[2]} if term[:2] == (op, ()) else {number}
+        return found.pop() if len(found) == 1 else self._atom((op, (), tuple(sorted(found))))
+
+    def _lone(self, number: int) -> int:
+        """The atom that a number is, where it is one; else the number."""
+        match self._terms[number]:
+            case ("polynomial", ((((atom, 1),), 1),)):
+                return int(atom)
+        return number
 
     def _atom(self, term: Hashable) -> int:
         number = self.intern(term)
@@ -118,7 +150,7 @@ class Algebra:
         match op:
             case "Add" | "Sum" | "ReduceSum":
                 return self._sum([(i, 1) for i in inputs])
-            case "Mean" | "ReduceMean":
+            case "Mean" | "ReduceMean" if inputs:
                 return self._times(self._sum([(i, 1) for i in inputs]), self.value(1 / len(inputs)))
             case "Sub":
                 return self._sum([(inputs[0], 1), (inputs[1], -1)])
@@ -129,10 +161,15 @@ class Algebra:
                 for i in inputs:
                     power = self._times(power, i)
                 return power
+            case "Pow":
+                return self._power(*inputs)
             case "Div":
                 return self._times(inputs[0], self._inverse(inputs[1]))
             case "Reciprocal":
                 return self._inverse(inputs[0])
+            case "DequantizeLinear":
+                shifted = inputs[0] if len(inputs) < 3 else self._sum([(inputs[0], 1), (inputs[2], -1)])
+                return self._times(shifted, inputs[1])
             case "Sqrt":
                 return self._atom(("sqrt", inputs[0]))
             case "ReduceSumSquare":
@@ -140,8 +177,21 @@ class Algebra:
             case "ReduceL2":
                 return self._atom(("sqrt", self._sum([(self._times(i, i), 1) for i in inputs])))
             case "Relu":
-                return self._atom(("Max", (), tuple(sorted((inputs[0], self.value(0))))))
+                return self._extreme("Max", [inputs[0], self.value(0)])
         return None
+
+    def _power(self, base: int, exponent: int) -> int | None:
+        """A power where it is a product, a root, or one by such."""
+        match self._terms[exponent]:
+            case ("polynomial", (((), n),)) if n.denominator == 1 and abs(n) <= 4:
+                whole = self.value(1)
+                for _ in range(abs(int(n))):
+                    whole = self._times(whole, base)
+            case ("polynomial", (((), n),)) if abs(n) == Fraction(1, 2):
+                whole = self._atom(("sqrt", base))
+            case _:
+                return None
+        return whole if n > 0 else self._inverse(whole)
 
     def _parts(self, number: int) -> Polynomial:
         term = self._terms[number]
@@ -256,6 +306,8 @@ def _apply(call: _Call, algebra: Algebra) -> list[Array]:
         return _move(call, algebra)
     if op in ops.KINDS["reduce"]:
         return [_reduce(op, attrs, inputs, algebra)]
+    if op == "LayerNormalization" and algebra.is_real:
+        return _normalized(attrs, inputs, algebra, True)[: call.n_outputs]
     if op in _PRODUCTS:
         try:
             return [_PRODUCTS[op](attrs, inputs, algebra)]
@@ -447,6 +499,8 @@ def _move(node: _Call, algebra: Algebra) -> list[Array]:
         number = filled.array.reshape(-1).tolist()[0] if isinstance(filled, Constant) else 0.0
         assert inputs[0] is not None
         return [np.full(_known(inputs[0], algebra).array.tolist(), algebra.value(number), np.int64)]
+    if node.op in ("DepthToSpace", "SpaceToDepth"):
+        _check_blocks(node)
     parameters = PARAMETERS.get(node.op, ())
     given: list[Constant | None] = [
         None if a is None else _known(a, algebra) if i in parameters else Constant.of(a) for i, a in enumerate(inputs)
@@ -465,6 +519,14 @@ def _move(node: _Call, algebra: Algebra) -> list[Array]:
     if node.op in ("Shape", "Size"):
         return [np.asarray([algebra.value(int(n)) for n in a.reshape(-1)], np.int64).reshape(a.shape) for a in moved]
     return moved
+
+
+def _check_blocks(node: _Call) -> None:
+    x, size = node.inputs[0], integer(node.attrs, "blocksize", 1)
+    assert x is not None
+    divided = {x.shape[1]: size * size} if node.op == "DepthToSpace" else dict.fromkeys(x.shape[2:], size)
+    if x.ndim != 4 or any(n % by for n, by in divided.items()):
+        raise ValueError("blocks that do not fit")
 
 
 def _reduce(op: str, attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
@@ -587,6 +649,8 @@ def _batch_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> A
     assert x is not None
     if attrs.get("training_mode"):
         raise Opaque("training")
+    if x.ndim < 2 or any(p is not None and p.shape != x.shape[1:2] for p in (scale, bias, mean, variance)):
+        raise ValueError("a parameter that has not one number for each channel")
     given: Any = attrs.get("epsilon", 1e-5)
     epsilon = algebra.value(float(given))
     result = np.zeros_like(x)
@@ -621,16 +685,12 @@ def _fused_matmul(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) ->
     return _scaled(attrs.get("alpha"), _matmul(attrs, [left, right], algebra), algebra)
 
 
-def _layer_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
-    return _normalized(attrs, inputs, algebra, True)
-
-
 def _rms_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
-    return _normalized(attrs, inputs, algebra, False)
+    return _normalized(attrs, inputs, algebra, False)[0]
 
 
-def _normalized(attrs: Attrs, inputs: list[Array | None], algebra: Algebra, is_centred: bool) -> Array:
-    """Rows divided by the root of the mean of their squares, over the reals."""
+def _normalized(attrs: Attrs, inputs: list[Array | None], algebra: Algebra, is_centred: bool) -> list[Array]:
+    """Rows divided by the root of the mean of their squares, over the reals; the means, and one by the roots."""
     if not algebra.is_real:
         raise Opaque("a normalization bit by bit")
     x, scale, bias = (*inputs, None, None)[:3]
@@ -640,18 +700,21 @@ def _normalized(attrs: Attrs, inputs: list[Array | None], algebra: Algebra, is_c
     axis = integer(attrs, "axis", -1) % x.ndim
     given: Any = attrs.get("epsilon", 1e-5)
     result = np.zeros_like(x)
+    means, inverses = (np.zeros((*x.shape[:axis], *(1,) * (x.ndim - axis)), np.int64) for _ in range(2))
     for index in np.ndindex(*x.shape[:axis]):
         row = x[index].reshape(-1).tolist()
+        mean = algebra.call("ReduceMean", (), row)
         if is_centred:
-            mean = algebra.call("ReduceMean", (), row)
             row = [algebra.call("Sub", (), [e, mean]) for e in row]
         squares = algebra.call("ReduceMean", (), [algebra.call("Mul", (), [e, e]) for e in row])
         root = algebra.call("Sqrt", (), [algebra.call("Add", (), [squares, algebra.value(float(given))])])
+        means[index], inverses[index] = mean, algebra.call("Reciprocal", (), [root])
         quotients = [algebra.call("Div", (), [e, root]) for e in row]
         result[index] = np.asarray(quotients, np.int64).reshape(x.shape[axis:])
     if scale is not None:
         result = _elementwise("Mul", Attrs(), [result, scale], algebra)
-    return result if bias is None else _elementwise("Add", Attrs(), [result, bias], algebra)
+    result = result if bias is None else _elementwise("Add", Attrs(), [result, bias], algebra)
+    return [result, means, inverses]
 
 
 def _along_axis(parameter: Array, x: Array, attrs: Attrs) -> Array:
@@ -672,6 +735,8 @@ def _quantized(op: str) -> Callable[[Attrs, list[Array | None], Algebra], Array]
         if attrs.get("block_size"):
             raise Opaque("blocks of scales")
         given = [x, _along_axis(scale, x, attrs), None if zero is None else _along_axis(zero, x, attrs)]
+        if (zero is not None and zero.shape != scale.shape) or np.broadcast_shapes(x.shape, scale.shape) != x.shape:
+            raise ValueError("a scale or zero point that does not fit")
         rest = Attrs({n: a for n, a in attrs.items() if n != "axis"})
         return _elementwise(op, rest, given, algebra)
 
@@ -680,7 +745,7 @@ def _quantized(op: str) -> Callable[[Attrs, list[Array | None], Algebra], Array]
 
 _PRODUCTS: dict[str, Callable[[Attrs, list[Array | None], Algebra], Array]] = {
     "MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm, "RMSNormalization": _rms_norm, "QuantizeLinear": _quantized("QuantizeLinear"),
+    "RMSNormalization": _rms_norm, "QuantizeLinear": _quantized("QuantizeLinear"),
     "DequantizeLinear": _quantized("DequantizeLinear"), "GlobalAveragePool": _global_mean,
     "com.microsoft::FusedMatMul": _fused_matmul,
 }  # fmt: skip
