@@ -192,7 +192,7 @@ def doctor(
     """Report versions, processor, libraries and folders, what to do where one is missing or slow, and whether a kernel
     runs.
 
-    Paste what it prints into a bug report. The exit code is 6 where the self-test fails.
+    Paste it into a bug report. Exits with 6 where the self-test fails.
     """
     from graphopt.errors import VerificationError
     from graphopt.tools.doctor import examine, is_well
@@ -285,8 +285,8 @@ def learn_rule(
         str,
         typer.Option(
             metavar="A..B",
-            help="The region: from node A along the data flow to node B, or one node. Nodes are called by name, by "
-            "the name of a value that they make, or by number (%7; graphopt inspect --nodes); several with commas.",
+            help="The region: from node A along the data flow to node B, or one node: by name, by the name of a "
+            "value, or by number (%7; graphopt inspect --nodes); several with commas.",
             show_default=False,
             autocompletion=names.nodes,
         ),

@@ -179,8 +179,8 @@ def certify(
     *,
     quiet: Quiet,
 ) -> None:
-    """Check a certificate: replay the journal in it, compare both sides of each rewrite at its place, and print what
-    the result rests on. Exits with 14 where it does not hold."""
+    """Replay the journal in a certificate, compare both sides of each rewrite at its place, and print what the result
+    rests on. Exits with 14 where it does not hold."""
     from graphopt.cli import progress, tables
     from graphopt.run.certificate import certify as check
 

@@ -121,7 +121,7 @@ def check_rules(
 ) -> None:
     """Check that each rule can be read, that it fires, and that both its sides agree on random tensors.
 
-    Results are kept by the rule's content, so that a second run is quick. Stops at the first rule that is wrong.
+    Results are kept by the rule's content. Stops at the first rule that is wrong.
     """
     from functools import partial
 

@@ -60,10 +60,10 @@ def tune_model(
 ) -> None:
     """Look for faster schedules of a model's loops by measuring, keep them, and time the model before and after.
 
-    What is measured is kept at once: it may be interrupted at any moment, and goes on from there the next time.
+    Measurements are kept at once: after an interrupt, the next run goes on from there.
 
-    With --choices no schedules are searched: ops are measured by their default schedules, where their times could
-    change which ops and layouts are chosen. The table lists these ops; lines below it say what the choice becomes.
+    --choices measures ops by their default schedules instead, where their times could change which ops and layouts are
+    chosen: the table lists them, and lines below it what the choice becomes.
     """
     from graphopt.tuning.session import Budget
 
