@@ -300,14 +300,12 @@ class _Trial:
 
     def faults(self) -> Iterator[Fault]:
         """Compare, joining parts behind pairs that differ: pairs are guesses, unless they are outputs."""
-        for m, n in self.local.bodies:
-            yield from self._in_bodies(m, n)
         waiting = set(self.local.roots)
         for turn in range(ROUNDS + 1):
             differing = self._differing(waiting)
             # What was made of a pair that differs was made of another value than the second graph makes: it waits.
-            begins = {w: _begins(self.b, self.of, w) - {w} for w in differing}
-            found = {w: how for w, how in differing.items() if begins[w].isdisjoint(differing)}
+            behind = _behind(self.b, differing)
+            found = {w: how for w, how in differing.items() if w not in behind}
             self.broken |= found
             for w in found:
                 self.of.pop(w, None)
@@ -322,6 +320,9 @@ class _Trial:
                 waiting = {w for w in self.outputs if w not in self.broken and w in behind}
             else:
                 waiting = {w for w in self.roots if w not in self.broken and self._reads(w, found)}
+        for m, n in self.local.bodies:
+            if not any(w in self.broken for w in n.outputs):
+                yield from self._in_bodies(m, n)
         if self.broken and not any(w in self.broken for w in self.outputs):
             yield from self._hidden()
         yield from self.unread

@@ -83,6 +83,30 @@ def test_what_was_made_of_a_wrongly_guessed_pair_is_not_wrong() -> None:
     assert fault.value == before.outputs[0]
 
 
+def test_what_the_same_op_makes_of_a_wrongly_guessed_pair_is_not_wrong() -> None:
+    """A mean of two by a weight, and the same by their difference: both end in Add(Mul(w, ...), n)."""
+    head = "w: float32[3] h: float32[3] k: float32[3] n = Tanh(k)"
+    before = parse(f"{head} a = Mul(Sub(1.0, w), n) b = Mul(w, h) y = Add(a, b) return y")
+    after = parse(f"{head} d = Sub(h, n) b = Mul(w, d) y = Add(b, n) return y")
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal(3, np.float32) for name in "whk"}
+    assert LocalComparison(before, after, in_onnxruntime).faults(feeds) == []
+
+
+def test_a_body_that_captures_what_was_made_before_is_not_wrong() -> None:
+    body = "body={{ i: int64[] g: bool[] q: float32[3] u: float32[3] k = Identity(g) {} return k, r }}"
+    before = parse(
+        f"x: float32[3] e = Exp(x) y = Loop(2, _, x | e, {body.format('t = Tanh(u) r = Add(q, t)')}) return y"
+    )
+    after, wrong = (
+        parse(f"x: float32[3] e = Exp(x) t = {op}(e) y = Loop(2, _, x | t, {body.format('r = Add(q, u)')}) return y")
+        for op in ("Tanh", "Sin")
+    )
+    x = np.array([0.5, -1, 2], np.float32)
+    assert LocalComparison(before, after, in_onnxruntime).faults({"x": x}) == []
+    assert LocalComparison(before, wrong, in_onnxruntime).faults({"x": x})
+
+
 def test_rounding_of_half_precision_is_judged_in_float64() -> None:
     x = np.linspace(-2, 2, 64).astype(np.float16).reshape(4, 16)
     before = parse("x: float16[4, 16] y = Cast(Mul(Cast(x, to=1), 0.7), to=10) return y")
