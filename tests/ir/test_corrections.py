@@ -10,6 +10,7 @@ import pytest
 from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate, run
 from graphopt.ir.graph import Attrs
+from graphopt.ir.onnx_io import to_proto
 from graphopt.ir.text import parse
 
 
@@ -41,3 +42,15 @@ def test_the_error_function_of_double_precision_is_not_rounded_to_single() -> No
     single = x.astype(np.float32)
     (got,) = evaluate("Erf", Attrs(), [Constant.of(single)], 1, 17)
     np.testing.assert_array_equal(got.array, np.array([erf(v) for v in single], np.float32))
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_indices_out_of_range_are_no_class(axis: int) -> None:
+    indices = np.array([[-4, -3, -1], [0, 2, 3]])
+    text = f"i: int64[2, 3] d = 3 v = [5.0, 7.0] y = OneHot(i, d, v, axis={axis}) return y"
+    got = run(parse(text), {"i": indices})["y"]
+    whole = np.moveaxis(got, axis, -1)
+    assert [np.flatnonzero(row == 7).tolist() for row in whole.reshape(6, 3)] == [[], [0], [2], [0], [2], []]
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(to_proto(parse(text)).SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, {"i": indices})[0], got)

@@ -34,6 +34,7 @@ from typing import Any
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
+from graphopt.proof.evidence import right_expressions
 from graphopt.rewrite.checking.check import TRIES, CheckReport, Depth, applied, check_rule, chosen
 from graphopt.rewrite.checking.examples import Example, examples
 from graphopt.rewrite.guards.expressions import SETS, named_set
@@ -54,6 +55,7 @@ from graphopt.rewrite.rule.rule import (
     Rule,
     Series,
     Term,
+    VarPattern,
     subexpressions,
 )
 from graphopt.rewrite.rule.rule_digest import content
@@ -66,6 +68,8 @@ RAREST = 100
 """No rule is taken to be rarer than to fire on one of so many graphs: judging has to end."""
 WORTH = frozenset({"is_const", "uses", "smaller", "opset"})
 """What guards speak of that say where a rule pays, and not where it is true."""
+MAGNITUDES = frozenset({"absorbs", "bounded", "cancels", "mergeable", "moderate"})
+"""Functions of guards that keep rounding and range as people expect them, which the class of the rule does not ask."""
 TOLD = (
     (r"conv-(transpose-)?(add|mul)|mul-conv|batch-norm|term-|factor-", r"\[0\] for|^`\(0,\) \+ fill|^`\(1, 0\) \+ fill",
      "0 copies a size of what is one number for each filter; where it is another the types differ: refused"),
@@ -308,7 +312,11 @@ def _rarity(rule: Rule) -> int:
 
 
 def _is_of_worth(guard: GuardExpr) -> bool:
-    """Whether all that a guard asks is a matter of worth."""
+    """Whether all that a guard asks is a matter of worth, or of magnitudes."""
+    while isinstance(guard, FunctionCall) and guard.function == "not":
+        (guard,) = guard.arguments
+    if isinstance(guard, FunctionCall) and guard.function in MAGNITUDES:
+        return True
     asked = {p.name for p in subexpressions(guard) if isinstance(p, Field)}
     asked |= {p.function for p in subexpressions(guard) if isinstance(p, FunctionCall) and p.function in WORTH}
     asked |= {p.name for p in subexpressions(guard) if isinstance(p, NameRef) and p.name in WORTH}
@@ -333,7 +341,8 @@ def _proved(rule: Rule) -> tuple[str, str]:
 
 
 def implied(rule: Rule, guard: GuardExpr) -> str | None:
-    """Why a guard holds wherever those of a rule do, as a solver shows it: what is no arithmetic is a variable."""
+    """Why a guard holds wherever those of a rule do and its right side can be made, as a solver shows it: what is no
+    arithmetic is a variable. Whose elements are asked of is a constant, and ops take the dtypes that ONNX says."""
     import z3
 
     words: dict[str, int] = {}
@@ -375,11 +384,47 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 return z3.Or(*(term(of) == number(name) for name in sorted(named_set(kind))))
         return z3.Bool(show_expr(expr))
 
+    needed = [p for e in (*_plain(rule.where), *right_expressions(rule)) for p in subexpressions(e)]
+    for part in needed:
+        if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name in ("value", "scalar"):
+            axioms.append(truth(Field(part.of, "is_const")))
+            if part.name == "scalar":
+                axioms.append(term(Field(part.of, "size")) == 1)
+    for guarded in rule.where:
+        match guarded:
+            case FunctionCall("==", (Field(of, "shape"), Series(items))) if not any(isinstance(i, Each) for i in items):
+                axioms.append(term(Field(of, "rank")) == len(items))
+    for name, dtypes in _dtypes(rule):
+        dtype = term(Field(NameRef(name), "dtype"))
+        axioms.append(z3.Or(*(dtype == number(d) for d in sorted(dtypes))))
+
     solver = z3.Solver()
     solver.set("timeout", 500)
     solver.add(*map(truth, rule.where), z3.Not(truth(guard)))
     solver.add(*axioms)
     return "z3: its guards hold only where the rule's do" if solver.check() == z3.unsat else None
+
+
+def _plain(guards: Iterable[GuardExpr]) -> Iterator[GuardExpr]:
+    """Guards all of whose parts have to be known to hold."""
+    for guard in guards:
+        if not any(isinstance(p, FunctionCall) and p.function in ("and", "or", "not") for p in subexpressions(guard)):
+            yield guard
+
+
+def _dtypes(rule: Rule) -> Iterator[tuple[str, frozenset[str]]]:
+    """The variables that are operands of ops, and the dtypes that these take."""
+    waiting: list[Term] = [*rule.lhs, *rule.rhs]
+    while waiting:
+        term = waiting.pop()
+        if not isinstance(term, CallPattern):
+            continue
+        waiting += term.inputs
+        schema = None if term.is_variable else ops.schema(term.op)
+        for i, operand in enumerate(term.inputs):
+            allowed = schema.allowed.get(ops.input_constraint(term.op, i)) if schema else None
+            if allowed and isinstance(operand, VarPattern):
+                yield operand.name, allowed
 
 
 # -- all of them

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, product
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def examples(rule: Rule, random: Random, tries: int, axes: Sequence[int] = ()) -
         turn = i // len(written)
         shape = next(small) if turn % 2 and turn < 2 * len(SMALL) and not axes else None
         even = axes[turn // 2 % len(axes)] if axes and turn % 3 else None
-        yield _tried(partial(_example, ExampleDraft(variant, hints, random, shape, even), rule))
+        yield _tried(partial(_drawn, rule, None, variant, hints, random, shape, even))
 
 
 def violations(rule: Rule, guard: GuardExpr, random: Random, tries: int) -> Iterator[Example | str]:
@@ -93,16 +94,19 @@ def violations(rule: Rule, guard: GuardExpr, random: Random, tries: int) -> Iter
     bases: list[ExampleDraft] = []
     for i in range(tries):
         if i % 4 == 0:
-            yield _tried(partial(_example, ExampleDraft(*next(free), random), rule, guard))
+            yield _tried(partial(_drawn, rule, guard, *next(free), random))
         elif len(bases) == BASES or (bases and i % 4 != 1):
             yield _tried(partial(_neighbour, random.choice(bases), rule, guard))
         else:
-            draft = ExampleDraft(*next(bound), random)
-            found = _tried(partial(_example, draft, guarded))
-            if isinstance(found, Example):
-                found = _refusal(found) or "the guard holds"
-                bases += [draft] * (found == "the guard holds")
-            yield found
+            yield _tried(partial(_base, bases, guarded, *next(bound), random))
+
+
+def _base(bases: list[ExampleDraft], rule: Rule, variant: Rule, hints: Hints, random: Random) -> str:
+    """One more draft that satisfies all guards, and in which the right side fits; that it does, or why not."""
+    draft = ExampleDraft(variant, hints, random)
+    refusal = _refusal(_example(draft, rule))
+    bases += [draft] * (refusal is None)
+    return refusal or "the guard holds"
 
 
 def _refusal(example: Example) -> str | None:
@@ -115,7 +119,7 @@ def _refusal(example: Example) -> str | None:
     return None
 
 
-def _tried(make: Callable[[], Example]) -> Example | str:
+def _tried(make: Callable[[], Example | str]) -> Example | str:
     """The example, or why there is none."""
     try:
         return make()
@@ -123,6 +127,10 @@ def _tried(make: Callable[[], Example]) -> Example | str:
         return str(error)
     except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
         return f"no such arrays can be made ({error})"
+
+
+def _drawn(rule: Rule, violated: GuardExpr | None, *drawn: Any) -> Example:
+    return _example(ExampleDraft(*drawn), rule, violated)
 
 
 def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None) -> Example:

@@ -34,8 +34,8 @@ SIMPLE = (0.0, 1.0, -1.0, 0.5, 3.0)
 """Numbers of which rules ask."""
 MAGNITUDES = (1e30, -1e30, 1.0, 1e-30)
 """Numbers so far apart that sums and products of them lose one."""
-COMPLEMENTS = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-"""The comparison that holds where another does not."""
+BEYOND = {"<": 1, "<=": 1, ">": -1, ">=": -1}
+"""On which side of a limit a comparison does not hold."""
 
 
 def repair(draft: ExampleDraft, space: Workspace, violated: GuardExpr | None = None) -> tuple[str, bool]:
@@ -92,10 +92,9 @@ class _Solver:
         match guard:
             case FunctionCall("not", (part,)) if self.solve(part):
                 return True
-            case FunctionCall(comparison, (left, right)) if (
-                comparison in COMPLEMENTS and self.draft.random.random() < 0.5
-            ):
-                if self.solve(FunctionCall(COMPLEMENTS[comparison], (left, right))):
+            case FunctionCall(comparison, (left, right)) if comparison in BEYOND and self.draft.random.random() < 0.5:
+                more = BEYOND[comparison] * self.draft.random.choice((0, 1, 1, 4))
+                if self._equate(left, right, more) or self._equate(right, left, -more):
                     return True
         parts = [p for p in subexpressions(guard) if isinstance(p, Field | NameRef)]
         self.draft.random.shuffle(parts)
@@ -134,9 +133,10 @@ class _Solver:
                         for k in alike:
                             draft.leaves[k] = replace(draft.leaves[k], shape=changed, value=None)
                     case "low" | "high":
-                        low = random.randint(-3, 2)
-                        draft.bounds[name] = low, low + random.randint(0, 5)
-                        draft.leaves[key] = replace(want, value=None, low=None, high=None)
+                        low = random.choice((-40, -3, -2, -1, 0, 1, 2))
+                        high = low + random.choice((0, 1, 2, 5, 40))
+                        draft.bounds[name] = low, high
+                        draft.leaves[key] = replace(want, value=None, low=low, high=high)
                     case "numbers":
                         draft.leaves[key] = replace(want, value=self._drawn(shape, MAGNITUDES))
                         draft.constness[key] = True

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from graphopt.ir.infer import infer
-from graphopt.rewrite.checking.examples import Example, examples
+from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.checking.examples.arrays import array, as_dtype
 from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.sample import Misfit, Want
+from graphopt.rewrite.guards import expressions
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 
@@ -113,3 +115,29 @@ def test_arrays() -> None:
     assert as_dtype(2.0, "bfloat16").dtype.name == "bfloat16"
     with pytest.raises(Misfit):
         as_dtype(0.5, "int64")
+
+
+@pytest.mark.parametrize(
+    ("text", "guard"),
+    [
+        ("Add(x, y) => Mul(x, y) where x.dtype in float", "x.rank == 2"),
+        ("Add(x, y) => Mul(x, y) where y.is_const and x.shape == y.shape", "x.dtype in float"),
+        ("Relu(x) => x where x.high <= 8", "x.low >= 0"),
+        ("Max(x, Mul(x, a)) => x where a.scalar > 0", "a.scalar < 1"),
+        ("Transpose(x, perm=p) => x where x.rank == 3", "p == (0, 2, 1)"),
+        ("Concat(a*, axis=k) => Neg(Concat(a*, axis=k)) where a.rank == 2", "k >= 0"),
+        ("Conv(x, w) => Relu(Conv(x, w)) where w.is_const", "x.shape[1] > 2"),
+        ("Add(Add(x, a), b) => Add(x, Add(a, b)) where a.is_const and b.is_const", "mergeable(a.numbers, b.numbers)"),
+    ],
+)
+def test_examples_that_violate_one_guard_alone(text: str, guard: str) -> None:
+    lacking = rule(text)
+    (violated,) = rule(f"{text.partition(' where ')[0]} where {guard}").where
+    found = [e for e in violations(lacking, violated, Random(0), 120) if isinstance(e, Example)]
+    assert len(found) > 5
+    for example in found:
+        space = Workspace(example.graph)
+        assert expressions.holds(violated, example.match.bindings, space) is not None
+        assert all(expressions.holds(g, example.match.bindings, space) is None for g in lacking.where)
+    again = [e for e in violations(lacking, violated, Random(0), 120) if isinstance(e, Example)]
+    assert [e.graph.key() for e in again] == [e.graph.key() for e in found]
