@@ -2,7 +2,7 @@
 
 ``ieee``: proved for all IEEE floats (and machine integers and truth values), bit by bit. ``reals``: proved over the
 real numbers. ``index``: proved for all tensors of small shapes, whatever their elements are. ``checked``: both sides
-agreed on all random tensors that were tried.
+agreed on all random tensors that were tried; why there is no proof is kept with it.
 
 The key of an entry is a digest of what the rule says, of the guard functions that it calls with all that these call,
 and of the prover: this package, the reading of guards, and the tolerances of checks. So what changes any of them makes
@@ -49,6 +49,8 @@ class Evidence:
     scope: str = ""
     work: int = field(default=0, compare=False)
     """What the proof takes: thousands of the solver's steps, or cases with a weight. No time, which varies."""
+    why: str = field(default="", compare=False)
+    """Why there is no proof, where there is none."""
 
     @property
     def is_proof(self) -> bool:
@@ -89,7 +91,8 @@ def read(file: Path) -> dict[str, Evidence]:
     """The evidence in a file, by key."""
     entries = json.loads(file.read_text(encoding="utf-8"))["rules"]
     return {
-        k: Evidence(entry["evidence"], entry.get("scope", ""), entry.get("work", 0)) for k, entry in entries.items()
+        k: Evidence(entry["evidence"], entry.get("scope", ""), entry.get("work", 0), entry.get("why", ""))
+        for k, entry in entries.items()
     }
 
 
@@ -105,7 +108,7 @@ def written(proved: Iterable[tuple[Rule, Evidence | None]], solver: str) -> str:
         if evidence is None:
             continue
         fields = {"rule": rule.name, "evidence": evidence.kind, "scope": evidence.scope, "work": evidence.work}
-        entry = {name: field for name, field in fields.items() if field}
+        entry = {name: field for name, field in (fields | {"why": evidence.why}).items() if field}
         lines.append(f"    {json.dumps(key(rule))}: {json.dumps(entry)}")
     rules = ",\n".join(lines)
     return f'{{\n  "z3": {json.dumps(solver)},\n  "rules": {{\n{rules}\n  }}\n}}\n'

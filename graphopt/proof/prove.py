@@ -74,7 +74,8 @@ def find_evidence(
     if found.evidence is not None or found.counterexample is not None:
         return found
     report = check(rule)
-    return ProofResult(rule, None if report.problem else Evidence("checked"), found.why, report.problem)
+    checked = None if report.problem else Evidence("checked", why=found.why)
+    return ProofResult(rule, checked, found.why, report.problem)
 
 
 def proof_of(rule: Rule, milliseconds: int = 4000) -> ProofResult:

@@ -515,7 +515,7 @@ def _move(node: _Call, algebra: Algebra) -> list[Array]:
     try:
         moved = [c.array for c in evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, opset)]
     except (GraphoptError, ValueError) as error:
-        raise Opaque(str(error)) from error
+        raise Opaque(f"{node.op} of such operands") from error
     if node.op in ("Shape", "Size"):
         return [np.asarray([algebra.value(int(n)) for n in a.reshape(-1)], np.int64).reshape(a.shape) for a in moved]
     return moved

@@ -117,6 +117,7 @@ def _section(rule: Rule) -> Iterator[str]:
     evidence, (_, *others) = evidence_of(rule), (*ids(rule.family), "")
     rank = f" ({evidence.scope.replace('<= ', '')})" if evidence and evidence.scope.startswith("rank") else ""
     proof = f", proved{rank}" if evidence is not None and evidence.is_proof else ""
+    proof = f", not proved ({evidence.why})" if evidence is not None and evidence.why else proof
     guarded = ", guarded" if rule.where else ""
     stage = ", always" if rule.stage is RuleStage.ALWAYS else ""
     target = f", for {', '.join(sorted(rule.targets))}" if rule.targets else ""
