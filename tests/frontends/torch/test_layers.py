@@ -1,4 +1,4 @@
-"""torch's own layers of transformers give what torch does, of a batch of one or more, by either door."""
+"""Every layer of torch.nn gives what it does in torch, whatever the batch and the layout, by either door."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 import graphopt
 from graphopt.ir.evaluate import run
 from tests.frontends.torch.compiled import backend, close, torch
+from tests.frontends.torch.layers import FAILING, NEVER_EMPTY, ROWS, WITHOUT, Row
+from tests.frontends.torch.layouts import LAYOUTS, check, is_taken
 
 pytestmark = pytest.mark.usefixtures("programs")  # torch has compiled nothing when a test begins
 
@@ -39,3 +41,49 @@ def test_compiled_layers_of_transformers(kind: str) -> None:
     layer, inputs = layer_of(kind, True, 1, 4, 8, 2)
     with torch.no_grad():
         assert close(torch.compile(layer, backend=backend)(*inputs), layer(*inputs))
+
+
+def test_every_class_of_torch_has_a_row() -> None:
+    classes = {name for name in dir(torch.nn) if _is_module(getattr(torch.nn, name))}
+    assert classes == {row.layer for row in ROWS} | WITHOUT.keys()
+    assert not {row.layer for row in ROWS} & WITHOUT.keys()
+
+
+def _is_module(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, torch.nn.Module)
+
+
+def ways(row: Row) -> list[str]:
+    """How a row is exported: with an open batch, with one of 1, and with inputs that lie otherwise in memory."""
+    apart = [name for name, laid in LAYOUTS.items() if any(laid(x).stride() != x.stride() for x in row.inputs(3))]
+    return ["open", "one", *apart]
+
+
+def case(row: Row, way: str) -> Any:
+    fault = FAILING.get(row.layer)
+    marks = [pytest.mark.xfail(strict=True, reason=fault)] if fault else []
+    return pytest.param(row, way, id=f"{row}-{way}", marks=marks)
+
+
+def check_row(row: Row, way: str) -> None:
+    inputs = row.inputs(1 if way == "one" else 3)
+    layer = row.build(row.inputs(3))
+    if way == "open":
+        others = [row.inputs(n) for n in (1, 5, 0) if n or row.layer not in NEVER_EMPTY]
+        check(layer, inputs, *(given for given in others if is_taken(layer, given)))
+    else:
+        check(layer, tuple(LAYOUTS[way](x) for x in inputs) if way in LAYOUTS else inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("row", "way"), [case(row, way) for row in ROWS for way in ways(row)])
+def test_layers(row: Row, way: str) -> None:
+    check_row(row, way)
+
+
+QUICK = ("AdaptiveMaxPool1d", "Bilinear", "CircularPad1d", "RReLU")
+
+
+@pytest.mark.parametrize("layer", QUICK)
+def test_a_layer_with_an_open_batch(layer: str) -> None:
+    check_row(next(row for row in ROWS if row.layer == layer), "open")

@@ -189,10 +189,34 @@ def _adaptive_mean(rank: int) -> Emitter:
 def _means(size: int, count: int) -> np.ndarray[Any, Any]:
     """A matrix whose column k takes the mean of window k of ``count`` windows over ``size`` elements."""
     weights = np.zeros((size, count))
-    for k in range(count):
-        first, last = k * size // count, -(-(k + 1) * size // count)
-        weights[first:last, k] = 1 / (last - first)
+    for k, window in enumerate(_even_windows(size, count)):
+        weights[window.start : window.stop, k] = 1 / len(window)
     return weights
+
+
+def _even_windows(size: int, count: int) -> list[range]:
+    """So many windows that cover the elements of an axis evenly."""
+    return [range(k * size // count, -(-(k + 1) * size // count)) for k in range(count)]
+
+
+def _adaptive_maximum(rank: int) -> Emitter:
+    """The largest element of windows that cover the axis evenly, along one axis after the other."""
+
+    def emit(g: OpWriter, x: Value, output_size: int | Sequence[int]) -> tuple[Value, None]:
+        if g.is_used(1):
+            raise g.refused("the places of what is largest in windows that cover an image evenly")
+        for axis, n in zip(range(g.rank(x) - rank, g.rank(x)), _each(output_size, rank), strict=True):
+            if n == 1:
+                x = reduced(g, "ReduceMax", x, axis, True)
+            elif g.shape(x)[axis] != n:
+                windows = _even_windows(g.known(g.size(x, axis), "the size of an image that is pooled adaptively"), n)
+                widest = max(map(len, windows))
+                # a window that is narrower has its last element more than once
+                places = np.array([[w[min(k, len(w) - 1)] for k in range(widest)] for w in windows], np.int64)
+                x = reduced(g, "ReduceMax", g.op("Gather", x, places, axis=axis), axis + 1, False)
+        return x, None
+
+    return emit
 
 
 for _rank in (1, 2, 3):
@@ -202,6 +226,7 @@ for _rank in (1, 2, 3):
 for _rank in (2, 3):
     TABLE.entry(getattr(aten, f"max_pool{_rank}d_with_indices"))(_max_pool(_rank, with_places=True))
     TABLE.entry(getattr(aten, f"_adaptive_avg_pool{_rank}d"))(_adaptive_mean(_rank))
+    TABLE.entry(getattr(aten, f"adaptive_max_pool{_rank}d"))(_adaptive_maximum(_rank))
 
 
 # -- resizing

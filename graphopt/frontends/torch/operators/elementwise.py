@@ -381,6 +381,16 @@ def _leaky_relu(g: OpWriter, x: Value, slope: float = 0.01) -> Value:
     return g.op("LeakyRelu", x, alpha=float(slope))
 
 
+@TABLE.entry(aten.rrelu_with_noise_functional)
+def _leaky_relu_at_random(
+    g: OpWriter, x: Value, noise: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *_: Any
+) -> tuple[Value, Value]:
+    """Of inference: the slope is the mean of those that training draws from."""
+    if training:
+        raise g.refused("a slope that is drawn at random: call model.eval() first")
+    return _leaky_relu(g, x, (lower + upper) / 2), noise
+
+
 @TABLE.entry(aten.elu)
 def _elu(g: OpWriter, x: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Value:
     inner = x if input_scale == 1 else g.op("Mul", x, input_scale)

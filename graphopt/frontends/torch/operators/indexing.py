@@ -22,6 +22,43 @@ def _embedding(g: OpWriter, weight: Value, indices: Value, *_: Any, **__: Any) -
     return g.op("Gather", weight, indices, axis=0)
 
 
+@TABLE.entry(aten._embedding_bag, aten._embedding_bag_forward_only)
+def _embedding_bag(
+    g: OpWriter,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    factors: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Value, None, None, None]:
+    """Sums, means (mode 1) or maxima (mode 2) of rows, bag by bag: each index is in the last bag that begins before
+    it. Its further results serve training alone."""
+    if padding_idx >= 0:
+        raise g.refused("bags with an index that does not count")
+    rows = g.op("Gather", weight, indices, axis=0)
+    if factors is not None:
+        rows = g.op("Mul", rows, g.unsqueeze(factors, 1))
+    order = g.unsqueeze(g.indices(g.size(indices, 0)), 1)
+    begun = g.cast(g.op("LessOrEqual", g.cast(offsets, "int64"), order), "int64")
+    bags = g.op("Sub", g.op("ReduceSum", begun, np.array([1], np.int64), keepdims=1), 1)
+    sizes = [g.size(offsets, 0), g.size(weight, 1)]
+    zeros = g.expand(g.constant(g.zeros(weight)), sizes)
+    ones = g.expand(g.constant(g.ones(weight)), g.sizes(rows))
+    counts = g.op("ScatterND", zeros, bags, ones, reduction="add")
+    if mode == 2:
+        least = g.expand(g.constant(-np.inf * g.ones(weight)), sizes)
+        largest = g.op("ScatterND", least, bags, rows, reduction="max")
+        result = g.op("Where", g.op("Greater", counts, 0), largest, zeros)
+    else:
+        sums = g.op("ScatterND", zeros, bags, rows, reduction="add")
+        result = sums if mode == 0 else g.op("Div", sums, g.op("Max", counts, g.ones(weight)))
+    return g.slice(result, 0, 0, -1) if include_last_offset else result, None, None, None
+
+
 @TABLE.entry(aten.index_select)
 def _index_select(g: OpWriter, x: Value, axis: int, indices: Value) -> Value:
     return g.op("Gather", x, indices, axis=g.axis(x, axis))

@@ -103,15 +103,30 @@ def _batch_norm(
     eps: float,
     cudnn_enabled: bool = False,
 ) -> Value:
-    if training or mean is None or variance is None:
-        raise g.refused("a batch normalization that takes the batch's own statistics: call model.eval() first")
+    if mean is None or variance is None:
+        return _batch_norm_of_itself(g, x, weight, bias, True, momentum, eps)[0]
+    if training:
+        raise g.refused("a batch normalization that changes its statistics: call model.eval() first")
     return _batch_norm_of_inference(g, x, weight, bias, mean, variance, momentum, eps)[0]
+
+
+@TABLE.entry(aten._native_batch_norm_legit.no_stats)
+def _batch_norm_of_itself(
+    g: OpWriter, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: float, eps: float
+) -> tuple[Value, None, None]:
+    """By the mean and variance of each channel in the batch itself."""
+    axes = np.array([axis for axis in range(g.rank(x)) if axis != 1], np.int64)
+    apart = g.op("Sub", x, g.op("ReduceMean", x, axes, keepdims=1))
+    variance = g.op("ReduceMean", g.op("Mul", apart, apart), axes, keepdims=1)
+    result = g.op("Div", apart, g.op("Sqrt", g.op("Add", variance, eps)))
+    along = [1, -1, *[1] * (g.rank(x) - 2)]
+    if weight is not None:
+        result = g.op("Mul", result, g.reshape(weight, along))
+    return (result if bias is None else g.op("Add", result, g.reshape(bias, along))), None, None
 
 
 @TABLE.entry(aten.native_batch_norm, aten._native_batch_norm_legit)
 def _native_batch_norm(g: OpWriter, *arguments: Any) -> tuple[Value, None, None]:
-    if not isinstance(arguments[4], Value):  # without running statistics
-        raise g.refused("a batch normalization that takes the batch's own statistics: call model.eval() first")
     return _batch_norm(g, *arguments), None, None
 
 

@@ -47,6 +47,26 @@ def _einsum(g: OpWriter, equation: str, operands: list[Value], path: Any = None)
     return g.op("Einsum", *operands, equation=equation.replace(" ", ""))
 
 
+@TABLE.entry(aten._trilinear)
+def _trilinear(
+    g: OpWriter,
+    a: Value,
+    b: Value,
+    c: Value,
+    new_in_a: list[int],
+    new_in_b: list[int],
+    new_in_c: list[int],
+    summed: list[int],
+    unroll_dim: int = 1,
+) -> Value:
+    """The sum along axes of a product of three values, each of which lacks some of the axes."""
+    letters = "abcdefghijklmnopqrstuvwxyz"[: g.rank(a) + len(new_in_a)]
+    terms = [
+        "".join(x for k, x in enumerate(letters) if k not in axes) for axes in (new_in_a, new_in_b, new_in_c, summed)
+    ]
+    return g.op("Einsum", a, b, c, equation=f"{','.join(terms[:3])}->{terms[3]}")
+
+
 @TABLE.entry(aten.scaled_dot_product_attention)
 def _attention(
     g: OpWriter,

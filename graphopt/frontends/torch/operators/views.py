@@ -297,8 +297,23 @@ def _replication_pad(g: OpWriter, x: Value, margins: Sequence[Number]) -> Value:
 
 @TABLE.entry(aten.pad)
 def _any_pad(g: OpWriter, x: Value, margins: Sequence[Number], mode: str = "constant", value: Any = None) -> Value:
-    ways = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    if mode == "circular":
+        return _wrapped(g, x, margins)
+    ways = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
     return _padded(g, x, margins, ways[mode], g.cast(value or 0, g.dtype(x)) if mode == "constant" else None)
+
+
+def _wrapped(g: OpWriter, x: Value, margins: Sequence[Number]) -> Value:
+    """The other end before and behind each axis; written out, since ONNX Runtime wraps no tensor without elements."""
+    known = [g.known(n, "a margin that wraps around") for n in margins]
+    for k, (before, after) in enumerate(zip(known[::2], known[1::2], strict=True)):
+        axis = g.rank(x) - 1 - k
+        middle = g.slice(x, axis, max(-before, 0), min(after, 0) or TO_THE_END) if min(before, after) < 0 else x
+        ends = [g.slice(middle, axis, -before, TO_THE_END)] if before > 0 else []
+        starts = [g.slice(middle, axis, 0, after)] if after > 0 else []
+        parts = [*ends, middle, *starts]
+        x = g.op("Concat", *parts, axis=axis) if len(parts) > 1 else middle
+    return x
 
 
 def _padded(g: OpWriter, x: Value, margins: Sequence[Number], mode: str, value: ValueLike) -> Value:

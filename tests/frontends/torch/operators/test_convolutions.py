@@ -34,6 +34,12 @@ CASES: Mapping[str, Callable[..., Any]] = {
         F.adaptive_avg_pool2d(IMAGE, (4, 3)),
         F.adaptive_avg_pool1d(X[None], 3),
     ],
+    "largest, adaptively": lambda: [
+        F.adaptive_max_pool2d(IMAGE, (4, 3)),
+        F.adaptive_max_pool2d(IMAGE, (1, 8)),
+        F.adaptive_max_pool1d(X[None], 3),
+        F.adaptive_max_pool3d(IMAGE, (3, 4, 5)),
+    ],
     "nearest": lambda: [
         F.interpolate(IMAGE, scale_factor=2),
         F.interpolate(IMAGE, (4, 11)),

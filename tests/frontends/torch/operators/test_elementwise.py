@@ -65,6 +65,7 @@ CASES: Mapping[str, Callable[..., Any]] = {
     ],
     "others": lambda: [
         F.logsigmoid(X),
+        F.rrelu(X, 0.1, 0.5),
         F.glu(X),
         F.threshold(X, 0.5, 9.0),
         F.prelu(X, torch.tensor([0.2])),

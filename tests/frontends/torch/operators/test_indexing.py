@@ -13,6 +13,8 @@ F = torch.nn.functional
 
 P = torch.tensor([2, 0, 1])
 R = torch.tensor([3, 1, 1])
+IDS = torch.tensor([[2, 0, 1], [1, 1, 0]])
+STARTS = torch.tensor([0, 2, 2, 5])
 
 
 def _assigned(x: Any, where: Any, values: Any = 9.0) -> Any:
@@ -22,6 +24,14 @@ def _assigned(x: Any, where: Any, values: Any = 9.0) -> Any:
 
 
 CASES: Mapping[str, Callable[..., Any]] = {
+    "bags": lambda: [
+        F.embedding_bag(IDS, X, mode="sum"),
+        F.embedding_bag(IDS, X, mode="max"),
+        F.embedding_bag(IDS.flatten(), X, STARTS, mode="mean"),
+        F.embedding_bag(IDS.flatten(), X, STARTS, mode="max"),
+        F.embedding_bag(IDS.flatten(), X, STARTS, mode="sum", per_sample_weights=Y[:, 0].repeat(2)),
+        F.embedding_bag(IDS.flatten(), X, STARTS, mode="sum", include_last_offset=True),
+    ],
     "gathered": lambda: [
         X[P],
         X[:, R],

@@ -21,6 +21,8 @@ CASES: Mapping[str, Callable[..., Any]] = {
     "batch norm": lambda: [
         F.batch_norm(IMAGE, X[1], X[1].abs() + 1, X[2], X[0]),
         F.batch_norm(IMAGE, X[1], Y[1].abs()),
+        F.batch_norm(IMAGE, None, None, X[1], training=True),
+        F.batch_norm(IMAGE, None, None, X[1], Y[1], training=True),
     ],
 }
 

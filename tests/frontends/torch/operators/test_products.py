@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.torch.operators.operands import X, Y, check, torch
+from tests.frontends.torch.operators.operands import IMAGE, X, Y, check, torch
 
 F = torch.nn.functional
 
@@ -15,6 +15,7 @@ Q, K, V = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(3))
 MASK = torch.tensor([[True, False, True, True, False]] * 4 + [[False] * 5])
 
 CASES: Mapping[str, Callable[..., Any]] = {
+    "bilinear": lambda: [F.bilinear(X, Y, IMAGE[0, :, :4, :4]), F.bilinear(X[0], Y[0], IMAGE[0, :, :4, :4], X[1])],
     "products": lambda: [
         X @ Y.t(),
         X @ Y[0],
