@@ -54,8 +54,12 @@ def _graph(program: ExportedProgram, table: Table, names: Mapping[str, str], nam
     decompositions = torch.export.default_decompositions()
     for target in [t for t in decompositions if table.find(t) is not None]:
         del decompositions[target]
-    with torch.no_grad():
-        program = program.run_decompositions(decompositions)
+    try:
+        with torch.no_grad():
+            program = program.run_decompositions(decompositions)
+    except Exception as error:  # torch raises many kinds
+        why = " ".join(str(error).strip().partition("\n\n")[0].split())
+        raise UsageError(f"torch cannot decompose {name}: {type(error).__name__}: {why}") from error
     _check_pure(program)
     builder = GraphBuilder(name)
     translation = Translation(builder, table)

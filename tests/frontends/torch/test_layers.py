@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import graphopt
+import graphopt.errors
 from graphopt.ir.evaluate import run
 from tests.frontends.torch.compiled import backend, close, torch
 from tests.frontends.torch.layers import FAILING, NEVER_EMPTY, ROWS, WITHOUT, Row
@@ -87,3 +88,9 @@ QUICK = ("AdaptiveMaxPool1d", "Bilinear", "CircularPad1d", "RReLU")
 @pytest.mark.parametrize("layer", QUICK)
 def test_a_layer_with_an_open_batch(layer: str) -> None:
     check_row(next(row for row in ROWS if row.layer == layer), "open")
+
+
+def test_what_torch_cannot_decompose_is_refused() -> None:
+    row = next(row for row in ROWS if row.layer == "CrossMapLRN2d")
+    with pytest.raises(graphopt.errors.UsageError, match="torch cannot decompose CrossMapLRN2d"):
+        graphopt.from_torch(row.build(row.inputs(3)), row.inputs(3))
