@@ -156,7 +156,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         raise MismatchError(f"{message}, in {engine}")
     longest = inf if request["full"] else request.get("longest", LONGEST)
     work = inf if request["full"] else WORK
-    faults, unseen, settles = _local(before, after, engine, samples, work, longest)
+    faults, unseen, local = _local(before, after, engine, samples, work, longest)
     if faults:
         raise MismatchError(_said(faults, before, request["names"], engine))
     errors, doubts = _judged(request, engine, before, samples, outputs)
@@ -170,7 +170,11 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             errors[index] = max(errors[index], *differences.values())
             inside |= {(v, w) for v, w in differences if not before.is_output(v)}
             enlarged |= is_large
-    doubts += [why for why, nodes in untaken if not all(map(settles, nodes))]
+    parts = 0
+    if silent and not doubts and local is not None and local.agrees_on_drawn(samples[0].feeds, samples[0].others):
+        silent = {name: why for name, why in silent.items() if "finite" in why}
+        parts = len(local.roots)
+    doubts += [why for why, nodes in untaken if local is None or not all(map(local.settles, nodes))]
     doubts += [f"what is inside {a} and {b} could not be compared ({unseen})"] if unseen else []
     doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
     return {
@@ -180,6 +184,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         "draws": len(samples),
         "inside": len(inside),
         "enlarged": enlarged,
+        "parts": parts,
         "error": _size(max(errors, default=0.0)),
         "sizes": [sample.sizes for sample in samples if sample.sizes],
         "largest": _largest(before, samples, outputs),
@@ -190,9 +195,9 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
 
 def _local(
     before: Graph, after: Graph, engine: str, samples: list[_Sample], work: float, longest: float
-) -> tuple[list[Fault], str, Callable[[int], bool]]:
+) -> tuple[list[Fault], str, LocalComparison | None]:
     """The differences inside that local comparison finds, within so much work and so many seconds, why it could not be
-    made, where it could not, and which nodes with conditions it settles."""
+    made, where it could not, and else the comparison."""
 
     def opened(graph: Graph, path: Path) -> Runner:
         return _open_excerpt(graph, path, engine)
@@ -202,12 +207,12 @@ def _local(
     try:
         for feeds in (feeds for sample in samples for feeds in (sample.feeds, sample.others)):
             if found := local.faults(feeds):
-                return found, "", local.settles
+                return found, "", local
             if work < inf and time.perf_counter() - start > CHEAP:
                 break
     except (EngineError, GraphoptError, MemoryError) as problem:
-        return [], str(problem), lambda _: False
-    return [], "", local.settles
+        return [], str(problem), None
+    return [], "", local
 
 
 def _said(faults: list[Fault], before: Graph, called: tuple[str, str], engine: str) -> str:

@@ -63,6 +63,9 @@ ROUNDS = 6
 VARIATIONS, PATIENCE = 200, 1.0
 """How many other values are tried where the original hides a difference, and for how many seconds."""
 
+KINDS = 3
+"""How many kinds of random floats are drawn for values: about 1, as large as the original's, and as small."""
+
 TURNS = 3
 """How many rounds of a Loop or Scan its bodies are compared in."""
 
@@ -230,6 +233,18 @@ class LocalComparison:
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
             return list(_Trial(self, Path(folder), feeds, of).faults())
 
+    def agrees_on_drawn(self, feeds: Feeds, others: Feeds) -> bool:
+        """Whether all parts that differ were found equal, and are so on drawn values in the place of the original's,
+        which show what they compute. Then the outputs are equal, however little these say."""
+        if not self.is_settled or self.bodies:
+            return False
+        of = {w: v for w, v in self._pairs.of.items() if self.b.producer(w).op != CONSTANT}
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+            try:
+                return _Trial(self, Path(folder), feeds, of).agree_on_drawn(others)
+            except (EngineError, GraphoptError, MemoryError):
+                return False
+
     def settles(self, node: int) -> bool:
         """Whether what a node of the first graph makes is known to be made by the second, whatever its condition is:
         the same op makes it of values that were found equal, or its bodies were compared as graphs of their own."""
@@ -266,7 +281,7 @@ class _Trial:
         self.feeds = feeds
         self.known: dict[Value, Any] = {v: feeds[self.a.names[v]] for v in self.a.inputs if self.a.names[v] in feeds}
         self.broken: dict[Value, tuple[Array, str]] = {}
-        self.unread: list[Fault] = []
+        self.unread: list[tuple[Value, Fault]] = []
 
     def _learn(self, roots: Iterable[Value]) -> None:
         """Have the first graph compute what it does wherever a part begins or ends."""
@@ -325,7 +340,9 @@ class _Trial:
                 yield from self._in_bodies(m, n)
         if self.broken and not any(w in self.broken for w in self.outputs):
             yield from self._hidden()
-        yield from self.unread
+        for w, fault in self.unread:
+            if not self.broken.keys() & set(self.b.producer(w).inputs):
+                yield fault
         self.local.is_settled &= not self.broken
 
     def _in_bodies(self, m: Node, n: Node) -> Iterator[Fault]:
@@ -409,7 +426,7 @@ class _Trial:
             return {}
         found: dict[Value, tuple[Any, str]] = {}
         slight: list[tuple[int, Value, Array, Array]] = []
-        for w, made in zip(chosen, self._cut(chosen), strict=True):
+        for w, made in zip(chosen, self._cut(self.b, self.of, chosen, self.known), strict=True):
             want = self.known[self.roots[w]]
             if not isinstance(want, np.ndarray) or not isinstance(made, np.ndarray):
                 if w not in self.outputs:
@@ -419,9 +436,10 @@ class _Trial:
             elif is_suspicious(want, made) or self._joins(w):
                 if (words := self._difference(w, want, made)) is not None:
                     found[w] = made, words
+            elif (words := self._unread(w)) is not None:
+                self.unread.append((w, Fault(self.roots[w], words)))
             elif np.array_equal(want, made, equal_nan=is_inexact(want)):
-                if (words := self._unread(w)) is not None:
-                    self.unread.append(Fault(self.roots[w], words))
+                continue
             else:
                 slight.append((self._size(w), w, want, made))
         for size, w, want, made in sorted(slight, key=lambda entry: entry[0]):
@@ -436,8 +454,8 @@ class _Trial:
         return not all(ops.is_pure(node.op, node.attrs) for node in within(self.b, _But(self.of, w), [w]))
 
     def _unread(self, w: Value) -> str | None:
-        """How constants differ, in words, that the same op reads where nothing of the difference shows: elements of a
-        table that no index chose, or weights of what is 0."""
+        """How constants differ, in words, that the same op reads where no more of it shows than of rounding: elements
+        of a table that no index chose, weights of what is 0, or small ones beside large ones."""
         m, n = self.a.producer(self.roots[w]), self.b.producer(w)
         if m.op in (INPUT, CONSTANT) or head(m) != head(n):
             return None
@@ -450,7 +468,7 @@ class _Trial:
             elif y is not None and self.of.get(y) != x:
                 return None
         for one, other in apart:
-            if one.dtype == other.dtype and one.shape == other.shape and is_inexact(one) and is_suspicious(one, other):
+            if one.dtype == other.dtype and one.shape == other.shape and is_inexact(one) and _is_another(one, other):
                 return f"a constant that it reads: {_words(one, other)}"
         return None
 
@@ -463,15 +481,17 @@ class _Trial:
         taps = [c.size // c.shape[0] for c in constants if isinstance(c, Constant) and c.shape and c.shape[0]]
         return int(self.known[v].size) * max(1, *taps, 1)
 
-    def _cut(self, chosen: list[Value]) -> list[Any]:
-        """What the second graph makes of the first graph's values."""
-        twin, feeds = self.b.copy(), dict[str, Any]()
+    def _cut(
+        self, graph: Graph, of: Mapping[Value, Value], chosen: list[Value], values: Mapping[Value, Any]
+    ) -> list[Any]:
+        """What a graph makes of values of the first graph, given which of its own are which of those."""
+        twin, feeds = graph.copy(), dict[str, Any]()
         twin.outputs, twin.output_names = [], []
         for number, w in enumerate(chosen):
             twin.add_output(f"graphopt:made:{number}", w)
-        read = {v for w in chosen for v in _begins(self.b, self.of, w)}
+        read = {v for w in chosen for v in _begins(graph, of, w)}
         for number, w in enumerate(sorted(read)):
-            value = self.known.get(self.of.get(w, w))
+            value = values.get(of.get(w, w))
             if twin.producer(w).op == INPUT or not isinstance(value, np.ndarray):
                 continue
             name = f"graphopt:given:{number}"
@@ -484,10 +504,54 @@ class _Trial:
         twin.types = {v: t for v, t in twin.types.items() if v in twin.inputs}
         names = {twin.names[v]: v for v in twin.inputs if twin.names[v] not in feeds}
         for name, value in names.items():
-            met = self.of.get(value)
-            if met is not None and met in self.known:
-                feeds[name] = self.known[met]
-        return self.local.opened(twin, self.folder / "result.onnx")(feeds)
+            met = of.get(value)
+            if met is not None and met in values:
+                feeds[name] = values[met]
+        return self.local.opened(twin, self.folder / "part.onnx")(feeds)
+
+    # -- values that are drawn
+
+    def agree_on_drawn(self, others: Feeds) -> bool:
+        """Whether the parts that differ make the same of drawn values, and these show it: other ones make others."""
+        met = {v: v for v in self.of.values()}
+        chosen = sorted(self.local.roots)
+        self._learn(chosen)
+        if not all(self.roots[w] in self.known and not self._is_random(w) for w in chosen):
+            return False
+        untold = set(chosen)
+        for kind in range(KINDS):
+            if self.local.is_late():
+                return False
+            drawn = [self._drawn(feeds, kind, seed) for seed, feeds in enumerate((self.feeds, others))]
+            wanted, changed = (self._cut(self.a, met, [self.roots[w] for w in chosen], values) for values in drawn)
+            for w, want, other, made in zip(
+                chosen, wanted, changed, self._cut(self.b, self.of, chosen, drawn[0]), strict=True
+            ):
+                if not isinstance(want, np.ndarray) or want.dtype != made.dtype or want.shape != made.shape:
+                    return False
+                if is_suspicious(want, made):
+                    wide, result, noise = self._wide(w, drawn[0])
+                    if not is_equal_but_for(wide, result, noise, FEW * EPSILON):
+                        return False
+                if not self._leaves(self.b, self.of, w, self.of) or _moves(want, other):
+                    untold.discard(w)
+            if not untold:
+                return True
+        return False
+
+    def _drawn(self, feeds: Feeds, kind: int, seed: int) -> dict[Value, Any]:
+        """Random floats for what the first graph makes of inputs, positive where those are; whole numbers stay."""
+        rng = np.random.default_rng((kind, seed))
+        drawn, facts = dict(self.known), _facts(self.a)
+        for v in sorted(self.known):
+            array = self.known[v]
+            if self.a.producer(v).op == INPUT:
+                drawn[v] = feeds.get(self.a.names[v], array)
+            elif isinstance(array, np.ndarray) and array.dtype.kind == "f":
+                most = float(np.abs(array).max(initial=0, where=np.isfinite(array))) or 1.0
+                new = rng.standard_normal(array.shape) * (1.0, most, 1 / max(most, 1.0))[kind]
+                drawn[v] = np.asarray(np.abs(new) if v in facts and facts[v].low >= 0 else new, array.dtype)
+        return drawn
 
     def _difference(self, w: Value, want: Array, made: Array) -> str | None:
         """How a value differs from that which it should be, in words; None where it does not but for rounding."""
@@ -798,6 +862,27 @@ def is_suspicious(want: Array, made: Array) -> bool:
             return True
         far = np.where(agree, 0, np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)))
         return bool((far > ROUNDING * _epsilon(want.dtype) * _rows(np.where(finite, np.abs(a), 0))).any())
+
+
+def _moves(want: Array, other: Array) -> bool:
+    """Whether most of a value is another for other inputs, and all of it finite where it is a float."""
+    if not is_inexact(want):
+        return not np.array_equal(want, other)
+    a, b = _plain(want), _plain(other)
+    return bool(
+        np.isfinite(a).all() and 2 * (np.abs(a - b) > ROUNDING * _epsilon(want.dtype) * np.abs(a)).sum() >= a.size
+    )
+
+
+def _is_another(one: Array, other: Array) -> bool:
+    """Whether constants that should be the same differ by more than their own rounding, element by element, and by more
+    than what rounding leaves of the largest of their row."""
+    if is_suspicious(one, other):
+        return True
+    a, b, step = _plain(one), _plain(other), _epsilon(one.dtype)
+    with np.errstate(all="ignore"):
+        far, sizes = np.nan_to_num(np.abs(a - b), nan=0.0, posinf=0.0), np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0)
+    return bool(((far > ROUNDING * step * sizes) & (far > 2 * step * _rows(sizes))).any())
 
 
 def is_near(want: Array, made: Array, times: float = 1.0) -> bool:

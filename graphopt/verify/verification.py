@@ -78,6 +78,9 @@ class Verification:
     """Of each output the same."""
     inside: int = 0
     """How many values inside both models were compared as well, because outputs made of them say little."""
+    parts: int = 0
+    """How many parts in which the models differ were compared on drawn values in the place of those that the original
+    computes there, because outputs say little on any inputs."""
     enlarged: bool = False
     """Whether large inputs were drawn for that, because all says little on others."""
     largest: Largest | None = None

@@ -160,3 +160,43 @@ def test_bodies_are_compared_as_graphs_of_their_own(name: str, relu: str, factor
     if relu == "Abs" and "h = Abs" in text:
         is_right = True  # of what is positive both make the same
     assert (not faults) == is_right, [fault.words for fault in faults]
+
+
+@pytest.mark.parametrize(("factor", "is_found"), [(1.0, False), (1.01, True)])
+def test_a_small_weight_beside_large_ones_counts(factor: float, is_found: bool) -> None:
+    """What it adds to a sum is less than what rounding of the others does."""
+
+    def model(weight: float) -> Graph:
+        weights = ", ".join(map(str, [weight, *range(50, 113)]))
+        return parse(f"x: float32[4, 64] y = MatMul(x, float32[64, 1]{{{weights}}}) z = Tanh(y) return z")
+
+    x = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    before, after = model(0.01), model(0.01 * factor)
+    assert bool(LocalComparison(before, after, in_onnxruntime).faults({"x": x})) == is_found
+
+
+SATURATED = """x: float32[4, 16]
+    h = Mul(x, 3.0)
+    s = Sin(Mul(h, SCALE))
+    t = Relu(s)
+    y = Sigmoid(Add(t, 200.0))
+    return y"""
+
+
+@pytest.mark.parametrize(
+    ("written", "agrees"),
+    [
+        ("t = Max(s, 0.0)", True),
+        ("t = Max(s, 0.0) o = Identity(t)", True),
+        ("t = Abs(s)", False),
+        ("t = Max(s, 0.5)", False),
+    ],
+)
+def test_parts_are_compared_on_drawn_values_too(written: str, agrees: bool) -> None:
+    """What the original computes there is the same everywhere, and so is its output."""
+    before = parse(SATURATED.replace("SCALE", "0.0"))
+    after = parse(SATURATED.replace("SCALE", "0.0").replace("t = Relu(s)", written))
+    local = LocalComparison(before, after, in_onnxruntime)
+    x = np.random.default_rng(0).normal(size=(2, 4, 16)).astype(np.float32)
+    local.faults({"x": x[0]})
+    assert local.agrees_on_drawn({"x": x[0]}, {"x": x[1]}) == agrees
