@@ -52,7 +52,8 @@ GROSS = 100.0
 """How many times the tolerance is no rounding any more, where float64 cannot tell."""
 
 FLIPPED = 0.002
-"""The share of whole numbers that may be others for being rounded from half way between two."""
+"""The share of whole numbers that may be others for being rounded from half way between two: quantized ones are then
+off by one."""
 
 EXACT = 1e-11
 """The share of a row's largest element by which float64 itself is not trusted."""
@@ -904,6 +905,8 @@ def is_equal_but_for(wide: Any, other: Any, noise: Sequence[tuple[Any, Any]], sh
         return True
     if not is_inexact(wide):
         flips = max(((a != b).sum() for a, b in noise), default=0)
+        if wide.dtype.kind in "iu" and wide.dtype.itemsize == 1 and _far(wide, other) > 1:
+            return bool(_far(wide, other) <= NOISE * max((_far(x, y) for x, y in noise), default=0))
         return bool((wide != other).sum() <= max(NOISE * flips, FLIPPED * wide.size))
     a, b = _plain(wide), _plain(other)
     with np.errstate(all="ignore"):
