@@ -64,6 +64,9 @@ ROUNDS = 6
 VARIATIONS, PATIENCE = 200, 1.0
 """How many other values are tried where the original hides a difference, and for how many seconds."""
 
+FEW_OF = 8
+"""Where fewer than one in so many elements of a constant are others, they are not so by rounding."""
+
 KINDS = 3
 """How many kinds of random floats are drawn for values: about 1, as large as the original's, and as small."""
 
@@ -877,13 +880,17 @@ def _moves(want: Array, other: Array) -> bool:
 
 def _is_another(one: Array, other: Array) -> bool:
     """Whether constants that should be the same differ by more than their own rounding, element by element, and by more
-    than what rounding leaves of the largest of their row."""
+    than what rounding leaves of the largest of their row, or in few elements alone: rounding moves most of them."""
     if is_suspicious(one, other):
         return True
     a, b, step = _plain(one), _plain(other), _epsilon(one.dtype)
     with np.errstate(all="ignore"):
         far, sizes = np.nan_to_num(np.abs(a - b), nan=0.0, posinf=0.0), np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0)
-    return bool(((far > ROUNDING * step * sizes) & (far > 2 * step * _rows(sizes))).any())
+    apart = far > ROUNDING * step * sizes
+    return bool(
+        (apart & (far > 2 * step * _rows(sizes))).any()
+        or (0 < FEW_OF * (far > 0).sum() < (sizes > 0).sum() and apart.any())
+    )
 
 
 def is_near(want: Array, made: Array, times: float = 1.0) -> bool:

@@ -167,11 +167,11 @@ def test_a_small_weight_beside_large_ones_counts(factor: float, is_found: bool) 
     """What it adds to a sum is less than what rounding of the others does."""
 
     def model(weight: float) -> Graph:
-        weights = ", ".join(map(str, [weight, *range(50, 113)]))
-        return parse(f"x: float32[4, 64] y = MatMul(x, float32[64, 1]{{{weights}}}) z = Tanh(y) return z")
+        weights = ", ".join(map(str, [weight, *range(50, 305)]))
+        return parse(f"x: float32[4, 64] y = MatMul(x, float32[64, 4]{{{weights}}}) z = Tanh(y) return z")
 
     x = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
-    before, after = model(0.01), model(0.01 * factor)
+    before, after = model(0.0001), model(0.0001 * factor)
     assert bool(LocalComparison(before, after, in_onnxruntime).faults({"x": x})) == is_found
 
 
