@@ -11,11 +11,13 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, wraps
-from typing import Any, TypeVar, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import typer
 
 from graphopt.cli import EXIT_CODES
+from graphopt.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,6 +55,13 @@ class Without:
         self.names = names
 
 
+def _path(text: str) -> Path:
+    """A path that is given, which is not empty: ``Path("")`` is the current folder."""
+    if not text:
+        raise UsageError("a path is empty: name a file or folder")
+    return Path(text)
+
+
 def register(commands: typer.Typer, name: str | None = None) -> Callable[[Command], Command]:
     """Register a function as a command whose options are its parameters, and the fields of those that are classes."""
 
@@ -81,6 +90,9 @@ def _parameters(name: str, hint: Any, default: Any) -> Iterator[inspect.Paramete
                 yield from _parameters(field, kind, usual)
     else:
         default = _default(hint, default)
+        for mark in _marks(hint):
+            if isinstance(mark, typer.models.ParameterInfo) and Path in _kinds(hint):
+                mark.parser = _path
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
@@ -107,6 +119,11 @@ def _left_out(hint: Any) -> set[str]:
 def _marks(hint: Any) -> tuple[Any, ...]:
     """What a type is annotated with."""
     return getattr(hint, "__metadata__", ())
+
+
+def _kinds(hint: Any) -> set[Any]:
+    """The types of which an annotated type is made."""
+    return {hint}.union(*map(_kinds, get_args(hint)))
 
 
 def _fields(hint: Any) -> Mapping[str, tuple[Any, Any]]:

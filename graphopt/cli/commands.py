@@ -14,7 +14,7 @@ import typer
 
 from graphopt.cli import COMPLETE, names, optimize, values
 from graphopt.cli.app import app, register
-from graphopt.cli.options import Atol, Check, Fed, Model, Quiet, Repeated, Rtol, Verify, written
+from graphopt.cli.options import Atol, Check, Fed, Memory, Model, Quiet, Repeated, Rtol, Verify, written
 from graphopt.errors import UsageError, naming
 
 if TYPE_CHECKING:
@@ -65,16 +65,18 @@ def diff(
     rtol: Rtol,
     atol: Atol,
     input: Fed,
+    memory: Memory,
 ) -> None:
     """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
     from graphopt.cli import tables
     from graphopt.tools.diff import diff as compare
     from graphopt.verify.verification import Demands, verify_as_asked
 
+    most = values.nbytes(memory)
     tables.show_difference(compare(a, b))
     called = str(a), str(b)
     drawn, demands = values.inputs(input or ()), Demands(rtol=rtol, atol=atol)
-    verification = verify_as_asked(a, b, values.draws(verify), drawn, called, demands=demands)
+    verification = verify_as_asked(a, b, values.draws(verify), drawn, called, most, demands=demands)
     tables.show_verification("outputs", verification)
 
 
@@ -195,8 +197,10 @@ def doctor(
     Paste it into a bug report. Exits with 6 where the self-test fails.
     """
     from graphopt.errors import VerificationError
+    from graphopt.runtime import disk_cache
     from graphopt.tools.doctor import examine, is_well
 
+    disk_cache.root()
     findings = list(examine())
     _print_json(findings) if json else _print_findings(findings)
     if not is_well(findings):

@@ -254,6 +254,10 @@ def test_no_color_is_no_bold_either(
         (["optimize", "m", "--dim", "N=99999999999999999999999"], "a size is at most 9223372036854775807"),
         (["reduce", "m", "--check", "false", "-o", "m"], "-o m would overwrite m, which is an input"),
         (["reduce", "m", "--check", ""], "--check is empty"),
+        (["optimize", ""], "a path is empty"),
+        (["optimize", "m", "-o", ""], "a path is empty"),
+        (["diff", "m", ""], "a path is empty"),
+        (["diff", "m", "m", "--memory", "much"], "--memory much: expected a number of bytes"),
         (["optimize", "m", "--json", "no/such/folder/x.json"], "--json no/such/folder/x.json: the folder"),
     ],
 )

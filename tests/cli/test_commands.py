@@ -110,3 +110,11 @@ def test_what_was_found_is_printed(
         {"topic": "versions", "name": "python", "found": "3", "advice": ""},
         {"topic": "self-test", "name": "kernel", "found": "[bold]right[/]", "advice": advice},
     ]
+
+
+def test_doctor_refuses_an_empty_name_of_the_cache(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRAPHOPT_CACHE", "")
+    assert run(["doctor"]) == 2
+    assert capsys.readouterr() == ("", "graphopt: GRAPHOPT_CACHE is empty: name a folder, or unset it\n")
