@@ -51,8 +51,8 @@ def test_an_entry_says_why_how_equal_and_what() -> None:
 
 def test_rules_that_are_longer_than_a_line_are_left_to_their_files() -> None:
     assert section("blocked-conv", "blocked.md") == (
-        "## blocked-conv\n\nA convolution of many channels in the blocked layout. `reals`, not proved (no small instance fires)"
-        ", guarded, for cpu.\n"
+        "## blocked-conv\n\nA convolution of many channels in the blocked layout. "
+        "`reals`, not proved (no small instance fires), guarded, for cpu.\n"
     )
     assert max(map(len, re.findall(r"^    .*$", "\n".join(pages().values()), re.MULTILINE))) > 100
     assert "](../../rules/blocked.rules)" in pages()["blocked.md"]
