@@ -40,9 +40,7 @@ def run_model(
     *,
     input: Inputs,
     memory: Memory,
-    seconds: Annotated[
-        float | None, typer.Option(metavar="S", min=0, help="How long the run may take.", show_default=False)
-    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long running may take.")] = 120,
     output: Annotated[Path | None, written("OUT.npz")] = None,
     compilation: Annotated[Compilation, Without("capability")],
     sizes: FixedSizes,
@@ -76,11 +74,11 @@ def run_model(
         compiled = compiled_model(model, quiet, **compilation.keywords, listener=listener, steps=steps)
         if candidates is None and set(feeds) != set(compiled.input_names):
             candidates = candidates_of(model, feeds, sizes, memory_of(model.stat().st_size, most))
-        if candidates is not None:
-            from graphopt.benchmark.bench import accepted_feeds
-
-            feeds = accepted_feeds(candidates, compiled)
         with limited(memory_of(compiled.constant_bytes, most), seconds):
+            if candidates is not None:
+                from graphopt.benchmark.bench import accepted_feeds
+
+                feeds = accepted_feeds(candidates, compiled)
             outputs = compiled(feeds)
             rows = compiled.profile(feeds) if profile or trace else ()
     if output is not None:

@@ -73,19 +73,27 @@ def _compared(
     model: Any, graph: Graph, run: Run, draws: int, until: float, fixed: Mapping[str, Any], coarsest: float
 ) -> Verification:
     from graphopt.ir import onnx_io
+    from graphopt.ir.work import UNBOUNDED, excess
     from graphopt.rewrite.passes.fold import stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
+    from graphopt.runtime.limits import memory_of
+    from graphopt.verify.compare import MOST_OPERATIONS
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
 
     if any(not is_repeatable(node) or graph.has_effects(node) for node in graph.nodes()):
         raise _UndecidedError("unverified", "the model draws at random, or does more than give results")
-    if until < float("inf") and any(node.op in ("Loop", "Scan") for node in graph.nodes()):
-        raise _UndecidedError("unverified", "its loops may take any time on random inputs; verify=2 runs them")
+    endless = {node.op for node in graph.nodes()} & {"Loop", "Scan", *UNBOUNDED}
+    if until < float("inf") and endless:
+        ops = " and ".join(sorted(endless))
+        raise _UndecidedError("unverified", f"{ops} may take any time on random inputs; verify=2 runs it")
     found: list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, int], float]] = []
     refusal = "no inputs can be drawn"
     for feeds, chosen in _inputs(graph, fixed):
         if time.perf_counter() > until:
             raise _UndecidedError("unverified", "there was no time to find inputs that it takes")
+        if why := excess(graph, chosen, memory_of(stored_bytes(graph)), MOST_OPERATIONS):
+            refusal = why
+            continue
         began = time.perf_counter()
         try:
             outputs = run(feeds)

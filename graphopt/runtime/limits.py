@@ -68,13 +68,20 @@ def _limited_time(seconds: float | None) -> Iterator[None]:
         yield
         return
 
+    late: list[LimitError] = []
+
     def stop(number: int, frame: FrameType | None) -> None:
-        raise LimitError(f"it was still running after {seconds:g} s: --seconds allows more")
+        late.append(LimitError(f"it was still running after {seconds:g} s: --seconds allows more"))
+        raise late[0]
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except Exception:
+        if late:  # whatever was made of it on the way
+            raise late[0] from None
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

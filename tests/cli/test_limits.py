@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphopt.ir import onnx_io
@@ -57,6 +58,14 @@ def test_a_run_takes_no_more_than_it_may(tmp_path: Path) -> None:
     code, said = ended(tmp_path, text, "run", "--input", "x=random", "--memory", "64MB")
     assert code == 5
     assert "may take 67108864;" in said
+
+
+def test_a_run_that_does_not_end_is_stopped(tmp_path: Path) -> None:
+    text = 's: string[1] y = RegexFullMatch(s, pattern="(a+)+$") return y'
+    np.save(tmp_path / "s.npy", np.array(["a" * 40 + "!"]))
+    code, said = ended(tmp_path, text, "run", "--input", f"s={tmp_path / 's.npy'}", "--seconds", "1")
+    assert code == 5
+    assert "--seconds allows more" in said
 
 
 def test_memory_is_a_number_of_bytes(tmp_path: Path) -> None:

@@ -42,6 +42,15 @@ def test_a_wrong_program_is_an_error_unless_nobody_asks() -> None:
     assert graphopt.compile(parse(NET), steps=steps, verify="off").report.verification.status == "off"
 
 
+def test_what_may_not_end_or_takes_too_much_is_not_run() -> None:
+    endless = 's: string[1] y = RegexFullMatch(s, pattern="(a+)+$") return y'
+    large = "x: float32[1] y = Tile(x, [1099511627776]) return y"
+    for text, why in ((endless, "RegexFullMatch may take any time"), (large, "4398046511108 bytes at once")):
+        verification = graphopt.compile(parse(text)).report.verification
+        assert verification.status == "unverified"
+        assert why in verification.reason
+
+
 def test_a_program_for_elements_is_compared_on_those() -> None:
     text = "x: float32[6] s: int64[2] y = Relu(Reshape(x, s)) return y"
     feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32), "s": np.array([2, 3])}

@@ -29,12 +29,21 @@ def test_memory_beyond_the_limit_is_a_memory_error_and_afterwards_there_is_more(
     assert np.ones(256 << 20, np.uint8).all()
 
 
+def sleep_in_a_net() -> None:
+    try:
+        time.sleep(20)
+    except LimitError:
+        raise ValueError("what a net makes of it") from None
+
+
 def test_time_beyond_the_limit_is_a_limit_error() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(LimitError, match=r"still running after 0\.1 s: --seconds"), limited(seconds=0.1):
         time.sleep(20)
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    with pytest.raises(LimitError, match="--seconds"), limited(seconds=0.1):
+        sleep_in_a_net()
     with limited(seconds=20):
         pass
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
