@@ -209,7 +209,10 @@ def folder_beside(folder: Path) -> Iterator[Path]:
     while True:
         new = folder / f"{_FOLDER}{secrets.token_hex(_RANDOM)}"
         new.mkdir(mode=0o700)
-        handle = os.open(new, os.O_RDONLY)
+        try:
+            handle = os.open(new, os.O_RDONLY)
+        except FileNotFoundError:  # another process took it for left behind, as below
+            continue
         if _locked(handle):
             break
         os.close(handle)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -346,3 +347,35 @@ def test_an_error_of_the_caller_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), whole(place) as file:
         file.write(bytes([1 // 0]))
     assert [f.read_text() for f in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_folder_that_another_process_took_for_left_behind_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not locked yet when it is made."""
+    opens, once = os.open, [True]
+
+    def open_later(path: Any, *rest: Any, **options: Any) -> int:
+        if once and Path(path).parent == tmp_path:
+            once.clear()
+            Path(path).rmdir()
+        return opens(path, *rest, **options)
+
+    monkeypatch.setattr(saving.os, "open", open_later)
+    with saving.folder_beside(tmp_path) as folder:
+        assert folder.is_dir()
+    assert not once
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_many_processes_save_into_one_folder(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from graphopt import saving\n"
+        "for turn in range(300):\n"
+        "    with saving.folder_beside(Path(sys.argv[1])) as folder: (folder / 'a').write_text('b')\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    processes = [subprocess.Popen(command) for _ in range(8)]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 8
+    assert list(tmp_path.iterdir()) == []
