@@ -165,17 +165,21 @@ def _verified(verification: Verification) -> str:
         return "not verified (off)"
     if verification.status == "unverified":
         return f"[yellow]unverified[/]: {escape(verification.reason)}"
-    count = "one random input" if verification.draws == 1 else f"{verification.draws} random inputs"
+    count = _number_of(verification.draws, "random input")
     sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in verification.sizes)
     at = f" ({escape(sizes)})" if sizes else ""
     large = " and one of large values" if verification.enlarged else ""
-    values = "one value" if verification.inside == 1 else f"{verification.inside} values"
-    inside = f", and by {values} inside the model," if verification.inside else ""
-    how = f"on {count}{at}{large}{inside} in {escape(verification.engine)}"
+    inside = f", and by {_number_of(verification.inside, 'value')} inside the model," if verification.inside else ""
+    parts = f", and by {_number_of(verification.parts, 'part')} on drawn values," if verification.parts else ""
+    how = f"on {count}{at}{large}{inside}{parts} in {escape(verification.engine)}"
     size = f", {verification.difference}" if verification.difference else ""
     colour = "green" if verification.is_verified else "yellow"
     doubt = f": {escape(verification.reason)}" if verification.reason else ""
     return f"[{colour}]{verification.status}[/] {how}{size} ({verification.seconds:.1f} s){doubt}"
+
+
+def _number_of(number: int, noun: str) -> str:
+    return f"one {noun}" if number == 1 else count_of(number, noun)
 
 
 def _rests_on(certificate: Certificate) -> str:

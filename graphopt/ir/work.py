@@ -23,6 +23,8 @@ from graphopt.ir.types import Size, TensorType, substitute
 ROUNDS = 64
 """So many rounds of a loop whose states grow are looked at; whatever doubles is beyond all memory by then."""
 
+MOST_OPERATIONS = 10**12
+"""A model that takes more operations, some ten seconds' of products, is not run."""
 UNBOUNDED = frozenset({"RegexFullMatch"})
 """Ops whose time no size bounds."""
 SLOW = frozenset({"Conv", "ConvTranspose", "ConvInteger", "LSTM", "GRU", "RNN"}) | ops.KINDS["pool"]

@@ -73,11 +73,10 @@ def _compared(
     model: Any, graph: Graph, run: Run, draws: int, until: float, fixed: Mapping[str, Any], coarsest: float
 ) -> Verification:
     from graphopt.ir import onnx_io
-    from graphopt.ir.work import UNBOUNDED, excess
+    from graphopt.ir.work import MOST_OPERATIONS, UNBOUNDED, excess
     from graphopt.rewrite.passes.fold import stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
-    from graphopt.verify.compare import MOST_OPERATIONS
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
 
     if any(not is_repeatable(node) or graph.has_effects(node) for node in graph.nodes()):

@@ -395,8 +395,7 @@ class _Run:
     def _candidates(self, path: Path) -> Iterator[Feeds]:
         """Inputs of which a run of the model in a file takes no more than it may, as far as types tell."""
         from graphopt.ir.onnx_io import load
-        from graphopt.ir.work import excess
-        from graphopt.verify.compare import MOST_OPERATIONS
+        from graphopt.ir.work import MOST_OPERATIONS, excess
 
         if self.feeds is not None:
             yield self.feeds

@@ -1,4 +1,4 @@
-"""Arrays in ``.npy`` files."""
+"""Arrays: in ``.npy`` files, and the names of their types."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import ReadError, UsageError
+from graphopt.ir.constants import Array
 
 SUFFIX = ".npy"
 
@@ -32,3 +33,13 @@ def filled(array: Any, how: str) -> np.ndarray[Any, Any]:
     if how not in ("ones", "zeros"):
         raise UsageError(f"inputs are filled with random numbers, ones, zeros or arange, not {how!r}")
     return np.full(array.shape, how == "ones", array.dtype)
+
+
+def type_name(array: Array) -> str:
+    """The dtype and shape, as in messages."""
+    return f"{dtype_name(array)}{list(array.shape)}"
+
+
+def dtype_name(array: Array) -> str:
+    """ONNX's dtype of an array's elements."""
+    return "string" if array.dtype.kind in "OUS" else array.dtype.name

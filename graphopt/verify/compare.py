@@ -20,8 +20,9 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
-from graphopt.ir.work import excess
+from graphopt.ir.work import MOST_OPERATIONS, excess
 from graphopt.runtime.limits import confine
+from graphopt.verify.arrays import type_name
 from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
@@ -30,9 +31,6 @@ from graphopt.verify.weights import is_whole, moved, nudged
 
 FEW = 3
 """How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
-
-MOST_OPERATIONS = 10**12
-"""A model that takes more operations, some ten seconds' of products, is not run."""
 
 PATIENCE = 20.0
 """For how many seconds inputs are sought that the original accepts."""
@@ -927,11 +925,7 @@ def _in_kind(want: Any, got: Any) -> str:
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return "its kind of value"
     if want.dtype != got.dtype or want.shape != got.shape:
-        return f"its type: {_described(got)} instead of {_described(want)}"
+        return f"its type: {type_name(got)} instead of {type_name(want)}"
     if is_inexact(want):
         return "where it is NaN or infinite"
     return f"{int((want != got).sum())} of {want.size} elements"
-
-
-def _described(array: np.ndarray[Any, Any]) -> str:
-    return f"{array.dtype.name}{list(array.shape)}"

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,49 +23,42 @@ import numpy as np
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
-from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.ir.infer import infer
-from graphopt.ir.infer_bodies import loop_head, scan_axis
-from graphopt.ir.structure import structural_hash
+from graphopt.ir.infer_bodies import scan_axis
 from graphopt.ir.tolerance import error, is_inexact
 from graphopt.ir.types import TensorType
+from graphopt.verify.arrays import dtype_name, type_name
+from graphopt.verify.bodies import OWN, closed, head_shape, outer_name, own_name, paired_bodies, slice_position, typed
 from graphopt.verify.double import evaluated, within
+from graphopt.verify.pairs import facts_of, head, paired
+from graphopt.verify.rounding import (
+    ROUNDING,
+    epsilon,
+    in_words,
+    is_another_constant,
+    is_as_near,
+    is_equal_but_for,
+    is_moved,
+    is_near,
+    is_suspicious,
+    largest_difference,
+)
 from graphopt.verify.runtimes import EngineError, Feeds, Runner
 
 Open: TypeAlias = Callable[[Graph, Path], Runner]
 """Opens a graph in the engine that compares, by way of a file."""
 
-ROUNDING = 32
-"""By how many units in the last place of a row's largest element a part may differ before float64 is asked."""
-
-NOISE = 8.0
-"""How many times what moving constants by one unit in the last place does may be put down to their rounding."""
-
 MOVES = 8
 """How often constants are moved at most, up or down by chance: what moves all of a short row alike moves nothing."""
 
-NEARER = 4.0
-"""How many times further from float64 a result may be than the original where it is beyond the tolerance."""
-
 GROSS = 100.0
 """How many times the tolerance is no rounding any more, where float64 cannot tell."""
-
-FLIPPED = 0.002
-"""The share of whole numbers that may be others for being rounded from half way between two: quantized ones are then
-off by one."""
-
-EXACT = 1e-11
-"""The share of a row's largest element by which float64 itself is not trusted."""
 
 ROUNDS = 6
 """How often parts are joined one by one before what is left is compared at the outputs."""
 
 VARIATIONS, PATIENCE = 200, 1.0
 """How many other values are tried where the original hides a difference, and for how many seconds."""
-
-FEW_OF = 8
-"""Where fewer than one in so many elements of a constant are others, they are not so by rounding."""
 
 KINDS = 3
 """How many kinds of random floats are drawn for values: about 1, as large as the original's, and as small."""
@@ -87,122 +80,6 @@ class Fault:
     words: str
 
 
-@dataclass(slots=True)
-class Pairs:
-    """For values of the second graph those of the first that they should be equal to."""
-
-    of: dict[Value, Value] = field(default_factory=dict)
-    same: set[Value] = field(default_factory=set)
-    """Those that the same op makes of paired values."""
-    required: list[tuple[Value, Value]] = field(default_factory=list)
-    """Outputs of both, first and second."""
-
-
-# -- pairs
-
-
-def paired(a: Graph, b: Graph) -> Pairs:
-    """The pairs of two graphs with the same inputs and outputs."""
-    pairs, known, same_as = Pairs(), dict[object, Node](), dict[Value, Value]()
-    for node in a.order():
-        if node.op in (INPUT, CONSTANT):
-            continue
-        key = _key(a, node, lambda v: same_as.get(v, v))
-        twin = known.setdefault(key, node) if key is not None and ops.is_pure(node.op, node.attrs) else node
-        same_as.update(zip(node.outputs, twin.outputs, strict=True))
-        known.setdefault(key, node)
-    named = {name: value for value, name in a.names.items() if a.producer(value).op != CONSTANT}
-    for value in b.inputs:
-        if (other := named.get(b.names[value])) is not None and a.producer(other).op == INPUT:
-            pairs.of[value] = other
-            pairs.same.add(value)
-    outputs = [(v, w) for v, w in zip(a.outputs, b.outputs, strict=True) if v is not None and w is not None]
-    pairs.required = [(same_as.get(v, v), w) for v, w in outputs]
-    order = [node for node in b.order() if node.op not in (INPUT, CONSTANT)]
-    facts = _facts(a), _facts(b)
-
-    def fits(v: Value, w: Value) -> bool:
-        return v not in facts[0] or w not in facts[1] or _may_be_one(facts[0][v], facts[1][w])
-
-    for is_first in (True, False):
-        for node in order:
-            if node.outputs and node.outputs[0] in pairs.same:
-                continue
-            key = _key(b, node, pairs.of.get)
-            if key is not None and (met := known.get(key)) is not None:
-                pairs.of.update(zip(node.outputs, (same_as.get(v, v) for v in met.outputs), strict=True))
-                pairs.same.update(node.outputs)
-                continue
-            for value in node.outputs if is_first else ():
-                other = named.get(b.names.get(value, ""))
-                if other is not None and a.producer(other).op != INPUT and fits(other, value):
-                    pairs.of[value] = same_as.get(other, other)
-        if is_first:
-            _backward(a, b, pairs, fits)
-    return pairs
-
-
-def _facts(graph: Graph) -> Mapping[Value, Fact]:
-    """What is known of a graph's values; nothing where inference refuses what an engine may run."""
-    try:
-        return infer(graph)
-    except GraphoptError:
-        return {}
-
-
-def _key(graph: Graph, node: Node, meaning: Callable[[Value], Value | None]) -> object:
-    """What two nodes have in common that make the same of paired values; None where an operand is in no pair."""
-    operands: list[object] = []
-    for value in node.inputs:
-        constant = graph.constant_of(value)
-        if value is None:
-            operands.append(None)
-        elif constant is not None:
-            operands.append(("constant", constant.digest))
-        elif (met := meaning(value)) is not None:
-            operands.append(met)
-        else:
-            return None
-    if ops.is_commutative(node.op):
-        operands.sort(key=repr)
-    return (*head(node), tuple(operands))
-
-
-def head(node: Node) -> tuple[object, ...]:
-    """What makes two ops the same but for the values that they read."""
-    attrs = tuple((name, structural_hash(a) if isinstance(a, Graph) else a) for name, a in node.attrs.items())
-    return node.op, node.origin.overload, repr(attrs), node.n_outputs, tuple(v is None for v in node.inputs)
-
-
-def _may_be_one(x: Fact, y: Fact) -> bool:
-    """Whether two values may be of one type."""
-    if x.dtype is not None is not y.dtype and x.dtype != y.dtype:
-        return False
-    if x.shape is None or y.shape is None:
-        return True
-    sizes = zip(x.shape, y.shape, strict=False)
-    return len(x.shape) == len(y.shape) and all(n == m for n, m in sizes if isinstance(n, int) and isinstance(m, int))
-
-
-def _backward(a: Graph, b: Graph, pairs: Pairs, fits: Callable[[Value, Value], bool]) -> None:
-    """Pair what the same op makes outputs of, and so on as far as ops are the same."""
-    waiting = list(pairs.required)
-    seen: set[Value] = set()
-    while waiting:
-        v, w = waiting.pop()
-        m, n = a.producer(v), b.producer(w)
-        if w in pairs.same or w in seen or v.port != w.port or m.op != n.op or m.op in (INPUT, CONSTANT):
-            continue
-        seen.add(w)
-        for x, y in zip(m.inputs, n.inputs, strict=False):
-            if x is None or y is None or CONSTANT in (a.producer(x).op, b.producer(y).op):
-                continue
-            if y not in pairs.of and a.producer(x).op != INPUT and b.producer(y).op != INPUT and fits(x, y):
-                pairs.of[y] = x
-            if pairs.of.get(y) == x:
-                waiting.append((x, y))
-
-
 # -- comparison
 
 
@@ -220,7 +97,7 @@ class LocalComparison:
         """Its values that are to be compared, and what with."""
         self.all = {w: v for w, v in self._pairs.of.items() if b.producer(w).op not in (INPUT, CONSTANT)} | self.outputs
         """All pairs: what is made of a pair that differs is to be compared, too."""
-        self.bodies = _paired_bodies(a, b, self._pairs)
+        self.bodies = paired_bodies(a, b, self._pairs)
         """The nodes of both with bodies of the same names, first and second."""
         self.is_settled = True
         """Whether every pair was compared and found equal so far."""
@@ -359,13 +236,13 @@ class _Trial:
             b, also = closed(self.b, n, n.bodies[name], self.of)
             self._learn_values(outer | read | also)
             names = {a.names[v] for v in a.inputs}
-            for met in sorted(v for v in also if _given(v) not in names):
-                a.add_input(_given(met))
+            for met in sorted(v for v in also if outer_name(v) not in names):
+                a.add_input(outer_name(met))
             if len(a.outputs) != len(b.outputs) or len(a.inputs) < len(b.inputs):
                 continue
             try:
                 for feeds in self._rounds(m, name, a, read | also):
-                    local = self.local.inner(_typed(a, feeds), _typed(b, feeds))
+                    local = self.local.inner(typed(a, feeds), typed(b, feeds))
                     for fault in local.faults(feeds):
                         inner = local.a.names.get(fault.value, local.a.producer(fault.value).op)
                         words = f"value {inner!r} in its {name}, and that by {fault.words}"
@@ -380,31 +257,31 @@ class _Trial:
 
     def _rounds(self, m: Node, name: str, body: Graph, read: set[Value]) -> Iterator[Feeds]:
         """What a body gets: of a Loop or Scan in the first rounds, whether or not the model takes so many."""
-        values = {_given(v): self._value(v) for v in read}
+        values = {outer_name(v): self._value(v) for v in read}
         if m.op == "If":
             condition = m.inputs[0]
             assert condition is not None
             if condition in read:
-                values[_given(condition)] = np.full(self._value(condition).shape, name == "then_branch")
+                values[outer_name(condition)] = np.full(self._value(condition).shape, name == "then_branch")
             yield values
             return
         own = [self._value(v) for v in m.inputs[: len(m.inputs) - m.captures] if v is not None]
         counts = m.attrs.get("num_scan_inputs")
         n_heads, n_scans = (2, 0) if m.op == "Loop" else (0, counts if isinstance(counts, int) else 0)
-        n_states = sum(body.names[v].startswith(_OWN) for v in body.inputs) - n_heads - n_scans
+        n_states = sum(body.names[v].startswith(OWN) for v in body.inputs) - n_heads - n_scans
         if any(not isinstance(array, np.ndarray) for array in own):
             return
         states, scanned = own[len(own) - n_scans - n_states : len(own) - n_scans], own[len(own) - n_scans :]
         axes = [scan_axis(m, "scan_input_axes", k, array.ndim) for k, array in enumerate(scanned)]
         for turn in range(min([TURNS, *(array.shape[axis] for array, axis in zip(scanned, axes, strict=True))])):
-            heads = [np.full(_single(body, 0), turn, np.int64), np.full(_single(body, 1), True)][:n_heads]
+            heads = [np.full(head_shape(body, 0), turn, np.int64), np.full(head_shape(body, 1), True)][:n_heads]
             slices = [
-                np.take(array, _place(m, k, turn), axis)
+                np.take(array, slice_position(m, k, turn), axis)
                 for k, (array, axis) in enumerate(zip(scanned, axes, strict=True))
             ]
-            feeds = values | {_own(i): array for i, array in enumerate([*heads, *states, *slices])}
+            feeds = values | {own_name(i): array for i, array in enumerate([*heads, *states, *slices])}
             yield feeds
-            made = self.local.opened(_typed(body, feeds), self.folder / "body.onnx")(feeds)
+            made = self.local.opened(typed(body, feeds), self.folder / "body.onnx")(feeds)
             states = made[n_heads // 2 : n_heads // 2 + n_states]
             if n_heads and not bool(np.asarray(made[0]).reshape(-1)[0]):
                 return
@@ -436,7 +313,7 @@ class _Trial:
                 if w not in self.outputs:
                     found[w] = made, "its kind of value"
             elif want.dtype != made.dtype or want.shape != made.shape:
-                found[w] = made, f"its type: {_type(made)} instead of {_type(want)}"
+                found[w] = made, f"its type: {type_name(made)} instead of {type_name(want)}"
             elif is_suspicious(want, made) or self._joins(w):
                 if (words := self._difference(w, want, made)) is not None:
                     found[w] = made, words
@@ -472,8 +349,13 @@ class _Trial:
             elif y is not None and self.of.get(y) != x:
                 return None
         for one, other in apart:
-            if one.dtype == other.dtype and one.shape == other.shape and is_inexact(one) and _is_another(one, other):
-                return f"a constant that it reads: {_words(one, other)}"
+            if (
+                one.dtype == other.dtype
+                and one.shape == other.shape
+                and is_inexact(one)
+                and is_another_constant(one, other)
+            ):
+                return f"a constant that it reads: {in_words(one, other)}"
         return None
 
     def _size(self, w: Value) -> int:
@@ -499,7 +381,7 @@ class _Trial:
             if twin.producer(w).op == INPUT or not isinstance(value, np.ndarray):
                 continue
             name = f"graphopt:given:{number}"
-            given = twin.add_input(name, TensorType(_dtype(value), value.shape))
+            given = twin.add_input(name, TensorType(dtype_name(value), value.shape))
             feeds[name] = value
             for user in sorted({user for user, _ in twin.users(w)}):
                 node = twin.node(user)
@@ -537,7 +419,7 @@ class _Trial:
                     wide, result, noise = self._wide(w, drawn[0])
                     if not is_equal_but_for(wide, result, noise, FEW * EPSILON):
                         return False
-                if not self._leaves(self.b, self.of, w, self.of) or _moves(want, other):
+                if not self._leaves(self.b, self.of, w, self.of) or is_moved(want, other):
                     untold.discard(w)
             if not untold:
                 return True
@@ -546,7 +428,7 @@ class _Trial:
     def _drawn(self, feeds: Feeds, kind: int, seed: int) -> dict[Value, Any]:
         """Random floats for what the first graph makes of inputs, positive where those are; whole numbers stay."""
         rng = np.random.default_rng((kind, seed))
-        drawn, facts = dict(self.known), _facts(self.a)
+        drawn, facts = dict(self.known), facts_of(self.a)
         for v in sorted(self.known):
             array = self.known[v]
             if self.a.producer(v).op == INPUT:
@@ -568,21 +450,21 @@ class _Trial:
                 return None
             if is_near(want, made, GROSS):  # may be rounding, and nothing tells
                 raise EngineError(str(refusal)) from None
-            return _words(want, made)
-        if not is_equal_but_for(wide, other, noise, FEW * _epsilon(want.dtype)):
-            return _words(want, made) if is_suspicious(want, made) else _words(wide, other)
+            return in_words(want, made)
+        if not is_equal_but_for(wide, other, noise, FEW * epsilon(want.dtype)):
+            return in_words(want, made) if is_suspicious(want, made) else in_words(wide, other)
         if self._joins(w) and not is_equal_but_for(wide, other, noise) and self._is_left(w, wide, other):
-            return _words(wide, other)
-        if error(want, made) > 1 and not _is_as_near(wide, want, made):
-            return f"{_words(want, made)}, and is further from float64"
+            return in_words(wide, other)
+        if error(want, made) > 1 and not is_as_near(wide, want, made):
+            return f"{in_words(want, made)}, and is further from float64"
         return None
 
     def _is_left(self, w: Value, wide: Array, other: Array) -> bool:
         """Whether so small a difference is what is left of that of a pair: the first graph makes as much of it."""
         if not is_inexact(wide):
             return False
-        far = _far(wide, other)
-        effects = [_far(wide, shown) for x in self.broken if (shown := self._shown(w, x)) is not None]
+        far = largest_difference(wide, other)
+        effects = [largest_difference(wide, shown) for x in self.broken if (shown := self._shown(w, x)) is not None]
         return any(far / 2 <= effect <= 2 * far for effect in effects)
 
     def _joins(self, w: Value) -> bool:
@@ -673,7 +555,7 @@ class _Trial:
                 if self._is_reordered(w, varied) or not is_equal_but_for(wide, other, noise, FEW * EPSILON):
                     said = self.broken[inner[0]][1]
                     name = self.a.names.get(self.roots[inner[0]], self.a.producer(self.roots[inner[0]]).op)
-                    yield Fault(v, f"{_words(wide, other)} on other values, since {name!r} inside differs by {said}")
+                    yield Fault(v, f"{in_words(wide, other)} on other values, since {name!r} inside differs by {said}")
                     return
         finally:
             self.of = kept
@@ -714,91 +596,6 @@ def _varied(value: Any, rng: np.random.Generator, turn: int) -> Any:
         return np.asarray(share * value + (1 - share) * mixed)
 
 
-def _paired_bodies(a: Graph, b: Graph, pairs: Pairs) -> list[tuple[Node, Node]]:
-    """The nodes of two graphs that are to make the same, by bodies of the same names that are not the same."""
-    both: dict[int, tuple[Node, Node]] = {}
-    for w, v in {**pairs.of, **{w: v for v, w in pairs.required}}.items():
-        m, n = a.producer(v), b.producer(w)
-        if w not in pairs.same and m.op == n.op and n.bodies and m.bodies.keys() == n.bodies.keys():
-            both.setdefault(n.id, (m, n))
-    return list(both.values())
-
-
-def closed(graph: Graph, node: Node, body: Graph, meanings: Mapping[Value, Value]) -> tuple[Graph, set[Value]]:
-    """A body of a node as a graph of its own, and the values that it reads, of those that have a meaning: what else it
-    captures is computed inside. Inputs are named for what they mean, or for their place."""
-    twin = body.copy()
-    twin.functions = graph.functions
-    captured = node.inputs[len(node.inputs) - node.captures :] if node.captures else ()
-    n_own = len(body.inputs) - len(captured)
-    for number, value in enumerate(body.inputs[:n_own]):
-        twin.names[value] = _own(number)
-    given: dict[Value, Value] = {}
-    read: set[Value] = set()
-    for inside, outside in zip(body.inputs[n_own:], captured, strict=True):
-        if outside is None:
-            continue
-        for below in within(graph, meanings, [outside]) if outside not in meanings else ():
-            inputs = tuple(
-                v if v is None else given.get(v) or _read(twin, given, read, v, meanings) for v in below.inputs
-            )
-            if below.op == INPUT or below.outputs[0] in given:
-                given.setdefault(below.outputs[0], _read(twin, given, read, below.outputs[0], meanings))
-                continue
-            made = twin.add(
-                below.op, inputs, below.attrs, below.n_outputs, captures=below.captures, origin=below.origin
-            )
-            given.update(zip(below.outputs, made.outputs, strict=True))
-        new = given.get(outside) or _read(twin, given, read, outside, meanings)
-        twin.replace(inside, new)
-        twin.remove(inside.node)
-    return twin, read
-
-
-def _read(
-    twin: Graph, given: dict[Value, Value], read: set[Value], value: Value, meanings: Mapping[Value, Value]
-) -> Value:
-    """The input of a body that stands for a value outside."""
-    if value not in given:
-        met = meanings.get(value, value)
-        read.add(met)
-        given[value] = twin.add_input(_given(met))
-    return given[value]
-
-
-def _given(value: Value) -> str:
-    return f"graphopt:outside:{value.node}:{value.port}"
-
-
-_OWN = "graphopt:own:"
-
-
-def _own(number: int) -> str:
-    return f"{_OWN}{number}"
-
-
-def _typed(body: Graph, feeds: Feeds) -> Graph:
-    """A body whose inputs have the types of what it is given."""
-    twin = body.copy()
-    twin.types = {}
-    for value in twin.inputs:
-        array = feeds[twin.names[value]]
-        twin.types[value] = TensorType(_dtype(array), array.shape)
-    return twin
-
-
-def _place(m: Node, k: int, turn: int) -> int:
-    """The position of a Scan's slice in a round."""
-    ways = m.attrs.get("scan_input_directions")
-    return -1 - turn if isinstance(ways, tuple) and ways[k] else turn
-
-
-def _single(body: Graph, index: int) -> tuple[int, ...]:
-    """The shape of a Loop's number of the round, or condition, in its body."""
-    shape = loop_head(body)[index].shape
-    return tuple(size for size in shape if isinstance(size, int)) if isinstance(shape, tuple) else ()
-
-
 @dataclass(frozen=True, slots=True)
 class _But:
     """Values without one of them."""
@@ -834,140 +631,3 @@ def _prune(graph: Graph) -> None:
     for node in reversed(graph.order()):
         if node.op != INPUT and not graph.is_used(node.id):
             graph.remove(node.id)
-
-
-def _type(array: Array) -> str:
-    return f"{_dtype(array)}{list(array.shape)}"
-
-
-def _dtype(array: Array) -> str:
-    return "string" if array.dtype.kind in "OUS" else array.dtype.name
-
-
-# -- judging
-
-
-def _rows(array: Array) -> Array:
-    """For each element the largest of its row (of its last axis)."""
-    if array.ndim == 0 or array.size == 0:
-        return array
-    return np.asarray(np.broadcast_to(array.max(axis=-1, keepdims=True), array.shape))
-
-
-def is_suspicious(want: Array, made: Array) -> bool:
-    """Whether an element differs by more than rounding most often does."""
-    if not is_inexact(want):
-        return not np.array_equal(want, made)
-    a, b = _plain(want), _plain(made)
-    with np.errstate(all="ignore"):
-        agree = (a == b) | (np.isnan(a) & np.isnan(b))
-        finite = np.isfinite(a) & np.isfinite(b)
-        if not (agree | finite).all():
-            return True
-        far = np.where(agree, 0, np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)))
-        return bool((far > ROUNDING * _epsilon(want.dtype) * _rows(np.where(finite, np.abs(a), 0))).any())
-
-
-def _moves(want: Array, other: Array) -> bool:
-    """Whether most of a value is another for other inputs, and all of it finite where it is a float."""
-    if not is_inexact(want):
-        return not np.array_equal(want, other)
-    a, b = _plain(want), _plain(other)
-    return bool(
-        np.isfinite(a).all() and 2 * (np.abs(a - b) > ROUNDING * _epsilon(want.dtype) * np.abs(a)).sum() >= a.size
-    )
-
-
-def _is_another(one: Array, other: Array) -> bool:
-    """Whether constants that should be the same differ by more than their own rounding, element by element, and by more
-    than what rounding leaves of the largest of their row, or in few elements alone: rounding moves most of them."""
-    if is_suspicious(one, other):
-        return True
-    a, b, step = _plain(one), _plain(other), _epsilon(one.dtype)
-    with np.errstate(all="ignore"):
-        far, sizes = np.nan_to_num(np.abs(a - b), nan=0.0, posinf=0.0), np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0)
-    apart = far > ROUNDING * step * sizes
-    return bool(
-        (apart & (far > 2 * step * _rows(sizes))).any()
-        or (0 < FEW_OF * (far > 0).sum() < (sizes > 0).sum() and apart.any())
-    )
-
-
-def is_near(want: Array, made: Array, times: float = 1.0) -> bool:
-    """Whether elements differ by no more than so many times the tolerance of their row: where float64 cannot tell."""
-    if not is_inexact(want):
-        apart = want.astype(np.float64) - made.astype(np.float64) if want.dtype.kind in "iu" else want != made
-        return bool((want != made).mean() <= FLIPPED and np.abs(apart).max(initial=0) <= 1)
-    if want.ndim == 0:
-        return error(want, made) <= times
-    rows = want.reshape(-1, want.shape[-1]), made.reshape(-1, made.shape[-1])
-    return all(error(a, b) <= times for a, b in zip(*rows, strict=True))
-
-
-def is_equal_but_for(wide: Any, other: Any, noise: Sequence[tuple[Any, Any]], share: float = 0.0) -> bool:
-    """Whether two values agree but for a share of each element, and what differs within the pairs of ``noise``."""
-    if not isinstance(wide, np.ndarray) or not isinstance(other, np.ndarray) or wide.shape != other.shape:
-        return False
-    if wide.size == 0:
-        return True
-    if not is_inexact(wide):
-        flips = max(((a != b).sum() for a, b in noise), default=0)
-        if wide.dtype.kind in "iu" and wide.dtype.itemsize == 1 and _far(wide, other) > 1:
-            return bool(_far(wide, other) <= NOISE * max((_far(x, y) for x, y in noise), default=0))
-        return bool((wide != other).sum() <= max(NOISE * flips, FLIPPED * wide.size))
-    a, b = _plain(wide), _plain(other)
-    with np.errstate(all="ignore"):
-        agree = (a == b) | (np.isnan(a) & np.isnan(b))
-        finite = np.isfinite(a) & np.isfinite(b)
-        moves = [np.abs(_plain(x) - _plain(y)) for x, y in noise]
-        if not (agree | finite | np.any([~np.isfinite(m) for m in moves] or [False], axis=0)).all():
-            return False
-        far = np.where(finite & ~agree, np.abs(np.where(finite, a - b, 0)), 0)
-        allowed = EXACT * _rows(np.where(finite, np.abs(a), 0)) + share * np.where(finite, np.abs(a), 0) + 1e-300
-        if moves:
-            most = np.max([np.where(np.isfinite(m), m, 0) for m in moves], axis=0)
-            allowed = allowed + NOISE * np.maximum(most, _rows(most))
-        return bool((far <= allowed).all())
-
-
-def _far(a: Array, b: Array) -> float:
-    """The largest difference of elements that are finite."""
-    if a.shape != b.shape:
-        return inf
-    with np.errstate(all="ignore"):
-        return float(np.nan_to_num(np.abs(_plain(a) - _plain(b)), posinf=0.0).max(initial=0))
-
-
-def _is_as_near(wide: Array, want: Array, made: Array) -> bool:
-    """Whether one value is as near float64 as another."""
-    if not is_inexact(want):
-        return bool((made != wide).sum() <= NEARER * (want != wide).sum())
-    with np.errstate(all="ignore"):
-        errors = [np.nan_to_num(np.abs(_plain(x) - wide), posinf=0.0) for x in (want, made)]
-    return bool(errors[1].max(initial=0) <= NEARER * errors[0].max(initial=0))
-
-
-def _plain(array: Array) -> Array:
-    """Floats of any kind as numpy's widest."""
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-
-
-def _epsilon(dtype: np.dtype[Any]) -> float:
-    if dtype.kind in "fc":
-        return float(np.finfo(dtype).eps)
-    return 2.0**-7 if dtype.name == "bfloat16" else 0.25
-
-
-def _words(want: Array, made: Array) -> str:
-    """The largest difference, absolute and relative, and where."""
-    if want.shape != made.shape:
-        return f"its type: {list(made.shape)} instead of {list(want.shape)}"
-    if not is_inexact(want) or want.size == 0:
-        return f"{int((want != made).sum())} of {want.size} elements"
-    a, b = _plain(want), _plain(made)
-    with np.errstate(all="ignore"):
-        far = np.abs(a - b)
-        far = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.where(np.isnan(far), inf, far))
-        at = np.unravel_index(int(far.argmax()), far.shape)
-        share = far[at] / np.abs(a[at]) if a[at] else inf
-    return f"{far[at]:.3g} ({share:.2g} of {a[at]:.3g}) at [{', '.join(map(str, map(int, at)))}]"

@@ -9,7 +9,8 @@ import pytest
 
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
-from graphopt.verify.local import LocalComparison, is_equal_but_for
+from graphopt.verify.local import LocalComparison
+from graphopt.verify.rounding import is_equal_but_for
 from graphopt.verify.runtimes import EngineError, Runner, open_in_onnxruntime
 
 pytest.importorskip("onnxruntime")
