@@ -59,7 +59,7 @@ WEIGHT = 4
 """The work that one instance is counted as."""
 DEEPEST = 4
 SIZES = ((0, 1, 2, 3, 4), (0, 1, 2), (1, 2, 3), (1, 2))
-"""The sizes of axes: of each rank the first of these that has few enough instances and that both sides agree at."""
+"""The sizes of axes: of each rank the first of these that has few enough instances, all of which can be computed."""
 STARS = (1, 2, 3)
 """How many values a starred variable stands for."""
 REPRESENTATIVES = {"unary": "Abs", "binary": "Pow", "reduce": "ReduceL1", "elementwise": "Abs"}
@@ -113,14 +113,14 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
 def _largest(rule: Rule, rank: int, is_real: bool, limit: int) -> tuple[tuple[int, ...], int]:
     """The sizes at which both sides agree on all instances of this rank, and how many instances there are.
 
-    No sizes where the rule fires on none. Raises what is in the way at the fewest.
+    No sizes where the rule fires on none. Raises what is in the way at the fewest, and where the sides differ at any.
     """
     operands = len({v.name for t in rule.lhs for v in variables(t)} - _parameters(rule))
     fired, instances = _all_of_rank(rule, rank, SIZES[-1], is_real, limit)
     for sizes in SIZES[:-1]:
         if len(sizes) ** (rank * operands) > 4 * limit:
             continue
-        with suppress(_TooMany, Opaque, _Different):
+        with suppress(_TooMany, Opaque):
             more, count = _all_of_rank(rule, rank, sizes, is_real, limit)
             return (sizes if more else ()), count
     return (SIZES[-1] if fired else ()), instances

@@ -428,8 +428,10 @@ def _by_meaning(call: _Call, algebra: Algebra) -> list[Array]:
 
     try:
         outputs = MEANINGS[call.op](apply, call.attrs, [_elements(x, algebra) for x in call.inputs])
-    except (TypeError, NotImplementedError, AttributeError, AssertionError) as error:
-        raise Opaque(f"{call.op} ({str(error)[:60]})") from error
+    except Opaque:
+        raise
+    except Exception as error:  # whatever the Python of a meaning raises on symbols
+        raise Opaque(f"{call.op} on symbols") from error
     numbers = [_numbers(x, algebra) for x in outputs[: call.n_outputs]]
     return [x for x in numbers if x is not None]
 
