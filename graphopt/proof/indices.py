@@ -464,6 +464,8 @@ class Plans:
                 plan, input_facts[i] = plans[0]
         x = input_facts.get(0)
         shape = () if x is None else x.shape or ()
+        if open_ones and not all(isinstance(n, int) for n in shape):
+            raise Opaque(f"an operand of {step.op} whose size is not known")
         values = {
             i: f.constant.array.reshape(-1).tolist()
             for i, f in input_facts.items()
