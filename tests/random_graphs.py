@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from random import Random
+from typing import Any
 
 from graphopt.ir.graph import Graph
+from graphopt.verify.compare import compare
+from graphopt.verify.verification import DEMANDS
 from tests.recipes.elements import binary, cast, clip, compare, integer, logic, power, rough, unary, variadic, where
 from tests.recipes.layers import (
     arg,
@@ -59,3 +64,9 @@ def random_graph(random: Random, steps: int, special: bool = False, recipes: tup
     for _ in range(random.randint(1, 3)):
         maker.new_input()
     return maker.finished(steps)
+
+
+def compared(before: Path, after: Path) -> dict[str, Any]:
+    """What verification answers of two models, on two draws, in this process. Raises what ``compare`` does."""
+    request = {"original": str(before), "result": str(after), "draws": 2, "inputs": {}, "names": ("a", "b")}
+    return compare({**request, "demands": asdict(DEMANDS), "full": False}, lambda phase: None)
