@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from graphopt.ir.graph import Graph
-from graphopt.verify.compare import compare
+from graphopt.verify.compare import compare as compare_models
 from graphopt.verify.verification import DEMANDS
 from tests.recipes.elements import binary, cast, clip, compare, integer, logic, power, rough, unary, variadic, where
 from tests.recipes.layers import (
@@ -69,4 +69,4 @@ def random_graph(random: Random, steps: int, special: bool = False, recipes: tup
 def compared(before: Path, after: Path) -> dict[str, Any]:
     """What verification answers of two models, on two draws, in this process. Raises what ``compare`` does."""
     request = {"original": str(before), "result": str(after), "draws": 2, "inputs": {}, "names": ("a", "b")}
-    return compare({**request, "demands": asdict(DEMANDS), "full": False}, lambda phase: None)
+    return compare_models({**request, "demands": asdict(DEMANDS), "full": False}, lambda phase: None)
