@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import ReadError, UsageError
-from graphopt.ir.constants import Array
 
 SUFFIX = ".npy"
 
@@ -35,11 +34,11 @@ def filled(array: Any, how: str) -> np.ndarray[Any, Any]:
     return np.full(array.shape, how == "ones", array.dtype)
 
 
-def type_name(array: Array) -> str:
+def type_name(array: np.ndarray[Any, Any]) -> str:
     """The dtype and shape, as in messages."""
     return f"{dtype_name(array)}{list(array.shape)}"
 
 
-def dtype_name(array: Array) -> str:
+def dtype_name(array: np.ndarray[Any, Any]) -> str:
     """ONNX's dtype of an array's elements."""
     return "string" if array.dtype.kind in "OUS" else array.dtype.name
