@@ -258,6 +258,8 @@ class _Trial:
     def _rounds(self, m: Node, name: str, body: Graph, read: set[Value]) -> Iterator[Feeds]:
         """What a body gets: of a Loop or Scan in the first rounds, whether or not the model takes so many."""
         values = {outer_name(v): self._value(v) for v in read}
+        if any(not isinstance(array, np.ndarray) for array in values.values()):  # a sequence, or an optional value
+            return
         if m.op == "If":
             condition = m.inputs[0]
             assert condition is not None

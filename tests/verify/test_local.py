@@ -210,3 +210,16 @@ def test_quantized_elements_are_off_by_one_step_at_most(steps: int, moved: int, 
     other, noise = plain.copy(), plain.copy()
     other[3], noise[3] = steps, moved
     assert is_equal_but_for(plain, other, [(plain, noise)]) == is_equal
+
+
+def test_a_body_that_captures_an_optional_value_is_left_to_the_whole() -> None:
+    text = """x: float32[3], b: optional(float32[3])
+        c = OptionalHasElement(b)
+        y = If(COND | b, x, then_branch={ p: ? q: ? v = OptionalGetElement(p) r = Add(q, v) return r },
+            else_branch={ p: ? q: ? r = REST(q) return r })
+        return y"""
+    before = parse(text.replace("COND", "Not(Not(c))").replace("REST", "Abs"))
+    after = parse(text.replace("COND", "c").replace("REST", "Neg(Neg)").replace("Neg(Neg)(q)", "Abs(Abs(q))"))
+    local = LocalComparison(before, after, in_onnxruntime)
+    assert local.bodies
+    assert local.faults({"x": np.array([1, -2, 3], np.float32), "b": None}) == []
