@@ -48,7 +48,9 @@ def show_rules(
     for item in selected.passes:
         print(f"# {item.reason}  [{item.family}] {item.soundness.value} always\n{item.name}: a native pass\n")
     for rule in selected.rules:
-        print(f"{show_rule(rule)}# evidence: {evidence_of(rule) or 'none yet'}\n")
+        evidence = evidence_of(rule)
+        why = f"; no proof: {evidence.why}" if evidence is not None and evidence.why else ""
+        print(f"{show_rule(rule)}# evidence: {evidence or 'none yet'}{why}\n")
 
 
 @register(commands, "coverage")

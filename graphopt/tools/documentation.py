@@ -44,9 +44,9 @@ rules](../../rules/README.md). Rules stand under their first **family** of rewri
 that have it. An entry says why the rule pays, then
 
 * its **class**, which `--policy` selects by: how equal both sides are;
-* *proved*, if it is more than checked on random tensors ([evidence](../proof.md) of `graphopt rules prove`);
-  *rank 3*: up to that rank;
-* *guarded*, if it has conditions, such as dtypes or constants;
+* *proved*, if it is more than checked on random tensors ([evidence](../proof.md) of `graphopt rules prove`, and why
+  others are not); *rank 3*: up to that rank;
+* *unguarded*, if it has no conditions, such as dtypes or constants;
 * its **stage**: *always* rules are applied wherever they match; the others go into the e-graph, where extraction
   chooses by cost; and the targets, for rules of some targets only;
 * further families.
@@ -117,12 +117,11 @@ def _section(rule: Rule) -> Iterator[str]:
     evidence, (_, *others) = evidence_of(rule), (*ids(rule.family), "")
     rank = f" ({evidence.scope.replace('<= ', '')})" if evidence and evidence.scope.startswith("rank") else ""
     proof = f", proved{rank}" if evidence is not None and evidence.is_proof else ""
-    proof = f", not proved ({evidence.why})" if evidence is not None and evidence.why else proof
-    guarded = ", guarded" if rule.where else ""
+    unguarded = "" if rule.where else ", unguarded"
     stage = ", always" if rule.stage is RuleStage.ALWAYS else ""
     target = f", for {', '.join(sorted(rule.targets))}" if rule.targets else ""
     also = "".join(f", {id}" for id in others if id)
-    said = f"`{rule.soundness.value}`{proof}{guarded}{stage}{target}{also}."
+    said = f"`{rule.soundness.value}`{proof}{unguarded}{stage}{target}{also}."
     yield from (f"### {rule.name}", "", f"{rule.reason[:1].upper()}{rule.reason[1:]}. {said}", "")
     left, right = ("; ".join(map(show_term, side)) for side in (rule.lhs, rule.rhs))
     if len(line := f"    {left}  =>  {right}") <= WIDTH:
