@@ -55,12 +55,13 @@ def compile(
     """A function of the model's inputs, compiled for this machine's processor, or its GPU (target ``"cuda"``).
 
     ``model`` is a path, bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``Graph`` or a ``Module``; it is not
-    changed. ``threads`` run the program. A node left to the reference evaluator is a warning, with ``strict`` a
-    CompilationError. ``optimize`` rewrites the model first, for ``target``; ``policy`` says how equal the result is:
-    ``exact``, ``finite``, ``reals`` or ``approx``. ``shapes`` (of inputs, by name) and ``dims`` (by symbol) fix open
-    dimensions. ``jobs`` processes compile kernels at most (None: one for each core). ``cache`` keeps the program in the
-    user's cache folder, or that of ``GRAPHOPT_CACHE`` (1 GiB at most, 4 GiB for all caches): by default for paths and
-    bytes, with True for graphs, too, whose weights are hashed.
+    changed. ``threads`` run the program. A node that no kernel computes runs in ONNX Runtime where that is installed,
+    else in ONNX's reference evaluator, with a warning; with ``strict`` that is a CompilationError. ``optimize``
+    rewrites the model first, for ``target``; ``policy`` says how equal the result is: ``exact``, ``finite``, ``reals``
+    or ``approx``. ``shapes`` (of inputs, by name) and ``dims`` (by symbol) fix open dimensions. ``jobs`` processes
+    compile kernels at most (None: one for each core). ``cache`` keeps the program in the user's cache folder, or that
+    of ``GRAPHOPT_CACHE`` (1 GiB at most, 4 GiB for all caches): by default for paths and bytes, with True for graphs,
+    too, whose weights are hashed.
 
     ``pipeline`` (or its name: ``graphopt.program.pipelines``) replaces ``optimize``, ``target`` and ``policy``.
     ``schedules`` has, by a node's name, its scheduled nest (``compiled.nests`` has nests to start from), or a function
@@ -152,18 +153,18 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     platform = platform_of(settings.target.device)
     with platform.compiling(settings.jobs) as compiling:
         plan = lowered(graph, options_of(settings), step, compiling.begin)
-        if settings.strict and plan.reference:
-            name, op, why = plan.reference[0]
+        if settings.strict and plan.left_out:
+            name, op, why, _ = plan.left_out[0]
             raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
         objects = step("compile", compiling.objects, plan.kernels)
     program = step("load", platform.program, plan, objects, settings.threads)
-    report = CompileReport(tuple(step.done), len(plan.kernels), len(plan.parts), plan.reference)
+    report = CompileReport(tuple(step.done), len(plan.kernels), len(plan.parts), plan.left_out)
     return Compiled(program, plan, graph, report)
 
 
 def lowered(graph: Graph, options: Options, step: Steps, begun: Callable[[Kernel], object] | None = None) -> Linked:
     """The plan of a graph's program; ``begun`` is called with each kernel as soon as it is written. Nodes with whose
-    nest something goes wrong are left to the reference evaluator."""
+    nest something goes wrong are left out."""
     from graphopt.lowering.link.passes import NestFailed, emit, fuse_ops, legalize_ops, lower_to_programs, schedule
     from graphopt.lowering.link.plan_memory import plan_memory
 

@@ -31,6 +31,7 @@ from graphopt.run.settings import Dispatch, Settings
 from graphopt.runtime import cpu, saved
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Code
 from graphopt.target import DeviceKind, ProductPrices, Target
@@ -269,6 +270,7 @@ def code_of(linked: Linked, kernels: Sequence[bytes], driver: bytes = b"") -> Co
         driver,
         linked.constants,
         linked.conditions,
+        {name: f.model for name, f in linked.functions.items() if isinstance(f, Region)},
     )
 
 

@@ -63,7 +63,7 @@ DOORS = {
     "nvmath": {"kernels.cuda.cublas_lt"},
     "onnx": {"ir"},
     "onnx_ir": {"interop.passes", "ir.onnx_io"},
-    "onnxruntime": {"verify.runtimes"},
+    "onnxruntime": {"runtime.onnxruntime"},
     "onnxscript": {"interop.onnxscript_rules"},
     "openvino": {"verify.runtimes"},
     "platformdirs": {

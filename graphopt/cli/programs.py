@@ -339,7 +339,7 @@ def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes, memo
 
 
 def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
-    """The model compiled, with warnings about what runs by reference on stderr."""
+    """The model compiled, with warnings about nodes that no kernel computes on stderr."""
     from graphopt.cli.tables import show_warnings
     from graphopt.compile import ReferenceWarning, compile
 

@@ -43,7 +43,7 @@ KEPT = 64
 
 
 class ReferenceWarning(UserWarning):
-    """A node that no kernel computes: ONNX's reference evaluator does, which is slow."""
+    """A node that no kernel computes: ONNX Runtime does, or ONNX's reference evaluator, which is slow."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,11 @@ class CompiledModel(Displayed):
         self._rewriting: Report | None = None
         if place is not None:
             self._only = program_cache.load(place, settings.threads, settings.verify not in (0, "off"))
-        if self._only is None:
+        if self._only is None or (settings.strict and self._only[1].left_out):
+            self._only = None
             self._begin()
+        else:
+            self._tell(self._only[1], stacklevel=4)
 
     # -- calling
 
@@ -274,9 +277,12 @@ class CompiledModel(Displayed):
         with naming(self._name):
             compiled = self._build(graph, self.settings, self._step)
         compiled = replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
-        for line in compiled.report.warnings:
-            warnings.warn(line, ReferenceWarning, stacklevel=5)
+        self._tell(compiled.report, stacklevel=6)
         return compiled
+
+    def _tell(self, report: CompileReport, stacklevel: int) -> None:
+        for line in report.warnings:
+            warnings.warn(line, ReferenceWarning, stacklevel=stacklevel)
 
     # -- choosing a program
 
@@ -356,6 +362,6 @@ class CompiledModel(Displayed):
 
 
 def _calls_functions(compiled: Compiled) -> bool:
-    """Whether steps call Python functions other than the reference evaluator's."""
-    left = {name for name, _, _ in compiled.report.reference}
+    """Whether steps call Python functions other than those of nodes that no kernel computes."""
+    left = {node.name for node in compiled.report.left_out}
     return any(isinstance(s, HostStep) and not left & set(s.nodes) for s in walk(compiled.program.code.steps))

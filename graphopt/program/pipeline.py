@@ -56,7 +56,7 @@ def priced_target(settings: Settings) -> Priced:
 
 def options_of(settings: Settings) -> Options:
     """How a graph is lowered, with what is scheduled by hand."""
-    return replace(_options(settings), schedules=settings.schedules)
+    return replace(_options(settings), schedules=settings.schedules, threads=settings.threads or 1)
 
 
 def _options(settings: Settings) -> Options:

@@ -25,6 +25,7 @@ from graphopt.program import digests
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime import disk_cache, saved
 from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.host import LeftOut
 from graphopt.runtime.program import Program
 from graphopt.verify.verification import OFF, Verification
 
@@ -139,7 +140,8 @@ def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Pr
         verification = Verification(**kept["verification"])
         if is_compared and verification == OFF:
             raise ReadError("it was never compared with the model")
-        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), verification=verification)
+        left_out = tuple(LeftOut(*map(str, node)) for node in kept["left_out"])
+        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), left_out, verification=verification)
     except (ReadError, OSError, ValueError, LookupError, TypeError):
         disk_cache.drop(entry.folder)
         return None
@@ -150,11 +152,12 @@ def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Pr
 def store(entry: CacheEntry, program: Program, report: CompileReport) -> None:
     """Keep a program, whole or not at all; not one that is too large, that needs Python, or whose model has changed."""
     size = sum(c.nbytes for c in program.code.constants.values())
-    if report.reference or size > LARGEST or not entry.is_current:
+    if size > LARGEST or not entry.is_current:
         return
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
     kept: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
+    kept["left_out"] = report.left_out
     checked = report.verification
     kept["verification"] = {"status": checked.status, "reason": checked.reason, "engine": checked.engine}
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from graphopt.calibration.schedule_tables import default_path
 from graphopt.errors import UsageError
 from graphopt.progress import Listener
+from graphopt.runtime.host import LeftOut
 from graphopt.target import CPU, Target
 from graphopt.verify.verification import OFF, Verification
 
@@ -107,8 +108,8 @@ class CompileReport:
     """Kernels, equal ones counted once."""
     calls: int
     """Calls of kernels in one run, bodies counted once."""
-    reference: tuple[tuple[str, str, str], ...] = ()
-    """Of each node that is left to the reference evaluator: its name, its op, and why."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The nodes that no kernel computes: name, op, why, and whether ONNX Runtime does or ONNX's reference evaluator."""
     rewriting: Report | None = None
     """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""
     verification: Verification = OFF
@@ -116,5 +117,5 @@ class CompileReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each node that is left to the reference evaluator."""
-        return tuple(f"{name} ({op}) runs by reference, which is slow: {why}" for name, op, why in self.reference)
+        """A line for each node that no kernel computes."""
+        return tuple(f"{name} ({op}) runs in {engine}: {why}" for name, op, why, engine in self.left_out)

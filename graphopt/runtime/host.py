@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,15 @@ from graphopt.errors import ExecutionError
 from graphopt.runtime.steps import Array, HostStep, KernelStep, Launch
 
 HostFunction: TypeAlias = Callable[..., Any]
+
+
+class LeftOut(NamedTuple):
+    """A node that no kernel computes: its name and op, why, and what computes it."""
+
+    name: str
+    op: str
+    why: str
+    engine: str
 
 
 def perform(step: HostStep, function: HostFunction, given: Sequence[Any], filled: Sequence[Array]) -> Sequence[Any]:
@@ -37,9 +46,13 @@ def perform(step: HostStep, function: HostFunction, given: Sequence[Any], filled
 
 
 def result_of(step: HostStep, result: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
-    """One result of a host step as an array; ``ExecutionError`` where it is not of this dtype and shape (None: any)."""
+    """One result of a host step as an array; ``ExecutionError`` where it is not of this dtype and shape (None: any).
+
+    A result without elements is of the shape that is known: a loop of no rounds has seen no sizes."""
     array = np.asarray(result)
     shape = array.shape if shape is None else shape
+    if not array.size and array.ndim == len(shape) and 0 in shape:
+        array = array.reshape(shape)
     if array.shape != shape or array.dtype != dtype:
         raise ExecutionError(
             f"{_title(step)} gave {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} is expected"

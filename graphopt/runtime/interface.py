@@ -40,10 +40,15 @@ class Interface(Displayed):
         functions: Mapping[str, HostFunction] | None,
         dtypes: Mapping[str, np.dtype[Any]] | None,
         layout: CodeLayout,
+        threads: int = 1,
     ) -> None:
         self.code = code
         self._dtypes = {**STORAGE, **(dtypes or {})}
         self._functions = dict(functions or {})
+        if left := code.regions.keys() - self._functions.keys():
+            from graphopt.runtime.onnxruntime import Region
+
+            self._functions |= {name: Region(code.regions[name], threads) for name in sorted(left)}
         _check(code, self._functions)
         self._layout = layout
         self._signature = Signature(code, self._dtypes)

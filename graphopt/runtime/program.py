@@ -86,8 +86,8 @@ class Program(Interface):
     ) -> None:
         if threads is not None and not (isinstance(threads, int) and 1 <= threads <= cpu.MOST):
             raise InputError(f"a program runs on 1 to {cpu.MOST} threads, not on {threads!r}")
-        super().__init__(code, functions, dtypes, lay_out(code))
         self.threads = threads or cpu.cores()
+        super().__init__(code, functions, dtypes, lay_out(code), self.threads)
         self._binder = Binder(code, self._layout)
         self._image = Image([code.driver, *code.objects])
         self._driver = _ENTRY(self._image.entries[0])

@@ -2,8 +2,9 @@
 device like the one that it was saved from.
 
 ``manifest.json`` holds buffers and steps, and names the two other files: ``code.<digest>.bin``, the object code of the
-driver and the kernels, and ``constants.<digest>.bin``, the constants, each aligned, which are memory-mapped. Those are
-named by what is in them, so that a save replaces none of another program's: the rename of its manifest commits it.
+driver and the kernels and the models of what ONNX Runtime computes, and ``constants.<digest>.bin``, the constants, each
+aligned, which are memory-mapped. Those are named by what is in them, so that a save replaces none of another program's:
+the rename of its manifest commits it.
 Object code is code: a folder is to be trusted as a program is.
 """
 
@@ -64,6 +65,7 @@ _CLASSES: dict[str, type] = {
     "Buffer": ProgramBuffer,
     "Call": KernelStep,
     "Condition": Condition,
+    "Host": HostStep,
     "Launch": Launch,
     "Library": LibraryStep,
     "Loop": LoopStep,
@@ -82,7 +84,8 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
     what the folder had is there as it was.
     """
     code = program.code
-    hosts = list(dict.fromkeys(s.label or s.function for s in walk(code.steps) if isinstance(s, HostStep)))
+    in_python = [s for s in walk(code.steps) if isinstance(s, HostStep) and s.function not in code.regions]
+    hosts = list(dict.fromkeys(s.label or s.function for s in in_python))
     if hosts:
         raise CompilationError(
             f"the program cannot be saved, for Python runs some of its steps: {', '.join(hosts)}; run the model where "
@@ -95,7 +98,9 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
     constants: list[bytes | memoryview] = []
     for _, array in sorted(code.constants.items()):
         constants += array.reshape(-1).view(np.uint8).data, bytes(up(array.nbytes) - array.nbytes)
-    files = {name_by_content(n, p, _SUFFIX): p for n, p in ((_CODE, distinct), (_CONSTANTS, constants))}
+    regions = [code.regions[name] for name in sorted(code.regions)]
+    pieces: dict[str, list[bytes | memoryview]] = {_CODE: [*distinct, *regions], _CONSTANTS: constants}
+    files = {name_by_content(name, held, _SUFFIX): held for name, held in pieces.items()}
     text = {
         "format": FORMAT,
         "files": dict(zip((_CODE, _CONSTANTS), files, strict=True)),
@@ -107,9 +112,10 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
         "buffers": _plain(code.buffers),
         "steps": _plain(code.steps),
         "conditions": _plain(code.conditions),
-        "sizes": [len(o) for o in distinct],
+        "sizes": [len(o) for o in (*distinct, *regions)],
+        "regions": sorted(code.regions),
         "objects": [distinct.index(o) for o in (code.driver, *code.objects)],
-        "code": sha256(b"".join(distinct)).hexdigest(),
+        "code": sha256(b"".join((*distinct, *regions))).hexdigest(),
         "constants": {str(n): list(array.shape) for n, array in sorted(code.constants.items())},
     }
     manifest = json.dumps({"digest": _digest(text), **text}, separators=(",", ":")).encode()
@@ -195,13 +201,16 @@ def _code(folder: Path, text: Mapping[str, Any]) -> Code:
     if sha256(code).hexdigest() != text["code"]:
         raise ReadError(f"{objects_file} is damaged: save the program again")
     ends = np.cumsum([0, *text["sizes"]]).tolist()
-    distinct = [code[a:b] for a, b in pairwise(ends)]
+    names = text.get("regions", ())
+    pieces = [code[a:b] for a, b in pairwise(ends)]
+    distinct, models = pieces[: len(pieces) - len(names)], pieces[len(pieces) - len(names) :]
     driver, *objects = [distinct[n] for n in text["objects"]]
     buffers = _made(text["buffers"])
     constants = _constants(values_file, text["constants"], buffers)
     ports = _made(text["inputs"]), _made(text["outputs"])
     steps, conditions = _made(text["steps"]), _made(text["conditions"])
-    return Code(*ports, buffers, steps, tuple(objects), driver, constants, conditions)
+    regions = dict(zip(names, models, strict=True))
+    return Code(*ports, buffers, steps, tuple(objects), driver, constants, conditions, regions)
 
 
 def _processor() -> frozenset[str]:

@@ -209,6 +209,8 @@ class Code:
     driver: bytes = b""
     constants: Mapping[int, Array] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
+    regions: Mapping[str, bytes] = field(default_factory=dict)
+    """The model of each host step that ONNX Runtime computes, by the step's function."""
 
 
 def inner(step: Step) -> tuple[tuple[Step, ...], ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from graphopt.errors import MissingDependencyError
+from graphopt.runtime.onnxruntime import onnxruntime
 
 Feeds: TypeAlias = Mapping[str, Any]
 """Inputs by name: arrays, lists of arrays for sequences, None for what is absent."""
@@ -79,7 +80,7 @@ class OnnxRuntimeProfiler:
         self, model: bytes, feeds: Feeds, seconds: float, runs: tuple[int, int], warm: int
     ) -> list[list[ProfiledKernel]]:
         """See ``Profiler``."""
-        ort = _onnxruntime()
+        ort = onnxruntime()
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
             options = ort.SessionOptions()
             options.intra_op_num_threads, options.log_severity_level = self.threads, 4
@@ -99,18 +100,10 @@ class OnnxRuntimeProfiler:
         return kernels_by_run if self.threads > 1 else undisturbed(kernels_by_run, had)
 
 
-def _onnxruntime() -> Any:
-    """ONNX Runtime, which tells nobody that it runs. Raises ImportError where it is not installed."""
-    import onnxruntime
-
-    onnxruntime.disable_telemetry_events()
-    return onnxruntime
-
-
 def onnxruntime_version() -> str:
     """``ONNX Runtime`` and the version that is installed. Raises MissingDependencyError where none is."""
     try:
-        ort = _onnxruntime()
+        ort = onnxruntime()
     except ImportError:
         raise MissingDependencyError(
             "measuring needs ONNX Runtime, which is not installed: pip install graphopt[ort]"
@@ -125,7 +118,7 @@ def open_for_timing(path: Path, feeds: Feeds, threads: int) -> Callable[[], None
     Raises EngineError where it refuses the model or the inputs, MissingDependencyError where it is not installed.
     """
     onnxruntime_version()
-    ort = _onnxruntime()
+    ort = onnxruntime()
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -229,7 +222,7 @@ def open_model(path: str | Path, engine: str | None = None) -> tuple[Runner, str
 def open_in_onnxruntime(model: str | bytes, optimized: bool = False, threads: int = 0) -> Runner:
     """A runner in ONNX Runtime on the CPU, of a file or its bytes, with or without its own optimizations; 0 threads are
     as many as it likes."""
-    ort = _onnxruntime()
+    ort = onnxruntime()
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 4
     level = ort.GraphOptimizationLevel

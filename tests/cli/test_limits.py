@@ -61,9 +61,13 @@ def test_a_run_takes_no_more_than_it_may(tmp_path: Path) -> None:
 
 
 def test_a_run_that_does_not_end_is_stopped(tmp_path: Path) -> None:
-    text = 's: string[1] y = RegexFullMatch(s, pattern="(a+)+$") return y'
-    np.save(tmp_path / "s.npy", np.array(["a" * 40 + "!"]))
-    code, said = ended(tmp_path, text, "run", "--input", f"s={tmp_path / 's.npy'}", "--seconds", "1")
+    text = """n: int64[], x: float32[1]
+        y = Loop(n, bool[]{true}, x, body={ i: int64[] c: bool[] s: ? t = Mul(s, 2.0) return c, t })
+        return y"""
+    np.save(tmp_path / "n.npy", np.array(2**62))
+    code, said = ended(
+        tmp_path, text, "run", "--input", f"n={tmp_path / 'n.npy'}", "--input", "x=random", "--seconds=1"
+    )
     assert code == 5
     assert "--seconds allows more" in said
 

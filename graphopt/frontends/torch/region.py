@@ -216,12 +216,12 @@ class TorchProgram:
         return values
 
     def left_over(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
-        """The calls of which something is left to the reference evaluator: torch runs them faster."""
+        """The calls of which something is no kernel: torch runs them faster."""
         try:
-            reference = () if self._compiled is None else self._compiled.report.reference
+            left_out = () if self._compiled is None else self._compiled.report.left_out
         except UsageError:  # what it becomes depends on the elements of inputs
             return set()
-        slow = {name for name, _, _ in reference}
+        slow = {node.name for node in left_out}
         return {n for n in nodes if label_of(n) in slow}
 
     def __call__(self, *arguments: Any) -> Any:

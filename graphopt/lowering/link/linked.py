@@ -10,7 +10,7 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Nest
-from graphopt.lowering.lower.reference import ReferenceFunction
+from graphopt.runtime.host import HostFunction, LeftOut
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
     Bind,
@@ -61,10 +61,10 @@ class Linked:
     steps: tuple[Step, ...]
     kernels: tuple[Kernel, ...]
     constants: Mapping[int, Array]
-    functions: Mapping[str, ReferenceFunction] = field(default_factory=dict)
+    functions: Mapping[str, HostFunction] = field(default_factory=dict)
     parts: tuple[LinkedCall, ...] = ()
-    reference: tuple[tuple[str, str, str], ...] = ()
-    """Nodes left to reference: name, op and reason of each."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The nodes that are no kernels."""
     nests: Mapping[str, Nest] = field(default_factory=dict)
     """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
     conditions: tuple[Condition, ...] = ()

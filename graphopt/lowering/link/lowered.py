@@ -221,5 +221,5 @@ def _fate(lowering: LoweredNode) -> str:
         case Bodied():
             return f"{op} is control flow"
         case Referred(reason=reason):
-            return f"{op} runs by reference: {reason}"
+            return f"{op} is left out: {reason}"
     return f"{op} brings what computes it"

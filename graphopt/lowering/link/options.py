@@ -71,10 +71,12 @@ class Options:
     is_for_host: bool = True
     """Whether ops may be computed in tiles by functions that the host has."""
     takes: Callable[[Node], bool] = every_node
-    """The nodes that become loops; others are left to the reference evaluator."""
+    """The nodes that become loops; others are left to ONNX Runtime, or to the reference evaluator."""
+    threads: int = 1
+    """The threads of what ONNX Runtime computes."""
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Why nodes are left to the reference evaluator though they have a nest, by name."""
+    """Why nodes are left out though they have a nest, by name."""
 
     def is_by_hand(self, nodes: tuple[str, ...]) -> bool:
         """Whether a user schedules one of these nodes."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 
@@ -23,15 +24,27 @@ from graphopt.lowering.emit.kernel_source import Emitted, EmittedKernel, Launcha
 from graphopt.lowering.intrinsics.tensor_intrin import buffers_written
 from graphopt.lowering.link.control_flow import control
 from graphopt.lowering.link.linked import Linked, LinkedCall, Work
-from graphopt.lowering.link.lowered import Brought, Control, FusedItem, Lowered, LoweredScope, NestKey, Scheduled, View
+from graphopt.lowering.link.lowered import (
+    Brought,
+    Control,
+    FusedItem,
+    Lowered,
+    LoweredScope,
+    NestKey,
+    Scheduled,
+    ScopeItem,
+    View,
+)
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
 from graphopt.lowering.lower.embedded_programs import Called, inputs_of
 from graphopt.lowering.lower.lower import Referred, Viewed
-from graphopt.lowering.lower.reference import ReferenceFunction, name_of, reference
+from graphopt.lowering.lower.reference import ENGINE, REFERENCE, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
+from graphopt.runtime.host import HostFunction, LeftOut
+from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
     BufferRef,
@@ -49,7 +62,7 @@ from graphopt.runtime.steps import (
 
 def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
     """The program with a memory plan. ``begun`` is called with each kernel that sharing memory changes."""
-    planner = Planner(program.scheduled, program.kernels, program.by_hand, begun)
+    planner = Planner(program.scheduled, program.kernels, program.by_hand, begun, program.options.threads)
     scope = ScopePlanner(planner, program.scope)
     graph = program.graph
     inputs = tuple(scope.port(v) for v in graph.inputs)
@@ -66,7 +79,7 @@ def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = Non
         planner.constants,
         planner.functions,
         tuple(planner.parts),
-        tuple(planner.reference),
+        tuple(planner.left_out),
         dict(planner.fused),
         tuple(planner.conditions),
         tuple(planner.work),
@@ -83,8 +96,10 @@ class Planner:
         written: Mapping[NestKey, tuple[tuple[Scheduled, EmittedKernel], ...]],
         by_hand: Mapping[tuple[tuple[str, ...], Nest], Nest] | None = None,
         begun: Callable[[Kernel], object] | None = None,
+        threads: int = 1,
     ) -> None:
         self.scheduled, self.written, self.by_hand, self.begun = scheduled, written, by_hand or {}, begun
+        self.threads = threads
         self.begun_kernels = {
             w.kernel for parts in written.values() for _, w in parts if not isinstance(w, LibraryCall)
         }
@@ -96,11 +111,11 @@ class Planner:
         self.arranged: dict[tuple[Constant, bool], int] = {}
         self.ahead: dict[tuple[Hashable, ...], dict[NestBuffer, int]] = {}
         self.kernels: dict[Kernel, int] = {}
-        self.functions: dict[str, ReferenceFunction] = {}
+        self.functions: dict[str, HostFunction] = {}
         self.symbols = Symbols()
         self.parts: list[LinkedCall] = []
         self.work: list[Work] = []
-        self.reference: list[tuple[str, str, str]] = []
+        self.left_out: list[LeftOut] = []
         self.conditions: dict[Condition, None] = {}
 
     def add(self, buffer: ProgramBuffer) -> int:
@@ -254,8 +269,16 @@ class ScopePlanner:
         return self.numbers[value]
 
     def steps(self) -> Iterator[Step]:
-        """The steps of the graph."""
-        for item in self.scope.items:
+        """The steps of the graph; nodes that are left out one after the other are one region."""
+        for is_left_out, items in groupby(self.scope.items, lambda item: isinstance(item, Referred)):
+            if is_left_out:
+                yield from self.region([item for item in items if isinstance(item, Referred)])
+            else:
+                yield from self.own(items)
+
+    def own(self, items: Iterable[ScopeItem]) -> Iterator[Step]:
+        """The steps of what is computed by kernels, bodies and registered functions."""
+        for item in items:
             match item:
                 case FusedItem():
                     yield from self.fused(item)
@@ -267,8 +290,6 @@ class ScopePlanner:
                     yield from self.brought(item)
                 case Called():
                     yield self.called(item)
-                case Referred():
-                    yield self.host(item)
 
     def inner(self, scope: LoweredScope) -> ScopePlanner:
         """The planner of a body."""
@@ -357,16 +378,47 @@ class ScopePlanner:
         label = node.op.replace("::", ".")
         return HostStep(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
 
-    def host(self, lowering: Referred) -> HostStep:
-        """The step of a node that is computed by reference."""
-        node, label = lowering.node, name_of(self.graph, lowering.node)
-        function = f"{node.op}_{len(self.planner.functions)}"
-        self.planner.functions[function] = reference(self.graph, node, self.facts)
-        self.planner.reference.append((label, node.op, lowering.reason))
-        inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
-        outputs = tuple(self.result_buffer(v, "host") for v in node.outputs)
-        binds = tuple((self.planner.symbols.name(s), port, axis) for s, port, axis in lowering.binds)
-        return HostStep(function, inputs, outputs, False, binds, node.op, (label,))
+    def region(self, left_out: Sequence[Referred]) -> Iterator[HostStep]:
+        """The steps of nodes that are left out: one for all in ONNX Runtime where it takes them together, else one for
+        each, there or by reference."""
+        needed = {item.node.outputs[port] for item in left_out for _, port, _ in item.binds}
+        nodes = [item.node for item in left_out]
+        found = region(self.graph, nodes, self.facts, needed, self.planner.threads)
+        if found is not None:
+            yield self.host(left_out, found.function, found.inputs, found.outputs)
+        elif len(left_out) > 1:
+            for item in left_out:
+                yield from self.region([item])
+        else:
+            node = left_out[0].node
+            yield self.host(left_out, reference(self.graph, node, self.facts), node.inputs, node.outputs)
+
+    def host(
+        self,
+        left_out: Sequence[Referred],
+        function: HostFunction,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
+    ) -> HostStep:
+        """The step of a function that computes nodes; in ONNX Runtime it fills its outputs where it can."""
+        in_runtime = isinstance(function, Region)
+        names = tuple(name_of(self.graph, item.node) for item in left_out)
+        ops = " + ".join(item.node.op for item in left_out)
+        name = f"{ops}_{len(self.planner.functions)}"
+        self.planner.functions[name] = function
+        engine = ENGINE if in_runtime else REFERENCE
+        self.planner.left_out += [
+            LeftOut(name, item.node.op, item.reason, engine) for name, item in zip(names, left_out, strict=True)
+        ]
+        binds = tuple(
+            (self.planner.symbols.name(symbol), outputs.index(item.node.outputs[port]), axis)
+            for item in left_out
+            for symbol, port, axis in item.binds
+        )
+        fills = in_runtime and not binds and all(is_planned(self.facts[v]) for v in outputs)
+        given = tuple(None if v is None else self.number(v) for v in inputs)
+        made = tuple(self.result_buffer(v, "arena" if fills else "host") for v in outputs)
+        return HostStep(name, given, made, fills, binds, ops, names)
 
 
 def is_planned(fact: Fact) -> bool:

@@ -2,7 +2,7 @@
 computes it.
 
 Nodes are looked at in order, and so it is known at each which sizes a running program knows by then:
-those that the inputs' shapes bind, and those that a node computed by reference finds out. A node whose
+those that the inputs' shapes bind, and those that a node that is left out finds out. A node whose
 nest would need more is left to reference, unless what is missing are the elements of small inputs of
 the graph: then the graph has to be lowered for their values, which ``NeedsValues`` says.
 """
@@ -83,7 +83,7 @@ class Bodied:
 
 @dataclass(frozen=True, slots=True)
 class Referred:
-    """A node left to ONNX's reference evaluator, and the reason."""
+    """A node that is left to ONNX Runtime or ONNX's reference evaluator, and the reason."""
 
     node: Node
     reason: str
@@ -160,11 +160,11 @@ class _Lowerer:
             roots = None if value is None else self.small_inputs(value)
             if roots:
                 self.missing.update(dict.fromkeys(roots))
-            return self.by_reference(node, str(why))
+            return self.left_out(node, str(why))
         except NotLowered as why:
-            return self.by_reference(node, str(why))
+            return self.left_out(node, str(why))
         except SENSELESS as error:  # nests rest on what the model may not keep to, as ONNX says it has to
-            return self.by_reference(node, f"its lowering failed: {words_of(error)}")
+            return self.left_out(node, f"its lowering failed: {words_of(error)}")
 
     def by_user(self, brought: EmbeddedProgram | Called) -> LoweredNode:
         """The embedded program or registered function of a node. CompilationError where it needs unknown sizes."""
@@ -201,7 +201,7 @@ class _Lowerer:
     def bodied(self, node: Node) -> LoweredNode:
         """If, Loop and Scan, where all that they hand on has a size that is known beforehand."""
         if node.op not in ("If", "Loop", "Scan"):
-            raise NotLowered(f"the bodies of {node.op} are run by reference")
+            raise NotLowered(f"the bodies of {node.op} are no loops")
         outputs = [self.facts[v] for v in node.outputs]
         for value in (*node.inputs, *node.outputs):
             if value is not None and self.facts[value].dtype not in DTYPES:
@@ -315,8 +315,8 @@ class _Lowerer:
                 stack += [v.node for v in node.inputs if v is not None]
         return values
 
-    def by_reference(self, node: Node, reason: str) -> Referred:
-        """The node left to reference, and what sizes are known from then on."""
+    def left_out(self, node: Node, reason: str) -> Referred:
+        """The node that is left out, and what sizes are known from then on."""
         binds = []
         for port, value in enumerate(node.outputs):
             for axis, size in enumerate(self.facts[value].shape or ()):

@@ -1,28 +1,83 @@
-"""Reference evaluation: nodes computed by ONNX's reference evaluator while a program runs, as functions of arrays."""
+"""Nodes that no kernel computes, as functions of arrays: in ONNX Runtime, several in one session, else one by one in
+ONNX's reference evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from graphopt.errors import ExecutionError, GraphoptError
-from graphopt.ir import evaluate
+from graphopt.ir import evaluate, onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer_bodies import scan_axis
-from graphopt.ir.types import Size, TensorType, substitute, symbol, symbols
+from graphopt.ir.types import TensorType
+from graphopt.runtime.host import HostFunction
+from graphopt.runtime.onnxruntime import Region
 
 if TYPE_CHECKING:
     from graphopt.lowering.lower.lower import FactsByValue
 
-ReferenceFunction: TypeAlias = Callable[..., Any]
-"""From arrays (None for an input that is left out, lists for sequences) to a tuple of the outputs."""
+ENGINE, REFERENCE = "ONNX Runtime", "ONNX's reference evaluator"
+"""What computes nodes that no kernel does."""
 
 
-def reference(graph: Graph, node: Node, facts: FactsByValue) -> ReferenceFunction:
+class LeftOutRegion(NamedTuple):
+    """Nodes that ONNX Runtime computes: the values that they read, and those that are needed of them."""
+
+    function: Region
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+def region(
+    graph: Graph, nodes: Sequence[Node], facts: FactsByValue, needed: Collection[Value] = (), threads: int = 1
+) -> LeftOutRegion | None:
+    """The function of some nodes in ONNX Runtime, in an order in which they can be computed; None where it refuses
+    them, is not installed, or would have to hand over elements that numpy does not know. ``needed`` are values that
+    are given though no other node reads them."""
+    alone = Graph("region", graph.header, dict(graph.functions))
+    inside = {node.id for node in nodes}
+    made: dict[Value, Value] = {}
+    inputs: list[Value] = []
+    for node in nodes:
+        for value in node.inputs:
+            if value is None or value in made:
+                continue
+            if (constant := graph.constant_of(value) or facts[value].constant) is not None:
+                made[value] = alone.add_constant(constant)
+            else:
+                made[value] = alone.add_input(f"i{len(inputs)}", facts[value].type)
+                inputs.append(value)
+        given = tuple(None if value is None else made[value] for value in node.inputs)
+        attrs = _typed(node, [facts[v] for v in node.outputs])
+        alike = alone.add(node.op, given, attrs, node.n_outputs, captures=node.captures, origin=node.origin)
+        made |= dict(zip(node.outputs, alike.outputs, strict=True))
+    outputs = tuple(
+        value
+        for node in nodes
+        for value in node.outputs
+        if value in needed or graph.is_output(value) or not {user for user, _ in graph.users(value)} <= inside
+    )
+    if not outputs or not all(_is_numpys(facts[value]) for value in (*inputs, *outputs)):
+        return None
+    for k, value in enumerate(outputs):
+        alone.add_output(f"o{k}", made[value])
+    try:
+        return LeftOutRegion(Region(onnx_io.to_bytes(alone), threads), tuple(inputs), outputs)
+    except (GraphoptError, ImportError, ValueError):  # a message of 2 GiB is too long for protobuf
+        return None
+
+
+def _is_numpys(fact: Fact) -> bool:
+    """Whether numpy itself has a type for the elements of a value, if it is a tensor."""
+    return fact.dtype is None or fact.dtype == "string" or not hasattr(ml_dtypes, fact.dtype)
+
+
+def reference(graph: Graph, node: Node, facts: FactsByValue) -> HostFunction:
     """A function that computes a node by reference; it raises ExecutionError, naming the node, where it cannot."""
     inputs = [None if v is None else facts[v] for v in node.inputs]
     compute = _by_graph(graph, node, inputs, facts) if _is_composed(graph, node) else _by_op(node)
@@ -66,12 +121,10 @@ def _by_graph(
     for k, value in enumerate(alike.outputs):
         alone.add_output(f"o{k}", value)
     run = evaluate.runner(alone)
-    outputs = [facts[v] for v in node.outputs]
 
     def compute(arrays: Sequence[Any]) -> Sequence[Any]:
         results = run({f"i{k}": a for k, (a, f) in enumerate(zip(arrays, input_facts, strict=True)) if f is not None})
-        sizes = _sizes(input_facts, arrays)
-        return [_shaped(a, f, sizes) for a, f in zip(results.values(), outputs, strict=True)]
+        return list(results.values())
 
     return compute
 
@@ -89,26 +142,6 @@ def _typed(node: Node, outputs: Sequence[Fact]) -> Attrs:
         axis = 0 if node.op == "Loop" else scan_axis(node, "scan_output_axes", k - n_states, len(fact.shape) - 1)
         body.types[value] = TensorType(fact.dtype, (*fact.shape[:axis], *fact.shape[axis + 1 :]))
     return node.attrs.with_(body=body)
-
-
-def _sizes(facts: Sequence[Fact | None], arrays: Sequence[Any]) -> dict[str, Size]:
-    """The symbols that are sizes of these arrays."""
-    pairs = [
-        pair
-        for fact, array in zip(facts, arrays, strict=True)
-        if fact is not None and fact.shape is not None and isinstance(array, np.ndarray)
-        for pair in zip(fact.shape, array.shape, strict=True)
-    ]
-    return {name: n for size, n in pairs for name in symbols(size) if size == symbol(name)}
-
-
-def _shaped(array: Any, fact: Fact, sizes: dict[str, Size]) -> Any:
-    """A result; one without elements, as of a loop of no rounds, whose evaluator knows no sizes, as inference tells."""
-    if not isinstance(array, np.ndarray) or array.size or fact.shape is None or len(fact.shape) != array.ndim:
-        return array
-    wanted = [substitute(size, sizes) for size in fact.shape]
-    shape = [n if isinstance(n, int) else m for n, m in zip(wanted, array.shape, strict=True)]
-    return array.reshape(shape) if 0 in shape else array
 
 
 def seen(array: Any, fact: Fact | None) -> Any:

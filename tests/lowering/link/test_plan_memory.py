@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from graphopt.compile import compile, lowered
 from graphopt.ir.text import parse
@@ -18,8 +22,9 @@ from graphopt.runtime.program import Program
 from graphopt.runtime.steps import BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
 
 
-def linked(text: str) -> Linked:
-    return lowered(parse(text), BY_RULE, Steps())
+def linked(text: str, without: tuple[str, ...] = ()) -> Linked:
+    options = replace(BY_RULE, takes=lambda node: node.op not in without)
+    return lowered(parse(text), options, Steps())
 
 
 def calls(made: Linked) -> list[str]:
@@ -63,15 +68,40 @@ def test_symbols_are_arguments_of_calls() -> None:
     assert made.buffers[made.outputs[0].buffer].shape == ("m", "n")
 
 
-def test_what_runs_by_reference_is_named_with_the_reason() -> None:
+def test_nodes_that_no_kernel_computes_are_named_with_the_reason() -> None:
     made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
-    ((name, op, why),) = made.reference
-    assert (name, op) == ("z", "NonZero")
-    assert why
+    (node,) = made.left_out
+    assert (node.name, node.op, node.engine) == ("z", "NonZero", "ONNX Runtime")
+    assert node.why
     (host,) = [s for s in made.steps if isinstance(s, HostStep)]
     assert host.binds[0][1:] == (0, 1)
     (found,) = made.functions[host.function](np.array([[1, 0], [0, 2]], np.float32))
     np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
+
+
+def test_nodes_that_are_left_out_one_after_the_other_are_one_region() -> None:
+    made = linked("x: float32[n, 2] s = SequenceConstruct(x, Neg(x)) t = SequenceAt(s, 1) z = NonZero(t) return z")
+    (host,) = [s for s in made.steps if isinstance(s, HostStep)]
+    assert host.label == "SequenceConstruct + SequenceAt + NonZero"
+    x = np.array([[1, 0], [0, 2]], np.float32)
+    *_, found = made.functions[host.function](x, -x)
+    np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
+
+
+def test_a_region_of_known_size_fills_the_memory_of_the_program() -> None:
+    made = linked("x: float32[n, 2] a = Exp(x) b = Tanh(a) y = Neg(b) return y", without=("Exp", "Tanh"))
+    (host,) = [s for s in made.steps if isinstance(s, HostStep)]
+    assert host.fills
+    x, y = np.array([[1, 0]], np.float32), np.empty((1, 2), np.float32)
+    made.functions[host.function](x, y)
+    np.testing.assert_allclose(y, np.tanh(np.exp(x)), rtol=1e-6)
+
+
+def test_without_onnxruntime_nodes_run_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
+    (node,) = made.left_out
+    assert node.engine == "ONNX's reference evaluator"
 
 
 def test_flops_and_bytes_are_sizes() -> None:

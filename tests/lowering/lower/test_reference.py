@@ -6,10 +6,11 @@ from graphopt.errors import ExecutionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.lowering.lower.reference import ReferenceFunction, name_of, reference
+from graphopt.lowering.lower.reference import name_of, reference
+from graphopt.runtime.host import HostFunction
 
 
-def function(text: str) -> ReferenceFunction:
+def function(text: str) -> HostFunction:
     graph: Graph = parse(text)
     node = graph.order()[-1]
     return reference(graph, node, infer(graph))
