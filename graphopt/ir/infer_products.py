@@ -104,9 +104,11 @@ def window(
     """How many positions a window takes along one axis; None where that cannot be said."""
     if stride < 1 or dilation < 1:
         raise ValueError(f"a window moves by at least 1: its stride is {stride}, its dilation {dilation}")
+    span = dilation * (kernel - 1) + 1
+    if size == 0:  # pads alone are no image: ONNX Runtime refuses it, too
+        raise ValueError(f"a window of {span} does not fit a size of 0")
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         return (size + (stride - 1)) // stride
-    span = dilation * (kernel - 1) + 1
     before, after = (0, 0) if auto_pad == "VALID" else pads
     room = size + (before + after) - span
     if isinstance(room, int) and room < 0:

@@ -34,6 +34,7 @@ from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import GuardExpr, Rule, RuleStage, Soundness
+from graphopt.verify.double import evaluated
 from graphopt.verify.runtimes import EngineError, onnxruntime_version, open_in_onnxruntime
 
 TRIES = 1500
@@ -179,10 +180,24 @@ class _Check:
             if off is None:
                 continue
             self.compared += 1
+            if off[0] > 1 and run is in_reference and self.agree_in_runtime(example, other, inputs):
+                continue
             self.worst = max(self.worst, off[0])
             if off[0] > 1:
                 return counterexample(example, other, off[1])
         return None
+
+    def agree_in_runtime(self, example: Example, other: Graph, inputs: Mapping[str, Array]) -> bool:
+        """Whether both sides of a strict rule are equal in ONNX Runtime, by which its class goes. In numpy the bits of
+        sums and powers also depend on where in memory their operands lie."""
+        if self.rule.soundness not in (Soundness.EXACT, Soundness.FINITE):
+            return False
+        try:
+            left, right = in_onnxruntime(example.graph), in_onnxruntime(other)
+        except ImportError:
+            return False
+        off = difference(example, other, inputs, self.rule.soundness, left, right)
+        return off is not None and off[0] <= 1
 
     def open_sizes(self, example: Example) -> str | None:
         """The same where the rule does not know sizes: equal ones are one symbol, or all are different ones."""
@@ -350,14 +365,30 @@ def difference(
     worst = (0.0, "")
     seen = False
     steps = any(n.op == "QuantizeLinear" for n in example.graph.nodes())
-    for a, b in zip(want, got, strict=True):
+    for at, (a, b) in enumerate(zip(want, got, strict=True)):
         off = _steps_apart(a, b, soundness) if steps and a.dtype.name in STEPS else _apart(a, b, soundness)
         seen = seen or off is not None
         if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
             off /= max(1.0, 4 * _sensitivity(left, inputs, want, soundness, _unit(other)))
+            if off > 1 and _is_as_near(example.graph, inputs, at, a, b, soundness):
+                off = 1.0
         if off is not None and off > worst[0]:
             worst = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
     return worst if seen else None
+
+
+def _is_as_near(
+    graph: Graph, inputs: Mapping[str, Array], output: int, want: Array, got: Array, soundness: Soundness
+) -> bool:
+    """Whether the right side is as near to what the left side is in double precision as the left side itself is."""
+    given = {v: inputs[graph.names[v]] for v in graph.inputs}
+    wanted = [v for v in graph.outputs if v is not None]
+    try:
+        truth = np.asarray(evaluated(graph, given, wanted)[wanted[output]]).astype(want.dtype)
+    except GraphoptError:
+        return False
+    rounding, off = _apart(truth, want, soundness), _apart(truth, got, soundness)
+    return rounding is not None and off is not None and off <= max(rounding, 1.0)
 
 
 def _unit(graph: Graph) -> float:
@@ -372,7 +403,7 @@ def _sensitivity(
     """How far, in units of the tolerance, the left side moves when its inputs do: by one unit in the last place, or,
     this way and that, by a share of themselves."""
     worst, rng = 0.0, np.random.default_rng(0)
-    for to in (inf, -inf):
+    for to in (inf, -inf) * 4:  # errors of a few terms add up in few of the draws
         moved = {}
         for name, a in inputs.items():
             if a.dtype.kind == "f":

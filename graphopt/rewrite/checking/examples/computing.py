@@ -171,12 +171,15 @@ def gemm(s: Sample) -> list[Want]:
     return [Want((k, m) if trans_a else (m, k)), Want((n, k) if trans_b else (k, n)), Want(added)][: len(s.inputs)]
 
 
-def _window(s: Sample, n: int, kernel: StaticShape) -> tuple[StaticShape, StaticShape, StaticShape]:
-    """Strides, dilations and pads."""
+def _window(
+    s: Sample, n: int, kernel: StaticShape, narrow: bool = False
+) -> tuple[StaticShape, StaticShape, StaticShape]:
+    """Strides, dilations and pads: ``narrow`` ones, where no window may lie in pads alone."""
     auto = s.attr("auto_pad", "NOTSET", lambda: s.pick(("NOTSET", "NOTSET", "NOTSET", "VALID", "SAME_UPPER")))
     strides = s.attr("strides", None, lambda: tuple(s.pick((1, 1, 2)) for _ in range(n))) or (1,) * n
     dilations = s.attr("dilations", None, lambda: tuple(s.pick((1, 1, 1, 2)) for _ in range(n))) or (1,) * n
-    fixed = s.attr("pads", None, lambda: None if auto != "NOTSET" else tuple(s.pick((0, 0, 1)) for _ in range(2 * n)))
+    most = tuple(k - 1 for k in kernel * 2) if narrow else (1,) * (2 * n)
+    fixed = s.attr("pads", None, lambda: None if auto != "NOTSET" else tuple(min(s.pick((0, 0, 1)), m) for m in most))
     pads = fixed or (0,) * (2 * n)
     return strides, dilations, pads
 
@@ -238,8 +241,9 @@ def pool(s: Sample) -> list[Want]:
     kernel = s.attr("kernel_shape", None, lambda: tuple(s.pick((1, 2, 3)) for _ in range(n)))
     if kernel is None:
         return [Want(shape)]
-    strides, dilations, pads = _window(s, n, kernel)
-    pads = tuple(min(p, k - 1) for p, k in zip(pads, kernel * 2, strict=True))
+    strides, dilations, pads = _window(s, n, kernel, narrow=True)
+    if any(p >= k for p, k in zip(pads, kernel * 2, strict=False)):
+        raise Misfit("a window of nothing but pads")
     s.attr("count_include_pad", 0, lambda: s.number(0, 1))
     sizes = zip(shape[2:], kernel, strides, dilations, range(n), strict=True)
     return [Want((*shape[:2], *(_span(o, k, t, d, pads[i] + pads[i + n]) + 1 for o, k, t, d, i in sizes)))]

@@ -94,6 +94,8 @@ def squeeze(s: Sample) -> list[Want]:
         axes = ints(s.value(1, lambda: s.axes(len(shape) + count, count)[:count] if count else ()))
     rank = len(shape) + len(axes)
     ones = set(normal(axes, rank))
+    if len(ones) < len(axes):
+        raise Misfit("an axis twice")
     rest = iter(shape)
     before = tuple(1 if i in ones else next(rest) for i in range(rank))
     return [Want(before), Want((len(axes),), "int64", tuple(axes))][: len(s.inputs)]
