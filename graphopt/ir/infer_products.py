@@ -98,6 +98,10 @@ def einsum(call: OpCall) -> Types:
 # -- windows
 
 
+NO_PIXELS = "an image without pixels has no windows"
+"""What is said of windows on an axis of size 0."""
+
+
 def window(
     size: Size, kernel: Size, stride: int, pads: tuple[int, int], dilation: int, auto_pad: str, ceil: bool = False
 ) -> Size | None:
@@ -106,7 +110,7 @@ def window(
         raise ValueError(f"a window moves by at least 1: its stride is {stride}, its dilation {dilation}")
     span = dilation * (kernel - 1) + 1
     if size == 0:  # pads alone are no image: ONNX Runtime refuses it, too
-        raise ValueError(f"a window of {span} does not fit a size of 0")
+        raise ValueError(NO_PIXELS)
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         return (size + (stride - 1)) // stride
     before, after = (0, 0) if auto_pad == "VALID" else pads

@@ -30,6 +30,16 @@ TRAPS = {
         y = Mul(a, float16[]{1000.0})
         return y
     """,
+    "a factor for each of two channels makes two channels of one": """
+        x: float32[1, n, 4, 4]
+        y = Conv(Mul(x, float32[2, 1, 1]{2.0, 3.0}), float32[2, 2, 1, 1]{1.0, 2.0, 3.0, 4.0})
+        return y
+    """,
+    "a factor for each of two channels makes two groups of one": """
+        x: float32[1, n, 4, 4]
+        y = Conv(Mul(x, float32[2, 1, 1]{2.0, 3.0}), float32[2, 1, 1, 1]{1.0, 2.0}, group=2)
+        return y
+    """,
     "layer normalization of doubles is computed in single precision": """
         x: float64[2, 8]
         m = ReduceMean(x, [-1], keepdims=1)
