@@ -17,9 +17,9 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import Dim, Symbol, TensorType
-from graphopt.proof.indices import (
+from graphopt.proof.indices import Bounded
+from graphopt.proof.instances import (
     ELEMENTS,
-    Bounded,
     Plans,
     attribute_options,
     handed_on,
@@ -319,9 +319,9 @@ class _Case:
                 if i < len(step.inputs):
                     tensors[i], facts[i] = self.parameter(step, i, rank)
             try:
-                results = self.evaluator.apply(step.op, attrs, tensors, step.n_outputs, ops.LATEST)
+                results = self.evaluator.apply(step.op, attrs, tensors, step.n_outputs, self.pattern.opset)
                 given = [self.refreshed(facts.get(i), x) for i, x in enumerate(tensors)]
-                types = infer_node(step.op, attrs, given, step.n_outputs, ops.LATEST)
+                types = infer_node(step.op, attrs, given, step.n_outputs, self.pattern.opset)
             except (GraphoptError, ValueError):
                 raise Impossible from None
             self.steps[id(step)] = attrs, results, types
@@ -387,7 +387,7 @@ class _Case:
 
     def graph(self) -> Graph:
         """The left side as a graph."""
-        graph = Graph(header=Header(opsets=(("", ops.LATEST), ("com.microsoft", 1))))
+        graph = Graph(header=Header(opsets=(("", self.pattern.opset), ("com.microsoft", 1))))
         made: dict[str, Value] = {}
         steps: dict[int, int] = {}
 

@@ -108,6 +108,20 @@ def holds(guard: GuardExpr, bindings: Bindings[Any], operands: Questions) -> str
     return None
 
 
+def is_true(guard: GuardExpr, bindings: Bindings[Any], operands: Questions) -> bool:
+    """Whether the guard holds: ``holds`` without the words."""
+    scope = GuardScope(bindings, operands)
+    names = [n for n in _asked(guard) if type(bindings.values.get(n)) is tuple]
+    try:
+        for index in range(_count(names, scope)) if names else (0,):
+            scope.positions = dict.fromkeys(names, index)
+            if not truth(compiled(guard)(scope)):
+                return False
+    except Unknown:
+        return False
+    return True
+
+
 def _reason(guard: GuardExpr, scope: GuardScope) -> str | None:
     try:
         if truth(compiled(guard)(scope)):
