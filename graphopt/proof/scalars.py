@@ -132,7 +132,20 @@ def _with_head(rule: Rule, name: str, op: str) -> Rule:
             return term
         return replace(term, op=op if term.op == name else term.op, inputs=tuple(map(put, term.inputs)))
 
-    return replace(rule, lhs=tuple(map(put, rule.lhs)), rhs=tuple(map(put, rule.rhs)))
+    where = tuple(_decided(guard, name, op) for guard in rule.where)
+    return replace(rule, lhs=tuple(map(put, rule.lhs)), rhs=tuple(map(put, rule.rhs)), where=where)
+
+
+def _decided(guard: GuardExpr, name: str, op: str) -> GuardExpr:
+    """A guard once it is known which op an op variable is."""
+    match guard:
+        case FunctionCall("in", (NameRef(head), Series(items))) if head == name:
+            return Lit(op in [i.value for i in items if isinstance(i, Lit)])
+        case FunctionCall("==" | "!=" as operator, (NameRef(head), Lit(str(value)))) if head == name:
+            return Lit((op == value) == (operator == "=="))
+        case FunctionCall("and" | "or" | "not", parts):
+            return replace(guard, arguments=tuple(_decided(p, name, op) for p in parts))
+    return guard
 
 
 class _Claim:
@@ -233,6 +246,8 @@ class _Claim:
     def _call(self, call: CallPattern) -> Number:
         if call.op in VIEWS and isinstance(call.inputs[0], VarPattern) and call.inputs[0].name in self.single:
             return self.term(call.inputs[0])  # one number in other brackets
+        if call.op == "Expand" and isinstance(call.inputs[0], Literal | Computed):
+            return self.term(call.inputs[0])  # one number, however often
         if call.output or (not call.is_variable and call.op not in ops.KINDS[SOLVABLE]):
             raise Unspoken(f"{call.op} does not act on each element alone")
         inputs = [self.term(t) for t in call.inputs]
@@ -310,7 +325,7 @@ class _Guard:
                     return False
                 return self._all([m for m in conditions if not isinstance(m, bool)])
             case FunctionCall("or", parts):
-                options = [self.truth(p) for p in parts]
+                options = [o for p in parts if (o := self.truth(p)) is not False]
                 if any(o is True for o in options):
                     return True
                 rest = [o for o in options if not isinstance(o, bool)]
@@ -321,6 +336,10 @@ class _Guard:
                 "not", (FunctionCall("any", (FunctionCall("flat", (Field(NameRef(), "value") as elements,)),)),)
             ):
                 return self.world.apply("Not", {}, [self.value(elements)], "bool", "bool")
+            case FunctionCall("not", (FunctionCall("and" | "or" as junction, parts),)):
+                # a conjunct that is left out makes its negation stronger: negations go to the parts first
+                negated = tuple(FunctionCall("not", (p,)) for p in parts)
+                return self.truth(FunctionCall("or" if junction == "and" else "and", negated))
             case FunctionCall("not", (part,)):
                 inner = self.truth(part)
                 return not inner if isinstance(inner, bool) else inner == self.world.number(False, "bool")

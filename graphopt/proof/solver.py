@@ -121,6 +121,8 @@ class World:
         """``a < b``."""
         if self.is_float(a):
             return z3.fpLT(a, b)
+        if isinstance(a, z3.BoolRef):
+            return z3.And(z3.Not(a), b)
         return z3.ULT(a, b) if dtype.startswith("u") and dtype in BITS else a < b
 
     def is_float(self, value: Term) -> bool:
