@@ -30,7 +30,8 @@ from graphopt.proof.instances import (
     pattern_of,
 )
 from graphopt.proof.scalars import headed
-from graphopt.proof.symbols import Algebra, Opaque, compute, is_computable
+from graphopt.proof.symbolic_ops import compute, is_computable
+from graphopt.proof.symbols import Algebra, Laws, Opaque
 from graphopt.rewrite.checking.check import applied
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.pattern import ConcretePattern, Leaf, LiteralLeaf, Tree, variants
@@ -38,8 +39,11 @@ from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.rule import (
     Field,
+    FunctionCall,
+    Lit,
     NameRef,
     Rule,
+    Series,
     Soundness,
     calls,
     subexpressions,
@@ -85,7 +89,7 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
         work = 0
         for rank in range(1, DEEPEST + 1):
             try:
-                sizes, instances = _largest(loose, rank, kind == "reals", limit)
+                sizes, instances = _largest(loose, rank, kind == "reals", limit, _laws(rule))
             except (TooMany, Opaque, _Different) as unproved:
                 why = why if isinstance(unproved, TooMany) and why else str(unproved)
                 if not isinstance(unproved, TooMany):
@@ -101,18 +105,18 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
     return Bounded(None, why=why or "no small instance fires")
 
 
-def _largest(rule: Rule, rank: int, is_real: bool, limit: int) -> tuple[tuple[int, ...], int]:
+def _largest(rule: Rule, rank: int, is_real: bool, limit: int, laws: Laws) -> tuple[tuple[int, ...], int]:
     """The sizes at which both sides agree on all instances of this rank, and how many instances there are.
 
     No sizes where the rule fires on none. Raises what is in the way at the fewest, and where the sides differ at any.
     """
     operands = len({v.name for t in rule.lhs for v in variables(t)} - parameters_of(rule))
-    fired, instances = _all_of_rank(rule, rank, SIZES[-1], is_real, limit)
+    fired, instances = _all_of_rank(rule, rank, SIZES[-1], is_real, limit, laws)
     for sizes in SIZES[:-1]:
         if len(sizes) ** (rank * operands) > 4 * limit:
             continue
         with suppress(TooMany, Opaque):
-            more, count = _all_of_rank(rule, rank, sizes, is_real, limit)
+            more, count = _all_of_rank(rule, rank, sizes, is_real, limit, laws)
             return (sizes if more else ()), count
     return (SIZES[-1] if fired else ()), instances
 
@@ -134,7 +138,22 @@ def _asked_elements(expr: Any) -> set[str]:
     return {part.of.name for part in fields if isinstance(part.of, NameRef)}
 
 
-def _all_of_rank(rule: Rule, rank: int, sizes: Sequence[int], is_real: bool, limit: int) -> tuple[bool, int]:
+def _laws(rule: Rule) -> Laws:
+    """What the guards of a rule say of elements that the algebra of terms has laws of."""
+    steps, eight = set(), set()
+    for guard in rule.where:
+        match guard:
+            case FunctionCall("has_step", (Field(NameRef(name), "scalar" | "value"),)):
+                steps.add(name)
+            case FunctionCall("in", (Field(NameRef(name), "dtype"), Series(items))):
+                if all(isinstance(i, Lit) and i.value in ("int4", "uint4", "int8", "uint8") for i in items):
+                    eight.add(name)
+    return Laws(frozenset(steps), frozenset(eight))
+
+
+def _all_of_rank(
+    rule: Rule, rank: int, sizes: Sequence[int], is_real: bool, limit: int, laws: Laws
+) -> tuple[bool, int]:
     """Whether the rule fires on instances of this rank, and both sides agree on all of them, which are counted."""
     fired, instances = False, 0
     for written in (w for variant in variants(rule) for w in headed(variant)):
@@ -146,7 +165,7 @@ def _all_of_rank(rule: Rule, rank: int, sizes: Sequence[int], is_real: bool, lim
             for count, plan in enumerate(plans.all()):
                 if count == limit:
                     raise TooMany(f"more than {limit} instances of rank {rank}")
-                fired = _agrees(rule, pattern, plan, Algebra(is_real, plans.named)) or fired
+                fired = _agrees(rule, pattern, plan, Algebra(is_real, plans.named, laws)) or fired
                 instances += 1
     return fired, instances
 
@@ -179,7 +198,9 @@ def _agrees(rule: Rule, pattern: ConcretePattern, plan: InstancePlan, algebra: A
         except ValueError as error:
             raise _Different(f"the right side has no value: {error}") from error
         for a, b in zip(want, got, strict=True):
-            if a.shape != b.shape or not np.array_equal(a, b):
+            # over the reals there has to be a number where the left side has one
+            nowhere = a == algebra.undefined if algebra.is_real else False
+            if a.shape != b.shape or not np.all((a == b) | nowhere):
                 raise _Different("symbols differ")
         return True
     return False

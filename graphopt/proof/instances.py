@@ -20,7 +20,8 @@ from graphopt.ir.graph import Attrs
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import TensorType
 from graphopt.proof.evidence import right_expressions
-from graphopt.proof.symbols import PARAMETERS, Opaque, integer
+from graphopt.proof.symbolic_ops import PARAMETERS
+from graphopt.proof.symbols import Opaque, integer
 from graphopt.rewrite.checking.examples.arrays import numpy_dtype
 from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.pattern import ConcreteCall, ConcretePattern, Leaf, LiteralLeaf, Tree

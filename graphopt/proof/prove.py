@@ -18,7 +18,7 @@ from graphopt.ir.op_table import ops_where
 from graphopt.ir.text import show
 from graphopt.ir.types import TensorType
 from graphopt.proof.evidence import Evidence
-from graphopt.proof.symbols import MOVING
+from graphopt.proof.symbolic_ops import MOVING
 from graphopt.rewrite.checking.check import CheckReport, applied, check_rule, difference
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.arrays import numpy_dtype

@@ -21,7 +21,8 @@ from graphopt.proof.sized_terms import (
     Tensor,
     indices_of,
 )
-from graphopt.proof.symbols import Opaque, integer, is_defined_otherwise
+from graphopt.proof.symbolic_ops import is_defined_otherwise
+from graphopt.proof.symbols import Opaque, integer
 
 
 class Evaluator:

@@ -214,7 +214,7 @@ class SizedAlgebra(Algebra):
                     height = self._height(inner)
                 case ("symbol" | "factor", name):
                     height = self._height_of(name)
-                case ("value" | "size", _):
+                case ("value" | "size", _) | ("undefined",):
                     height = 0
                 case (_, attrs, inputs):
                     height = max([self._height_of(attrs), *(self._height(i) for i in inputs)])
@@ -283,39 +283,6 @@ class SizedAlgebra(Algebra):
         for atom, exponent in factors:
             powers[atom] = powers.get(atom, 0) + exponent
         return self._polynomial({tuple(sorted((a, e) for a, e in powers.items() if e)): Fraction(1)})
-
-    # -- exponentials and logarithms, over the reals
-
-    def _arithmetic(self, op: str, inputs: Sequence[int]) -> int | None:
-        match op:
-            case "Exp":
-                result = self.value(1)
-                for monomial, coefficient in self._parts(inputs[0]):
-                    log: Any = self._terms[monomial[0][0]] if len(monomial) == 1 and monomial[0][1] == 1 else ()
-                    whole = int(coefficient) if coefficient.denominator == 1 and abs(coefficient) < 5 else 1
-                    inner = self._polynomial({monomial: coefficient / whole})
-                    power = self._atom(("Exp", (), (inner,)))
-                    if log[:1] == ("Log",) and coefficient == whole:
-                        power = log[2][0]
-                    power = power if whole > 0 else self._inverse(power)
-                    for _ in range(abs(whole)):
-                        result = self._times(result, power)
-                return result
-            case "Log":
-                parts = self._parts(inputs[0])
-                if len(parts) == 1:
-                    monomial, coefficient = parts[0]
-                    powers = [(a, e) for a, e in monomial if self._terms[a][0] == "Exp"]
-                    rest = self._polynomial({tuple(p for p in monomial if p not in powers): coefficient})
-                    if not powers and coefficient == 1 and [e for _, e in monomial] == [-1]:
-                        return self._sum([(self.call("Log", (), [self._product([(monomial[0][0], 1)])]), -1)])
-                    if powers:
-                        terms = [(self._terms[a][2][0], e) for a, e in powers]
-                        if rest != self.value(1):
-                            terms.append((self.call("Log", (), [rest]), 1))
-                        return self._sum(terms)
-                return None
-        return super()._arithmetic(op, inputs)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.graph import Attrs, Graph, Header, Value
 from graphopt.ir.types import TensorType
-from graphopt.proof.symbols import Algebra, compute
+from graphopt.proof.symbolic_ops import compute
+from graphopt.proof.symbols import Algebra
 
 RANDOM = np.random.default_rng(20)
 
