@@ -113,7 +113,8 @@ def _largest(rule: Rule, rank: int, is_real: bool, limit: int, laws: Laws) -> tu
     operands = len({v.name for t in rule.lhs for v in variables(t)} - parameters_of(rule))
     fired, instances = _all_of_rank(rule, rank, SIZES[-1], is_real, limit, laws)
     for sizes in SIZES[:-1]:
-        if len(sizes) ** (rank * operands) > 4 * limit:
+        grown = instances * (len(sizes) / len(SIZES[-1])) ** (rank - 1)  # as far as the axes of one operand are free
+        if len(sizes) ** (rank * operands) > 4 * limit or grown > limit:
             continue
         with suppress(TooMany, Opaque):
             more, count = _all_of_rank(rule, rank, sizes, is_real, limit, laws)

@@ -93,6 +93,10 @@ def _apply(call: _Call, algebra: Algebra) -> list[Array]:
         return _move(call, algebra)
     if op in ops.KINDS["reduce"]:
         return [_reduce(op, attrs, inputs, algebra)]
+    if op in _ATTENTION and algebra.is_real:
+        return _ATTENTION[op](attrs, inputs, algebra)[: call.n_outputs]
+    if op == "TopK":
+        return _extremes(call, algebra)
     if op == "LayerNormalization" and algebra.is_real:
         return _normalized(attrs, inputs, algebra, True)[: call.n_outputs]
     if op in _PRODUCTS and call.n_outputs == 1:
@@ -423,6 +427,7 @@ def _conv(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
     plain = (("strides", (1,) * n), ("dilations", (1,) * n), ("pads", (0,) * (2 * n)), ("group", 1))
     given: list[Any] = [attrs.get(name) or default for name, default in plain]
     strides, dilations, pads, group = given
+    pads = (0,) * (2 * n) if attrs.get("auto_pad") == "VALID" else pads
     zero = algebra.value(0.0)
     x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:n], pads[n:], strict=True)], constant_values=zero)
     kernel = w.shape[2:]
@@ -558,6 +563,7 @@ def _windows(
         for name, default in (("strides", (1,) * n), ("dilations", (1,) * n), ("pads", (0,) * (2 * n)))
     ]
     strides, dilations, pads = given
+    pads = (0,) * (2 * n) if attrs.get("auto_pad") == "VALID" else pads
     sizes = [
         (shape[i] + pads[i] + pads[n + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(n)
     ]
@@ -649,10 +655,134 @@ def _conv_transpose(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) 
     return _added(result, b.reshape(1, -1, *(1,) * n), algebra)
 
 
+def _extremes(call: _Call, algebra: Algebra) -> list[Array]:
+    """The largest or smallest element of each row, and where the first such is."""
+    x, count = call.inputs[:2]
+    assert x is not None
+    assert count is not None
+    if [algebra.known(int(n)) for n in count.reshape(-1)] != [1]:
+        return _whole(call, algebra)
+    axis = integer(call.attrs, "axis", -1)
+    name = "Max" if call.attrs.get("largest", 1) else "Min"
+    axes = np.asarray([algebra.value(axis)], np.int64)
+    places = _Call(f"Arg{name}", Attrs({"axis": axis}), [x], 1, call.opset)
+    return [_reduce(f"Reduce{name}", Attrs(), [x, axes], algebra), *_of_rows(places, algebra)][: call.n_outputs]
+
+
+def _instance_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    """Each channel of each image is normalized, or each group of channels, over the reals."""
+    x, scale, bias = inputs
+    assert x is not None
+    assert scale is not None
+    assert bias is not None
+    if x.ndim < 3 or scale.shape != x.shape[1:2] or bias.shape != x.shape[1:2]:
+        raise ValueError("a parameter that has not one number for each channel")
+    groups = integer(attrs, "num_groups", x.shape[1])
+    if not groups or x.shape[1] % groups:
+        raise ValueError("groups that do not fit")
+    rows = x.reshape(x.shape[0], groups, int(np.prod(x.shape[1:])) // groups)
+    kept = Attrs({"axis": -1, "epsilon": attrs.get("epsilon", 1e-5)})
+    whole = _normalized(kept, [rows], algebra, True)[0].reshape(x.shape)
+    along = (-1, *(1,) * (x.ndim - 2))
+    scaled = _elementwise("Mul", Attrs(), [whole, scale.reshape(along)], algebra)
+    return _elementwise("Add", Attrs(), [scaled, bias.reshape(along)], algebra)
+
+
+def _unit_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    x = inputs[0]
+    assert x is not None
+    if not algebra.is_real:
+        raise Opaque("LpNormalization bit by bit")
+    axes = np.asarray([algebra.value(integer(attrs, "axis", -1))], np.int64)
+    norm = _reduce("ReduceL1" if attrs.get("p", 2) == 1 else "ReduceL2", Attrs(), [x, axes], algebra)
+    return _elementwise("Div", Attrs(), [x, norm], algebra)
+
+
+def _attend(
+    q: Array, k: Array, v: Array, mask: Array | None, scale: Any, algebra: Algebra, last: int | None = None
+) -> Array:
+    """Softmax of scaled products of queries and keys, times values. ``last``: the last key that the first query sees,
+    each next one more."""
+    if not q.ndim == k.ndim == v.ndim == 4 or q.shape[3] != k.shape[3] or k.shape[:3] != v.shape[:3]:
+        raise ValueError("heads that do not fit")
+    if q.shape[0] != k.shape[0] or not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise ValueError("groups of heads that do not fit")
+    k, v = (np.repeat(t, q.shape[1] // t.shape[1], axis=1) for t in (k, v))
+    factor = (
+        algebra.value(float(scale))
+        if scale
+        else algebra.call("Pow", (), [algebra.value(float(q.shape[3])), algebra.value(-0.5)])
+    )
+    scores = _matmul(Attrs(), [q, np.swapaxes(k, -1, -2)], algebra)
+    scores = _elementwise("Mul", Attrs(), [scores, np.asarray(factor, np.int64)], algebra)
+    if mask is not None:
+        scores = _elementwise("Add", Attrs(), [scores, mask], algebra)
+    if scores.shape != (*q.shape[:3], k.shape[2]):
+        raise ValueError("a mask that does not fit")
+    if last is None:
+        return _matmul(Attrs(), [_along("Softmax", -1, scores, algebra), v], algebra)
+    weights = np.full(scores.shape, algebra.value(0.0), np.int64)
+    for row in range(q.shape[2]):
+        if last + row >= 0:
+            seen = scores[:, :, row : row + 1, : last + row + 1]
+            weights[:, :, row : row + 1, : last + row + 1] = _along("Softmax", -1, seen, algebra)
+        else:
+            raise Opaque("a query that sees nothing")
+    return _matmul(Attrs(), [weights, v], algebra)
+
+
+def _with_heads(x: Array, heads: int) -> Array:
+    if x.ndim == 4:
+        return x
+    if x.ndim != 3 or not heads or x.shape[2] % heads:
+        raise ValueError("heads that do not fit")
+    return np.swapaxes(x.reshape(*x.shape[:2], heads, x.shape[2] // heads), 1, 2)
+
+
+def _without_heads(x: Array) -> Array:
+    return np.swapaxes(x, 1, 2).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+
+
+def _attention(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> list[Array]:
+    """ONNX's attention: with heads or without, with a mask to add, and with keys and values of the past."""
+    q, k, v, mask, past_k, past_v, *rest = [*inputs, *[None] * 7][:7]
+    assert q is not None
+    assert k is not None
+    assert v is not None
+    unread = ("softcap", "qk_matmul_output_mode", "softmax_precision")
+    if any(r is not None for r in rest) or any(attrs.get(name) for name in unread):
+        raise Opaque("Attention of other operands")
+    heads, groups = integer(attrs, "q_num_heads", 0), integer(attrs, "kv_num_heads", 0)
+    q4, k4, v4 = _with_heads(q, heads), _with_heads(k, groups), _with_heads(v, groups)
+    if past_k is not None and past_v is not None:
+        if attrs.get("is_causal"):
+            raise Opaque("causal attention with a past")
+        k4, v4 = np.concatenate([past_k, k4], 2), np.concatenate([past_v, v4], 2)
+    y = _attend(q4, k4, v4, mask, attrs.get("scale"), algebra, 0 if attrs.get("is_causal") else None)
+    return [y if q.ndim == 4 else _without_heads(y), k4, v4]
+
+
+def _multi_head_attention(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> list[Array]:
+    """ONNX Runtime's attention, with a mask to add."""
+    q, k, v, bias, padding, mask, *rest = [*inputs, *[None] * 10][:10]
+    if q is None or k is None or v is None or any(r is not None for r in (bias, padding, *rest)):
+        raise Opaque("MultiHeadAttention of other operands")
+    heads = integer(attrs, "num_heads", 0)
+    q4, k4, v4 = (_with_heads(t, heads) for t in (q, k, v))
+    last = k4.shape[2] - q4.shape[2] if attrs.get("unidirectional") else None
+    return [_without_heads(_attend(q4, k4, v4, mask, attrs.get("scale"), algebra, last)), k4, v4]
+
+
+_ATTENTION: dict[str, Callable[[Attrs, list[Array | None], Algebra], list[Array]]] = {
+    "Attention": _attention, "com.microsoft::MultiHeadAttention": _multi_head_attention,
+}  # fmt: skip
+
+
 _PRODUCTS: dict[str, Callable[[Attrs, list[Array | None], Algebra], Array]] = {
     "MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "BatchNormalization": _batch_norm,
     "RMSNormalization": _rms_norm, "QuantizeLinear": _quantized("QuantizeLinear"),
     "DequantizeLinear": _quantized("DequantizeLinear"), "GlobalAveragePool": _global_mean,
     "com.microsoft::FusedMatMul": _fused_matmul, "MaxPool": _pool("ReduceMax"), "AveragePool": _pool("ReduceMean"),
-    "GlobalMaxPool": _global_max, "ConvTranspose": _conv_transpose,
+    "GlobalMaxPool": _global_max, "ConvTranspose": _conv_transpose, "InstanceNormalization": _instance_norm,
+    "GroupNormalization": _instance_norm, "LpNormalization": _unit_norm,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Terms that the elements of tensors are: equal terms have equal numbers.
 
-In the free algebra a sum is just ``Add`` of two terms, whose order does not matter, and little is true of terms but what
-is so bit by bit; over the reals terms are polynomials in normal form.
+In the free algebra a sum is just ``Add`` of two terms, whose order does not matter, and only that is true of terms
+which is so bit by bit; over the reals terms are polynomials in normal form.
 """
 
 from __future__ import annotations
