@@ -86,7 +86,7 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
     why = ""
     for kind in kinds:
         reached: list[tuple[int, ...]] = []
-        work = 0
+        why, work = "", 0
         for rank in range(1, DEEPEST + 1):
             try:
                 sizes, instances = _largest(loose, rank, kind == "reals", limit, _laws(rule))

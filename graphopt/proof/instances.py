@@ -29,12 +29,14 @@ from graphopt.rewrite.checking.examples.sample import Misfit
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.rule.rule import (
+    CallPattern,
     Each,
     Field,
     FunctionCall,
     Lit,
     NameRef,
     Rule,
+    Series,
     calls,
     subexpressions,
     variables,
@@ -99,9 +101,16 @@ def pattern_of(rule: Rule, stars: int) -> ConcretePattern | None:
     random = _Scripted(0)
     random.stars = stars
     try:
-        return ConcretePattern(rule, hints, random, min(hints.opset, ops.LATEST))
+        pattern = ConcretePattern(rule, hints, random, min(hints.opset, ops.LATEST))
     except Misfit:
         return None
+    written: dict[CallPattern, list[ConcreteCall]] = {}
+    for step in pattern.steps:
+        written.setdefault(replace(step.call, output=0, name=None), []).append(step)
+    for alike in written.values():  # several outputs of one call
+        for step in alike:
+            step.n_outputs = max(s.n_outputs for s in alike)
+    return pattern
 
 
 @dataclass(frozen=True)
@@ -494,9 +503,12 @@ def _whole(guard: Any) -> Iterator[Any]:
 
 
 def _mentions_use(guard: Any) -> bool:
-    """Whether a guard speaks of more than types and elements, so that it is left to the match."""
-    if isinstance(guard, FunctionCall) and guard.function == "in":
-        return True
+    """Whether a guard speaks of more than types, attributes and elements, so that it is left to the match."""
+    match guard:
+        case FunctionCall("in", (NameRef(), Series(items))):
+            return any(isinstance(i, Lit) and isinstance(i.value, str) for i in items)
+        case FunctionCall("in", (NameRef(), _)):
+            return True
     return any(isinstance(p, Field) and p.name == "uses" for p in subexpressions(guard))
 
 

@@ -196,10 +196,18 @@ def _number(element: Any, algebra: Algebra) -> int:
     raise Opaque("an element that is no number")
 
 
+class _RealTerms(np.ndarray):
+    """Terms over the reals, which are the same numbers in any dtype."""
+
+    def astype(self, *args: Any, **kwargs: Any) -> Any:
+        """The same."""
+        return self
+
+
 def _elements(array: Array | None, algebra: Algebra) -> Array | None:
     if array is None:
         return None
-    elements = np.empty(array.shape, object)
+    elements = np.empty(array.shape, object).view(_RealTerms if algebra.is_real else np.ndarray)
     for index in np.ndindex(*array.shape):
         elements[index] = Element(algebra, int(array[index]))
     return elements
@@ -688,6 +696,20 @@ def _instance_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -
     return _elementwise("Add", Attrs(), [scaled, bias.reshape(along)], algebra)
 
 
+def _dequantized_product(op: str) -> Callable[[Attrs, list[Array | None], Algebra], Array]:
+    def compute(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+        x, sx, zx, w, sw, zw, sy, zy, *bias = inputs
+        if not algebra.is_real or (bias and bias[0] is not None):
+            raise Opaque("a product of integers")
+        along = Attrs({"axis": 0 if op == "Conv" else 1})
+        left = _quantized("DequantizeLinear")(Attrs({"axis": 1}), [x, sx, zx], algebra)
+        right = _quantized("DequantizeLinear")(along, [w, sw, zw], algebra)
+        whole = _PRODUCTS[op](attrs, [left, right], algebra)
+        return _quantized("QuantizeLinear")(Attrs({"axis": 1}), [whole, sy, zy], algebra)
+
+    return compute
+
+
 def _unit_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
     x = inputs[0]
     assert x is not None
@@ -785,4 +807,5 @@ _PRODUCTS: dict[str, Callable[[Attrs, list[Array | None], Algebra], Array]] = {
     "com.microsoft::FusedMatMul": _fused_matmul, "MaxPool": _pool("ReduceMax"), "AveragePool": _pool("ReduceMean"),
     "GlobalMaxPool": _global_max, "ConvTranspose": _conv_transpose, "InstanceNormalization": _instance_norm,
     "GroupNormalization": _instance_norm, "LpNormalization": _unit_norm,
+    "QLinearMatMul": _dequantized_product("MatMul"), "QLinearConv": _dequantized_product("Conv"),
 }  # fmt: skip
