@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from itertools import product
 from math import isfinite
 from typing import Any
@@ -58,6 +59,7 @@ class Algebra:
         self.named = {} if named is None else named
         """Numbers that stand for any number."""
         self._numbers: dict[Hashable, int] = {}
+        self._values: dict[float, int] = {}
         self._terms: list[Any] = []
         self.undefined = self._atom(("undefined",))
         """No number, as a mean of nothing is: arithmetic with it gives none."""
@@ -81,10 +83,12 @@ class Algebra:
         if name is not None:
             return self.symbol((name, ()))
         if self.is_real and not isinstance(number, bool) and isfinite(number):
-            exact = Fraction(number).limit_denominator(1000)
-            if abs(exact - Fraction(number)) > abs(Fraction(number)) / 10**7:
-                exact = Fraction(repr(float(number)))
-            return self._polynomial({(): exact})
+            if number not in self._values:
+                exact = Fraction(number).limit_denominator(1000)
+                if abs(exact - Fraction(number)) > abs(Fraction(number)) / 10**7:
+                    exact = Fraction(repr(float(number)))
+                self._values[number] = self._polynomial({(): exact})
+            return self._values[number]
         return self._atom(("value", repr(number)))
 
     def known(self, number: int) -> Any:
@@ -221,10 +225,9 @@ class Algebra:
             case "Neg":
                 return self._sum([(inputs[0], -1)])
             case "Mul" | "ReduceProd":
-                power = self.value(1)
-                for i in inputs:
-                    power = self._times(power, i)
-                return power
+                if not inputs:
+                    return self.value(1)
+                return reduce(self._times, inputs)
             case "Pow":
                 return self._power(*inputs)
             case "Div":
@@ -314,7 +317,8 @@ class Algebra:
             return self.undefined
         for number, factor in terms:
             for monomial, coefficient in self._parts(number):
-                sums[monomial] = sums.get(monomial, Fraction(0)) + factor * coefficient
+                part = coefficient if factor == 1 else factor * coefficient
+                sums[monomial] = sums[monomial] + part if monomial in sums else part
         return self._polynomial(sums)
 
     def _times(self, a: int, b: int) -> int:
@@ -334,7 +338,8 @@ class Algebra:
                 roots.append(self._simplified(powers, extra, c * d))
                 continue
             key = tuple(sorted((x, e) for x, e in powers.items() if e))
-            terms[key] = terms.get(key, Fraction(0)) + c * d
+            factor = d if c == 1 else c * d
+            terms[key] = terms[key] + factor if key in terms else factor
         total = self._polynomial(terms)
         return self._sum([(total, 1), *((r, 1) for r in roots)]) if roots else total
 
