@@ -8,7 +8,7 @@ computation on symbols knows nothing of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,9 +87,10 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
     for kind in kinds:
         reached: list[tuple[int, ...]] = []
         why, work = "", 0
+        fired: set[Heads] = set()
         for rank in range(1, DEEPEST + 1):
             try:
-                sizes, instances = _largest(loose, rank, kind == "reals", limit, _laws(rule))
+                sizes, instances, seen = _largest(loose, rank, kind == "reals", limit, _laws(rule))
             except (TooMany, Opaque, _Different) as unproved:
                 why = why if isinstance(unproved, TooMany) and why else str(unproved)
                 if not isinstance(unproved, TooMany):
@@ -97,6 +98,10 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
                 break
             work += WEIGHT * instances
             reached.append(sizes)
+            fired |= seen
+        lacking = {heads for _, heads in written_out(loose)} - fired
+        if reached and fired and lacking:
+            reached, why = [], f"no small instance fires with {' and '.join(min(lacking))}"
         while reached and not reached[-1]:
             reached.pop()
         if len(reached) > 1 or (reached and not why):
@@ -105,8 +110,8 @@ def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
     return Bounded(None, why=why or "no small instance fires")
 
 
-def _largest(rule: Rule, rank: int, is_real: bool, limit: int, laws: Laws) -> tuple[tuple[int, ...], int]:
-    """The sizes at which both sides agree on all instances of this rank, and how many instances there are.
+def _largest(rule: Rule, rank: int, is_real: bool, limit: int, laws: Laws) -> tuple[tuple[int, ...], int, set[Heads]]:
+    """The sizes at which both sides agree on all instances of this rank, how many there are, and of which ops.
 
     No sizes where the rule fires on none. Raises what is in the way at the fewest, and where the sides differ at any.
     """
@@ -118,8 +123,8 @@ def _largest(rule: Rule, rank: int, is_real: bool, limit: int, laws: Laws) -> tu
             continue
         with suppress(TooMany, Opaque):
             more, count = _all_of_rank(rule, rank, sizes, is_real, limit, laws)
-            return (sizes if more else ()), count
-    return (SIZES[-1] if fired else ()), instances
+            return (sizes if more else ()), count, fired | more
+    return (SIZES[-1] if fired else ()), instances, fired
 
 
 class _Different(Exception):  # noqa: N818
@@ -152,12 +157,29 @@ def _laws(rule: Rule) -> Laws:
     return Laws(frozenset(steps), frozenset(eight))
 
 
+Heads = tuple[str, ...]
+"""The ops that the op variables of a rule are."""
+
+
+def written_out(rule: Rule) -> Iterator[tuple[Rule, Heads]]:
+    """Each way of writing a rule out, and the ops that its op variables are."""
+    for variant in variants(rule):
+        for written in headed(variant):
+            pairs = [
+                (a, b)
+                for x, y in zip(variant.lhs, written.lhs, strict=True)
+                for a, b in zip(calls(x), calls(y), strict=True)
+            ]
+            yield written, tuple(dict.fromkeys(b.op for a, b in pairs if a.is_variable))
+
+
 def _all_of_rank(
     rule: Rule, rank: int, sizes: Sequence[int], is_real: bool, limit: int, laws: Laws
-) -> tuple[bool, int]:
-    """Whether the rule fires on instances of this rank, and both sides agree on all of them, which are counted."""
-    fired, instances = False, 0
-    for written in (w for variant in variants(rule) for w in headed(variant)):
+) -> tuple[set[Heads], int]:
+    """With which ops the rule fires on instances of this rank, on all of which both sides agree, and how many."""
+    fired: set[Heads] = set()
+    instances = 0
+    for written, heads in written_out(rule):
         for stars in STARS if any(v.starred for t in rule.lhs for v in variables(t)) else (1,):
             pattern = pattern_of(written, stars)
             if pattern is None:
@@ -166,7 +188,8 @@ def _all_of_rank(
             for count, plan in enumerate(plans.all()):
                 if count == limit:
                     raise TooMany(f"more than {limit} instances of rank {rank}")
-                fired = _agrees(rule, pattern, plan, Algebra(is_real, plans.named, laws)) or fired
+                if _agrees(rule, pattern, plan, Algebra(is_real, plans.named, laws)):
+                    fired.add(heads)
                 instances += 1
     return fired, instances
 

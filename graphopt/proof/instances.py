@@ -287,6 +287,8 @@ class Plans:
             own = [g for g in self.rule.where if _names(g) == {name} and not _mentions_use(g)]
             own = [g for g in own if all(p.name in _OF_TYPES for p in subexpressions(g) if isinstance(p, Field))]
             named = {p.value for g in own if _is_equation(g) for p in subexpressions(g) if isinstance(p, Lit)}
+            if any(step.op == "DepthToSpace" for step in self.pattern.steps):
+                named.add(4)  # channels that its blocks divide
             sizes = sorted({*self.sizes, *(n for n in named if type(n) is int and max(self.sizes) < n <= LANES)})
             kept = []
             for shape in (s for r in range(self.rank + 1) for s in product(sizes, repeat=r)):
@@ -622,6 +624,8 @@ def attribute_options(op: str, name: str, shape: tuple[int, ...], step: Concrete
             return [None, (1, 0) * max(rank - 2, 0)]
         case "auto_pad":
             return ["NOTSET", "VALID"]
+        case "kernel_shape" if op in ops.KINDS["pool"] or op.startswith("graphopt::"):
+            return [(n,) * max(rank - 2 - op.startswith("graphopt::"), 0) for n in (1, 2)]
         case "kernel_shape":
             return [None]
         case "num_outputs":

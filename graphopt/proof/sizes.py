@@ -17,7 +17,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import Dim, Symbol, TensorType
-from graphopt.proof.indices import Bounded
+from graphopt.proof.indices import Bounded, Heads, written_out
 from graphopt.proof.instances import (
     ELEMENTS,
     Plans,
@@ -27,7 +27,6 @@ from graphopt.proof.instances import (
     parameter_places,
     pattern_of,
 )
-from graphopt.proof.scalars import headed
 from graphopt.proof.sized_ops import Evaluator
 from graphopt.proof.sized_terms import (
     ONE,
@@ -46,7 +45,7 @@ from graphopt.proof.symbols import Opaque
 from graphopt.rewrite.checking.check import applied
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.arrays import numpy_dtype
-from graphopt.rewrite.checking.examples.pattern import ConcreteCall, ConcretePattern, Leaf, LiteralLeaf, Tree, variants
+from graphopt.rewrite.checking.examples.pattern import ConcreteCall, ConcretePattern, Leaf, LiteralLeaf, Tree
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.comparison import Unproven
 from graphopt.rewrite.match.build import Refused, build
@@ -77,32 +76,37 @@ def prove(rule: Rule) -> Bounded:
     kinds = [False] + ([True] if rule.soundness in (Soundness.REALS, Soundness.APPROX) and not is_open else [])
     why = ""
     for is_real in kinds:
-        reached, fired, work = 0, False, 0
+        reached, work = 0, 0
+        seen: set[Heads] = set()
         for rank in range(DEEPEST + 1):
             try:
-                count, cases = _all_of_rank(rule, rank, is_real)
+                fired, cases = _all_of_rank(rule, rank, is_real)
             except Opaque as opaque:
                 why = f"{opaque} at symbolic sizes"
                 if reached < 2 or "cases" not in str(opaque):
-                    fired = False
+                    seen = set()
                 break
             except Different as different:
-                fired, why = False, str(different)
+                seen, why = set(), str(different)
                 break
             except (GraphoptError, ValueError) as error:
-                fired, why = False, f"symbolic sizes: {error}"
+                seen, why = set(), f"symbolic sizes: {error}"
                 break
-            fired = fired or count > 0
+            seen |= fired
             reached, work = rank, work + WEIGHT * cases
-        if fired:
+        lacking = {heads for _, heads in written_out(rule)} - seen
+        if seen and lacking:
+            why = f"it fires at no symbolic sizes with {' and '.join(min(lacking))}"
+        elif seen:
             return Bounded("reals" if is_real else "index", f"all sizes, rank <= {reached}", work=work)
     return Bounded(None, why=why or "it fires at no symbolic sizes")
 
 
-def _all_of_rank(rule: Rule, rank: int, is_real: bool) -> tuple[int, int]:
-    """How often the rule fires on operands of this rank at the most, and how many cases were looked at."""
-    fired, cases = 0, 0
-    for written in (w for variant in variants(rule) for w in headed(variant)):
+def _all_of_rank(rule: Rule, rank: int, is_real: bool) -> tuple[set[Heads], int]:
+    """With which ops the rule fires on operands of this rank at the most, and how many cases were looked at."""
+    fired: set[Heads] = set()
+    cases = 0
+    for written, heads in written_out(rule):
         has_stars = any(v.starred for t in rule.lhs for v in variables(t))
         for stars in (1, 2, 3) if has_stars else (1,):
             pattern = pattern_of(written, stars)
@@ -112,7 +116,8 @@ def _all_of_rank(rule: Rule, rank: int, is_real: bool) -> tuple[int, int]:
             for _ in choices.runs(PATHS):
                 cases += 1
                 with suppress(Impossible):
-                    fired += _Case(rule, pattern, choices, rank, SizedAlgebra(is_real)).prove()
+                    if _Case(rule, pattern, choices, rank, SizedAlgebra(is_real)).prove():
+                        fired.add(heads)
     return fired, cases
 
 

@@ -144,12 +144,23 @@ class Algebra:
             case "Cast":
                 return self._cast(attrs, inputs[0])
             case "QuantizeLinear" if len(inputs) == 3:
-                given = self._terms[self._lone(inputs[0])]
-                if given[0] == "DequantizeLinear" and given[1] == attrs and [*given[2][1:]] == [*inputs[1:]]:
-                    x, scale = (self._terms[self._lone(n)] for n in given[2][:2])
-                    if self._is_of(x, self.laws.bytes) and self._is_of(scale, self.laws.steps):
-                        return int(given[2][0])
+                return self._requantized(attrs, inputs)
         return None
+
+    def _requantized(self, attrs: Hashable, inputs: Sequence[int]) -> int | None:
+        """What quantizing by the scale that it was dequantized by gives back, where that is a step: also of extremes."""
+        given = self._terms[self._lone(inputs[0])]
+        extreme = given[0] if given[0] in ("Max", "Min") and given[1] == () else ""
+        parts = [self._terms[self._lone(n)] for n in given[2]] if extreme else [given]
+        found = []
+        for part in parts:
+            if part[:2] != ("DequantizeLinear", attrs) or [*part[2][1:]] != [*inputs[1:]]:
+                return None
+            x, scale = (self._terms[self._lone(n)] for n in part[2][:2])
+            if not (self._is_of(x, self.laws.bytes) and self._is_of(scale, self.laws.steps)):
+                return None
+            found.append(int(part[2][0]))
+        return (self._extreme(extreme, found) if extreme else found[0]) if found else None
 
     def _is_of(self, term: Any, names: frozenset[str]) -> bool:
         """Whether a term is an element of one of some operands, or of one of the values of a starred one."""
