@@ -272,7 +272,7 @@ class Plans:
                     if self._is_open(extended, tree.name):
                         yield extended, fact
             case ConcreteCall():
-                yield from self._step(tree, plan)
+                yield from self._step(tree, plan, dtype)
 
     def any_number(self, name: str) -> float:
         """A number that stands for any number, and that no rule has."""
@@ -314,13 +314,15 @@ class Plans:
         wish = wish or "float32"
         return wish if allowed is None or wish in allowed else sorted(allowed)[0]
 
-    def _step(self, step: ConcreteCall, plan: InstancePlan) -> Iterator[tuple[InstancePlan, Fact | None]]:
+    def _step(
+        self, step: ConcreteCall, plan: InstancePlan, dtype: str | None
+    ) -> Iterator[tuple[InstancePlan, Fact | None]]:
         if id(step) in plan.steps:
             yield plan, plan.steps[id(step)][1][step.call.output]
             return
         places = parameter_places(step.op)
         data = [i for i in range(len(step.inputs)) if i not in places]
-        for settled, facts in self._inputs(step, data, plan, {}):
+        for settled, facts in self._inputs(step, data, plan, {}, dtype):
             for attributed, attrs in self._attrs(step, settled, facts):
                 for whole, facts_known in self._parameters(step, places, attributed, facts, attrs):
                     given = [facts_known.get(i) for i in range(len(step.inputs))]
@@ -355,16 +357,25 @@ class Plans:
         return self._types[key]
 
     def _inputs(
-        self, step: ConcreteCall, places: Sequence[int], plan: InstancePlan, facts: dict[int, Fact | None]
+        self,
+        step: ConcreteCall,
+        places: Sequence[int],
+        plan: InstancePlan,
+        facts: dict[int, Fact | None],
+        dtype: str | None,
     ) -> Iterator[tuple[InstancePlan, dict[int, Fact | None]]]:
         if not places:
             yield plan, facts
             return
         i, *rest = places
-        for settled, fact in self._visit(step.inputs[i], plan, self.wish(step.op, i, facts)):
+        wish = self.wish(step.op, i, facts)
+        letter = ops.input_constraint(step.op, i)
+        if dtype is not None and not facts and letter == ops.output_constraint(step.op, step.call.output) == "T":
+            wish = dtype  # what takes the result says of which dtype it is
+        for settled, fact in self._visit(step.inputs[i], plan, wish):
             known = {**facts, i: fact}
             if fit(step.op, known):
-                yield from self._inputs(step, rest, settled, known)
+                yield from self._inputs(step, rest, settled, known, dtype)
 
     def wish(self, op: str, index: int, facts: dict[int, Fact | None]) -> str:
         """The dtype that an operand should have beside others."""

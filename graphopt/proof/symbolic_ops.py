@@ -103,7 +103,7 @@ def _apply(call: _Call, algebra: Algebra) -> list[Array]:
         try:
             return [_PRODUCTS[op](attrs, inputs, algebra)]
         except Opaque:
-            return _whole(call, algebra)
+            return _of_rows(call, algebra) if op in _ROWS else _whole(call, algebra)
     if op in ("Softmax", "LogSoftmax"):
         return [_along(op, integer(attrs, "axis", -1), inputs[0], algebra)]
     if op in _ROWS:

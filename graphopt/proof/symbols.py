@@ -62,7 +62,7 @@ class Algebra:
         self._values: dict[float, int] = {}
         self._terms: list[Any] = []
         self.undefined = self._atom(("undefined",))
-        """No number, as a mean of nothing is: arithmetic with it gives none."""
+        """No number, as the mean and the largest of nothing are: arithmetic with it gives none."""
 
     _zeros = (("polynomial", ()), ("value", "0"), ("value", "0.0"))
 
@@ -118,7 +118,7 @@ class Algebra:
             result = self._arithmetic(op, inputs)
             if result is not None:
                 return result
-        if op in _EXTREMES and attrs == () and inputs:
+        if op in _EXTREMES and attrs == () and (inputs or self.is_real):
             return self._extreme(_EXTREMES[op], inputs)
         result = self._law(op, attrs, inputs)
         if result is not None:
@@ -131,14 +131,12 @@ class Algebra:
     def _law(self, op: str, attrs: Hashable, inputs: Sequence[int]) -> int | None:
         """What is true bit by bit: of zeros that fill up, of casts there and back, and of quantizing what was."""
         terms = [self._terms[i] for i in inputs]
-        zero = ("value", "0.0")
+        zeros = [n for n, t in zip(inputs, terms, strict=True) if t in self._zeros]
         match op:
-            case "Add" | "Sub" | "Mul" if terms == [zero, zero]:
+            case "Add" | "Sub" | "Mul" if len(zeros) == len(inputs) == 2:
                 return inputs[0]
-            case "Mul" if zero in terms and any(
-                t[0] in _POSITIVE_AT_ZERO and t[2] == (self.intern(zero),) for t in terms
-            ):
-                return self.intern(zero)
+            case "Mul" if zeros and any(t[0] in _POSITIVE_AT_ZERO and t[2] == (zeros[0],) for t in terms):
+                return zeros[0]
             case "Mul" if ("value", "1.0") in terms:
                 return inputs[1 - terms.index(("value", "1.0"))]
             case "Cast":
@@ -148,7 +146,7 @@ class Algebra:
         return None
 
     def _requantized(self, attrs: Hashable, inputs: Sequence[int]) -> int | None:
-        """What quantizing by the scale that it was dequantized by gives back, where that is a step: also of extremes."""
+        """What quantizing by the scale that it was dequantized by gives back, where that is a step; of extremes too."""
         given = self._terms[self._lone(inputs[0])]
         extreme = given[0] if given[0] in ("Max", "Min") and given[1] == () else ""
         parts = [self._terms[self._lone(n)] for n in given[2]] if extreme else [given]
@@ -189,7 +187,7 @@ class Algebra:
             found |= {*term[2]} if term[:2] == (op, ()) else {number}
         if len(found) == 1:
             return found.pop()
-        if self.is_real and self.undefined in found:
+        if self.is_real and (not found or self.undefined in found):
             return self.undefined
         if self.is_real and found:
             found = {e for number in found for e in self._distributed(op, number)}
