@@ -630,35 +630,35 @@ def _conv_transpose(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) 
     assert w is not None
     n = x.ndim - 2
     names = ("output_padding", "output_shape")
-    if not algebra.is_real or attrs.get("auto_pad", "NOTSET") != "NOTSET" or any(attrs.get(name) for name in names):
+    is_other = attrs.get("group", 1) != 1 or attrs.get("auto_pad", "NOTSET") != "NOTSET" or any(map(attrs.get, names))
+    if not algebra.is_real or is_other:
         raise Opaque("ConvTranspose")
     if x.shape[1] != w.shape[0]:
         raise ValueError("a kernel of other channels")
-    plain = (("strides", (1,) * n), ("dilations", (1,) * n), ("pads", (0,) * (2 * n)), ("group", 1))
+    plain = (("strides", (1,) * n), ("dilations", (1,) * n), ("pads", (0,) * (2 * n)))
     given: list[Any] = [attrs.get(name) or default for name, default in plain]
-    strides, dilations, pads, group = given
+    strides, dilations, pads = given
     taps = [d * (k - 1) + 1 for d, k in zip(dilations, w.shape[2:], strict=True)]
     sizes = [
         (s - 1) * t + k - pads[i] - pads[n + i]
         for i, (s, t, k) in enumerate(zip(x.shape[2:], strides, taps, strict=True))
     ]
-    if min(sizes, default=1) < 1 or x.shape[1] % group:
+    if min(sizes, default=1) < 1:
         raise Opaque("an empty convolution")
-    per, filters = x.shape[1] // group, w.shape[1]
     terms: dict[tuple[int, ...], list[int]] = {}
     for image, channel, *pixel in np.ndindex(*x.shape):
         for out, *tap in np.ndindex(*w.shape[1:]):
             steps = zip(pixel, strides, tap, dilations, pads, strict=False)
             place = tuple(p * s + k * d - a for p, s, k, d, a in steps)
-            key = (image, channel // per * filters + out, *place)
+            key = (image, out, *place)
             product_term = algebra.call("Mul", (), [int(x[(image, channel, *pixel)]), int(w[(channel, out, *tap)])])
             terms.setdefault(key, []).append(product_term)
-    result = np.zeros((x.shape[0], group * filters, *sizes), np.int64)
+    result = np.zeros((x.shape[0], w.shape[1], *sizes), np.int64)
     for index in np.ndindex(*result.shape):
         result[index] = algebra.call("Sum", (), terms.get(index, []))
     if b is None:
         return result
-    if b.shape != (group * filters,):
+    if b.shape != w.shape[1:2]:
         raise ValueError("a bias that has not one number for each filter")
     return _added(result, b.reshape(1, -1, *(1,) * n), algebra)
 

@@ -34,6 +34,11 @@ def rule(text: str, soundness: str) -> Rule:
         ("Not(And(x, y)) => Or(Not(x), Not(y))", "exact", "ieee"),
         ("BitwiseNot(BitwiseAnd(x, y)) => BitwiseOr(BitwiseNot(x), BitwiseNot(y))", "exact", "ieee"),
         ("Relu(x) => x where x.low >= 0", "reals", "reals"),
+        # a number however often, and guards once the op is known
+        ("And(x, c) as z => Expand(false, {target(z.shape)}) where c.is_const and not any(flat(c.value))", "exact",
+         "ieee"),
+        ('f(x, y) as z => Expand(true, {target(z.shape)}) where f in ("Less", "Greater") and x.dtype in int '
+         'and (f == "Less" and x.high < y.low or f == "Greater" and x.low > y.high)', "exact", "ieee"),
         ("Clip(x, lo, hi) => x where x.low >= lo.value and x.high <= hi.value", "reals", "reals"),
         ("Where(c, x, y) => x where all(flat(c.value))", "exact", "ieee"),
         ("Mul(Exp(x), Exp(y)) => Exp(Add(x, y))", "reals", "reals"),
@@ -69,6 +74,20 @@ def test_counterexamples_are_shown_as_a_model_and_inputs(text: str, soundness: s
     assert shown is not None
     assert "return" in shown
     assert "the right side" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "soundness"),
+    [
+        ("And(x, c) as z => Expand(true, {target(z.shape)}) where c.is_const and not any(flat(c.value))", "exact"),
+        ('f(x, y) as z => Expand(true, {target(z.shape)}) where f in ("Less", "Greater") and x.dtype in int '
+         'and (x.high < y.low or f == "Greater" and x.low > y.high)', "exact"),
+        # of a negation no part is left out, which would make it stronger
+        ("Max(x, 0.0) => x where not (x.low < 0 and x.rank == 3)", "reals"),
+    ],
+)  # fmt: skip
+def test_a_guard_is_read_for_no_more_than_it_says(text: str, soundness: str) -> None:
+    assert prove(rule(text, soundness)).kind is None
 
 
 @pytest.mark.parametrize(
