@@ -577,7 +577,10 @@ def _samples(
 
     def too_much(chosen: dict[str, int]) -> str:
         """Why a run with these sizes would take too much, before anything runs; empty where nothing says so."""
-        return excesses.setdefault(json.dumps(chosen), excess(before, chosen, most, MOST_OPERATIONS))
+        key = json.dumps(chosen)
+        if key not in excesses:  # inference of the whole graph takes longer than a run of a small one
+            excesses[key] = excess(before, chosen, most, MOST_OPERATIONS)
+        return excesses[key]
 
     for number in range(request["draws"]):
 
