@@ -46,6 +46,7 @@ from tests.recipes.movements import (
     unsqueeze,
 )
 from tests.recipes.repeats import branch, left_side, twin
+from tests.recipes.trial import Trial
 
 RECIPES: tuple[Recipe, ...] = (
     *(left_side,) * 14,
@@ -60,10 +61,22 @@ RECIPES: tuple[Recipe, ...] = (
 
 def random_graph(random: Random, steps: int, special: bool = False, recipes: tuple[Recipe, ...] = RECIPES) -> Graph:
     """A graph of about so many recipes; with ``special``, constants may hold NaN and infinities."""
+    return _started(random, special, recipes).finished(steps)
+
+
+def graph_on_trial(random: Random, steps: int, recipes: tuple[Recipe, ...] = RECIPES) -> Graph:
+    """The same of steps that an engine runs, with outputs that depend on inputs, so that verification can tell."""
+    maker = _started(random, False, recipes)
+    maker.trial = Trial(random)
+    maker.trial.run(maker.graph, 0)
+    return maker.finished(steps)
+
+
+def _started(random: Random, special: bool, recipes: tuple[Recipe, ...]) -> Maker:
     maker = Maker(random, recipes, random.choice((17, 18, 20, 21, 22)), special)
     for _ in range(random.randint(1, 3)):
         maker.new_input()
-    return maker.finished(steps)
+    return maker
 
 
 def compared(before: Path, after: Path) -> dict[str, Any]:

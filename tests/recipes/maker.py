@@ -16,6 +16,7 @@ from graphopt.ir.graph import INPUT, Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import Size, TensorType, symbol
 from graphopt.rewrite.match.workspace import Workspace
+from tests.recipes.trial import RefusedError, Trial
 
 LARGEST = 2000
 """The most elements of a value."""
@@ -33,6 +34,7 @@ class Maker:
 
     def __init__(self, random: Random, recipes: Sequence[Recipe], opset: int, special: bool, depth: int = 0) -> None:
         self.random = random
+        self.trial: Trial | None = None
         self.recipes = recipes
         self.special = special
         self.depth = depth
@@ -48,12 +50,16 @@ class Maker:
             known = len(self.values)
             try:
                 self.random.choice(self.recipes)(self)
-            except (Misfit, GraphoptError):
+                if self.trial:
+                    self.trial.run(self.graph, first)
+            except (Misfit, GraphoptError, RefusedError):
                 del self.values[known:]
                 self.space.undo(first)
-        ends = [v for v in self.values if not self.graph.is_used(v.node) and self.graph.node(v.node).op != INPUT]
-        made = [v for v in self.values if v not in ends and self.graph.node(v.node).op != INPUT]
-        ends += [v for v in made if self.random.random() < 0.03]
+        made = [v for v in self.values if self.graph.node(v.node).op != INPUT]
+        ends = [v for v in made if not self.graph.is_used(v.node)]
+        if self.trial:
+            ends = self.telling(self.trial, made)
+        ends += [v for v in made if v not in ends and self.random.random() < 0.03]
         if not ends:
             self.values.append(self.space.add("Identity", self.values[:1])[0])
             ends = self.values[-1:]
@@ -61,7 +67,15 @@ class Maker:
             self.graph.add_output(f"y{index}", value)
         types = {v: f.type for v, f in self.space.facts.items() if v.node in self.graph and v in self.graph.outputs}
         self.graph.types.update({v: t for v, t in types.items() if t is not None})
+        if self.trial:
+            remove_unused(self.graph)
         return self.graph
+
+    def telling(self, trial: Trial, made: Sequence[Value]) -> list[Value]:
+        """The last of the values that depend on inputs."""
+        dependent = [v for v in made if trial.depends(v)]
+        nodes = {v.node for v in dependent}
+        return [v for v in dependent if nodes.isdisjoint(user for user, _ in self.graph.users(v))]
 
     # -- values
 
@@ -185,6 +199,13 @@ class Maker:
 
     def indices(self, low: int, high: int, n: int) -> list[int]:
         return [self.random.randint(low, high) for _ in range(n)]
+
+
+def remove_unused(graph: Graph) -> None:
+    """Remove all nodes that nobody reads, but for inputs."""
+    for node in reversed(graph.order()):
+        if not graph.is_used(node.id) and node.op != INPUT:
+            graph.remove(node.id)
 
 
 Recipe: TypeAlias = Callable[[Maker], None]

@@ -11,7 +11,7 @@ from graphopt.ir.types import TensorType, Unranked
 from graphopt.rewrite.checking.examples import examples
 from graphopt.rewrite.rule.rule import CallPattern, Rule, calls
 from graphopt.rewrite.ruleset import standard
-from tests.recipes.maker import Maker, Misfit
+from tests.recipes.maker import Maker, Misfit, remove_unused
 
 
 @cache
@@ -33,8 +33,9 @@ def branch(m: Maker) -> None:
     if m.random.random() < 0.3:
         condition = m.constant(m.random.random() < 0.5, "bool")
     else:
-        total = m.call("ReduceSum", (m.pick("float32"),), keepdims=0)
-        condition = m.call("Less", (total, m.constant(0.5, "float32")))
+        x = m.pick("float32")
+        level = m.trial.level(x) if m.trial and x in m.trial.values else 0.5
+        condition = m.call("Less", (m.call("ReduceMean", (x,), keepdims=0), m.constant(level, "float32")))
     attrs = Attrs(then_branch=bodies[0], else_branch=bodies[1])
     made = m.space.add("If", (condition, *captured), attrs, captures=2)
     if m.space.fact(made[0]).shape is None:
@@ -59,9 +60,7 @@ def body(m: Maker, captured: Sequence[Value]) -> Graph:
     del grown.outputs[:], grown.output_names[:]
     grown.add_output("result", inner.values[-1])
     grown.types[inner.values[-1]] = TensorType("float32", (1,))
-    for node in reversed(grown.order()):
-        if not grown.is_used(node.id) and node.op != INPUT:
-            grown.remove(node.id)
+    remove_unused(grown)
     return grown
 
 
