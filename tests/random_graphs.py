@@ -13,6 +13,7 @@ from typing import Any
 from graphopt.ir.graph import Graph
 from graphopt.verify.compare import compare as compare_models
 from graphopt.verify.verification import DEMANDS
+from tests.recipes.control_flow import branch, loop, optional, scan, sequence
 from tests.recipes.elements import binary, cast, clip, compare, integer, logic, power, rough, unary, variadic, where
 from tests.recipes.layers import (
     arg,
@@ -45,7 +46,7 @@ from tests.recipes.movements import (
     transpose,
     unsqueeze,
 )
-from tests.recipes.repeats import branch, left_side, twin
+from tests.recipes.repeats import left_side, twin
 from tests.recipes.trial import Trial
 
 RECIPES: tuple[Recipe, ...] = (
@@ -54,7 +55,7 @@ RECIPES: tuple[Recipe, ...] = (
     *(transpose, reshape, convolution, matmul, reshape_by_shape) * 2,
     *(rough, integer, power, variadic, clip, compare, logic, where, cast, expand_to, expand, fill, squeeze, unsqueeze),
     *(flatten, cut, join, split, gather, pad, tile, reduce, softmax, arg, layer_norm, matmul_of_two, gemm, batch_norm),
-    *(pool, squeeze_and_excite, branch, twin),
+    *(pool, squeeze_and_excite, branch, twin, loop, scan, sequence, optional),
 )  # fmt: skip
 """How a graph grows; what stands here twice is drawn twice as often."""
 

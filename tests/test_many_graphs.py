@@ -38,7 +38,7 @@ def test_a_process_that_ends_costs_one_graph(tmp_path: Path, monkeypatch: pytest
     assert [(line["seed"], line["verdict"]) for line in lines] == [(0, "verified"), (1, "ended"), (2, "verified")]
 
 
-@pytest.mark.parametrize(("verdict", "status"), [("verified", 0), ("untold", 0), ("excused", 1), ("wrong", 1)])
+@pytest.mark.parametrize(("verdict", "status"), [("verified", 0), ("untold", 1), ("excused", 1), ("wrong", 1)])
 def test_the_exit_status_says_whether_all_are_right(
     verdict: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
