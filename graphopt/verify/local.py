@@ -516,21 +516,19 @@ class _Trial:
                 continue
 
     def _is_hidden(self, w: Value, x: Value) -> bool:
-        """Whether the first graph makes the same of what the second made of a pair."""
+        """Whether what the first graph makes of what the second made of a pair is its own but for rounding."""
         if (shown := self._shown(w, x)) is None:
             return False
-        return is_equal_but_for(self._shown(w, None), shown, [])
+        wide, _, noise = self._wide(w)
+        return is_equal_but_for(wide, shown, noise, FEW * epsilon(self.known[self.roots[w]].dtype))
 
-    def _shown(self, w: Value, x: Value | None) -> Any:
-        """What the first graph makes of what the second made of a pair, or else of its own; None where it cannot."""
-        v, given = self.roots[w], {}
-        if x is not None:
-            u, made = self.roots[x], self.broken[x][0]
-            if not isinstance(made, np.ndarray) or u not in self.known or made.shape != self.known[u].shape:
-                return None
-            given[u] = made
+    def _shown(self, w: Value, x: Value) -> Any:
+        """What the first graph makes of what the second made of a pair; None where it cannot."""
+        v, u, made = self.roots[w], self.roots[x], self.broken[x][0]
+        if not isinstance(made, np.ndarray) or u not in self.known or made.shape != self.known[u].shape:
+            return None
         first = {y: self.known[y] for y in self._leaves(self.a, set(self.of.values()), v, None) if y in self.known}
-        return evaluated(self.a, {**first, **given}, [v])[v]
+        return evaluated(self.a, {**first, u: made}, [v])[v]
 
     def _varied(self, w: Value, inner: list[Value]) -> Iterator[Fault]:
         """The difference that other values show where both parts begin."""
