@@ -60,6 +60,9 @@ ROUNDS = 6
 VARIATIONS, PATIENCE = 200, 1.0
 """How many other values are tried where the original hides a difference, and for how many seconds."""
 
+SPLITS, STEPS = 8, 20
+"""For how many elements the place is sought where they change on the way between two values, and in how many steps."""
+
 KINDS = 3
 """How many kinds of random floats are drawn for values: about 1, as large as the original's, and as small."""
 
@@ -480,9 +483,7 @@ class _Trial:
         another: then these are moved, too, unless they are inputs.
         """
         v = self.roots[w]
-        values = self.known if given is None else given
-        first = {u: values[u] for u in self._leaves(self.a, set(self.of.values()), v, None) if u in values}
-        second = {u: values[self.of[u]] for u in _begins(self.b, self.of, w) if self.of.get(u) in values}
+        first, second = self._given(w, self.known if given is None else given)
         sides = (self.a, first, v), (self.b, second, w)
         wide, other = (evaluated(graph, given, [value])[value] for graph, given, value in sides)
         if is_equal_but_for(wide, other, []):
@@ -552,13 +553,69 @@ class _Trial:
                     return
                 varied = {u: _varied(value, rng, turn) for u, value in base.items()}
                 wide, other, noise = self._wide(w, varied)
-                if self._is_reordered(w, varied) or not is_equal_but_for(wide, other, noise, FEW * EPSILON):
+                differs = self._is_reordered(w, varied) or not is_equal_but_for(wide, other, noise, FEW * EPSILON)
+                if not differs and not is_inexact(wide):
+                    differs = self._is_split(w, base, varied, start + PATIENCE)
+                if differs:
                     said = self.broken[inner[0]][1]
                     name = self.a.names.get(self.roots[inner[0]], self.a.producer(self.roots[inner[0]]).op)
-                    yield Fault(v, f"{in_words(wide, other)} on other values, since {name!r} inside differs by {said}")
+                    how = in_words(wide, other) if is_inexact(wide) else "some elements"
+                    yield Fault(v, f"{how} on other values, since {name!r} inside differs by {said}")
                     return
         finally:
             self.of = kept
+
+    def _is_split(self, w: Value, low: Mapping[Value, Any], high: Mapping[Value, Any], end: float) -> bool:
+        """Whether whole numbers or truth values change elsewhere in the second graph on the way between some values and
+        others, by bisection."""
+        (first, _), (last, other) = self._both(w, low), self._both(w, high)
+        if not isinstance(first, np.ndarray) or last.shape != first.shape or other.shape != first.shape:
+            return False
+        for at in np.argwhere((first != last) & self._suspects(w, low, first.shape))[:SPLITS]:
+            place, near, far = tuple(at), 0.0, 1.0
+            for _ in range(STEPS):
+                if time.perf_counter() > end:
+                    return False
+                middle = (near + far) / 2
+                values = {u: _blend(low[u], high[u], middle) for u in low}
+                wide, other = self._both(w, values)
+                if wide.shape != first.shape or other.shape != first.shape:
+                    break
+                if wide[place] != other[place]:
+                    noise = self._wide(w, values)[2]
+                    if not any(x.shape != y.shape or x[place] != y[place] for x, y in noise):
+                        return True
+                near, far = (middle, far) if wide[place] == first[place] else (near, middle)
+        return False
+
+    def _suspects(self, w: Value, values: Mapping[Value, Any], shape: tuple[int, ...]) -> Any:
+        """The elements of a value whose operands differ, as far as the same op makes it; else all."""
+        m, n = self.a.producer(self.roots[w]), self.b.producer(w)
+        apart = np.zeros(shape, bool)
+        for x, y in zip(m.inputs, n.inputs, strict=False) if m.op == n.op else ():
+            if x is None or y is None or CONSTANT in (self.a.producer(x).op, self.b.producer(y).op):
+                continue
+            one, two = self._both(w, values, (x, y))
+            if not is_inexact(one) or one.shape != two.shape or one.ndim > len(shape):
+                continue
+            if one.shape != shape[len(shape) - one.ndim :]:
+                continue
+            with np.errstate(all="ignore"):
+                apart |= ~(np.abs(one - two) <= ROUNDING * EPSILON * np.abs(one))
+        return apart if apart.any() else ~apart
+
+    def _both(self, w: Value, values: Mapping[Value, Any], made: tuple[Value, Value] | None = None) -> tuple[Any, Any]:
+        """What both graphs make of some values in float64: of a pair, or of two values on the way to it."""
+        first, second = self._given(w, values)
+        x, y = made or (self.roots[w], w)
+        return evaluated(self.a, first, [x])[x], evaluated(self.b, second, [y])[y]
+
+    def _given(self, w: Value, values: Mapping[Value, Any]) -> tuple[dict[Value, Any], dict[Value, Any]]:
+        """Where the parts of both graphs begin that make a value, given values of the first."""
+        stops = set(self.of.values())
+        first = {u: values[u] for u in self._leaves(self.a, stops, self.roots[w], None) if u in values}
+        second = {u: values[self.of[u]] for u in _begins(self.b, self.of, w) if self.of.get(u) in values}
+        return first, second
 
     def _is_reordered(self, w: Value, values: Mapping[Value, Any]) -> bool:
         """Whether both values are places of maxima, of elements that are in another order."""
@@ -571,9 +628,7 @@ class _Trial:
         assert y is not None
         axis = m.attrs.get("axis", 0)
         assert isinstance(axis, int)
-        first = {u: values[u] for u in _begins(self.a, set(self.of.values()), v) if u in values}
-        second = {u: values[self.of[u]] for u in _begins(self.b, self.of, w) if self.of.get(u) in values}
-        before, after = evaluated(self.a, first, [x])[x], evaluated(self.b, second, [y])[y]
+        before, after = self._both(w, values, (x, y))
         if before.shape != after.shape or not before.size:
             return bool(before.shape != after.shape)
         before, after = np.moveaxis(before, axis, -1), np.moveaxis(after, axis, -1)
@@ -589,11 +644,15 @@ def _varied(value: Any, rng: np.random.Generator, turn: int) -> Any:
     if not isinstance(value, np.ndarray) or value.size < 2 or value.dtype.kind not in "fiu":
         return value
     mixed = rng.permutation(value.reshape(-1)).reshape(value.shape)
-    if value.dtype.kind != "f" or turn % 2 == 0:
-        return mixed
-    share = np.asarray(rng.random(value.shape), value.dtype)
+    return mixed if turn % 2 == 0 else _blend(mixed, value, np.asarray(rng.random(value.shape), value.dtype))
+
+
+def _blend(low: Any, high: Any, share: Any) -> Any:
+    """Floats between those of two arrays; of other things the first."""
+    if not isinstance(low, np.ndarray) or low.dtype.kind != "f":
+        return low
     with np.errstate(all="ignore"):
-        return np.asarray(share * value + (1 - share) * mixed)
+        return np.asarray(share * high + (1 - share) * low)
 
 
 @dataclass(frozen=True, slots=True)
