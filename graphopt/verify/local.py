@@ -222,8 +222,9 @@ class _Trial:
         for m, n in self.local.bodies:
             if not any(w in self.broken for w in n.outputs):
                 yield from self._in_bodies(m, n)
-        if self.broken and not any(w in self.broken for w in self.outputs):
+        if not any(w in self.broken for w in self.outputs):
             yield from self._hidden()
+            yield from self._rounded()
         for w, fault in self.unread:
             if not self.broken.keys() & set(self.b.producer(w).inputs):
                 yield fault
@@ -512,7 +513,23 @@ class _Trial:
             inner = [x for x in self.broken if self._reads(w, [x])]
             try:
                 if any(self._is_hidden(w, x) for x in inner):
-                    yield from self._varied(w, inner)
+                    yield from self._varied(w, inner, time.perf_counter() + PATIENCE)
+            except GraphoptError:
+                continue
+
+    def _rounded(self) -> Iterator[Fault]:
+        """Differences that show in no whole number or truth value made of these floats, where others show them."""
+        end = time.perf_counter() + PATIENCE
+        for w in self.local.roots:
+            if w in self.broken or self.roots[w] not in self.known or is_inexact(self.known[self.roots[w]]):
+                continue
+            begins = (self.known.get(v) for v in self._leaves(self.b, self.of, w, self.of))
+            if self._is_random(w) or not any(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in begins):
+                continue
+            if self.local.is_late() or time.perf_counter() > end:
+                return
+            try:
+                yield from self._varied(w, [], end)
             except GraphoptError:
                 continue
 
@@ -531,8 +548,8 @@ class _Trial:
         first = {y: self.known[y] for y in self._leaves(self.a, set(self.of.values()), v, None) if y in self.known}
         return evaluated(self.a, {**first, u: made}, [v])[v]
 
-    def _varied(self, w: Value, inner: list[Value]) -> Iterator[Fault]:
-        """The difference that other values show where both parts begin."""
+    def _varied(self, w: Value, inner: list[Value], end: float) -> Iterator[Fault]:
+        """The difference that other values show where both parts begin, found before some time."""
         v, stops = self.roots[w], {y: u for y, u in self.of.items() if y != w and u != self.roots[w]}
         while True:
             first = self._leaves(self.a, set(stops.values()), v, None)
@@ -540,38 +557,39 @@ class _Trial:
             if first == second or not (alone := first ^ second) & set(stops.values()):
                 break
             stops = {y: u for y, u in stops.items() if u not in alone}
-        if not is_inexact(self.known[v]) and self._is_reordered(w, self.known):
+        if inner and not is_inexact(self.known[v]) and self._is_reordered(w, self.known):
             yield Fault(v, f"the order of what it is taken of, which differs by {self.broken[inner[0]][1]}")
             return
         base = {u: self.known[u] for u in first | second if u in self.known}
         rng = np.random.default_rng(0)
         kept, self.of = self.of, stops
         try:
-            start = time.perf_counter()
             for turn in range(VARIATIONS):
-                if turn > VARIATIONS // 10 and (time.perf_counter() - start > PATIENCE or self.local.is_late()):
+                if (turn > VARIATIONS // 10 or not inner) and (time.perf_counter() > end or self.local.is_late()):
                     return
                 varied = {u: _varied(value, rng, turn) for u, value in base.items()}
                 wide, other, noise = self._wide(w, varied)
                 differs = self._is_reordered(w, varied) or not is_equal_but_for(wide, other, noise, FEW * EPSILON)
                 if not differs and not is_inexact(wide):
-                    differs = self._is_split(w, base, varied, start + PATIENCE)
+                    differs = self._is_split(w, base, varied, rng, end)
                 if differs:
-                    said = self.broken[inner[0]][1]
-                    name = self.a.names.get(self.roots[inner[0]], self.a.producer(self.roots[inner[0]]).op)
                     how = in_words(wide, other) if is_inexact(wide) else "some elements"
-                    yield Fault(v, f"{how} on other values, since {name!r} inside differs by {said}")
+                    names = [self.a.names.get(u, self.a.producer(u).op) for u in (self.roots[x] for x in inner)]
+                    why = f", since {names[0]!r} inside differs by {self.broken[inner[0]][1]}" if inner else ""
+                    yield Fault(v, f"{how} on other values{why}")
                     return
         finally:
             self.of = kept
 
-    def _is_split(self, w: Value, low: Mapping[Value, Any], high: Mapping[Value, Any], end: float) -> bool:
+    def _is_split(
+        self, w: Value, low: Mapping[Value, Any], high: Mapping[Value, Any], rng: np.random.Generator, end: float
+    ) -> bool:
         """Whether whole numbers or truth values change elsewhere in the second graph on the way between some values and
         others, by bisection."""
         (first, _), (last, other) = self._both(w, low), self._both(w, high)
         if not isinstance(first, np.ndarray) or last.shape != first.shape or other.shape != first.shape:
             return False
-        for at in np.argwhere((first != last) & self._suspects(w, low, first.shape))[:SPLITS]:
+        for at in rng.permutation(np.argwhere((first != last) & self._suspects(w, low, first.shape)))[:SPLITS]:
             place, near, far = tuple(at), 0.0, 1.0
             for _ in range(STEPS):
                 if time.perf_counter() > end:

@@ -30,8 +30,12 @@ class Pairs:
 def paired(a: Graph, b: Graph) -> Pairs:
     """The pairs of two graphs with the same inputs and outputs."""
     pairs, known, same_as = Pairs(), dict[object, Node](), dict[Value, Value]()
+    facts = facts_of(a), facts_of(b)
     for node in a.order():
         if node.op in (INPUT, CONSTANT):
+            continue
+        if (handed := _handed_on(a, node, facts[0])) is not None:
+            same_as[node.outputs[0]] = same_as.get(handed, handed)
             continue
         key = _key(a, node, lambda v: same_as.get(v, v))
         twin = known.setdefault(key, node) if key is not None and ops.is_pure(node.op, node.attrs) else node
@@ -45,7 +49,6 @@ def paired(a: Graph, b: Graph) -> Pairs:
     outputs = [(v, w) for v, w in zip(a.outputs, b.outputs, strict=True) if v is not None and w is not None]
     pairs.required = [(same_as.get(v, v), w) for v, w in outputs]
     order = [node for node in b.order() if node.op not in (INPUT, CONSTANT)]
-    facts = facts_of(a), facts_of(b)
 
     def fits(v: Value, w: Value) -> bool:
         return v not in facts[0] or w not in facts[1] or _may_be_one(facts[0][v], facts[1][w])
@@ -66,6 +69,15 @@ def paired(a: Graph, b: Graph) -> Pairs:
         if is_first:
             _backward(a, b, pairs, fits)
     return pairs
+
+
+def _handed_on(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Value | None:
+    """What an op hands on as it is, unless it is a constant."""
+    value = node.inputs[0] if node.op in ("Identity", "Cast") else None
+    if value is None or graph.constant_of(value) is not None:
+        return None
+    dtypes = [facts[v].dtype for v in (value, node.outputs[0]) if v in facts and facts[v].dtype is not None]
+    return value if node.op == "Identity" or (len(dtypes) == 2 and dtypes[0] == dtypes[1]) else None
 
 
 def facts_of(graph: Graph) -> Mapping[Value, Fact]:

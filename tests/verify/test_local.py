@@ -7,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
+from graphopt.optimize import optimize
+from graphopt.verify.inputs import draw
 from graphopt.verify.local import LocalComparison
 from graphopt.verify.rounding import is_equal_but_for
 from graphopt.verify.runtimes import EngineError, Runner, open_in_onnxruntime
+from tests.verify.seeded_faults import WRITTEN, written
 
 pytest.importorskip("onnxruntime")
 
@@ -223,3 +227,23 @@ def test_a_body_that_captures_an_optional_value_is_left_to_the_whole() -> None:
     local = LocalComparison(before, after, in_onnxruntime)
     assert local.bodies
     assert local.faults({"x": np.array([1, -2, 3], np.float32), "b": None}) == []
+
+
+@pytest.mark.parametrize("name", ["saturated", "choice"])
+@pytest.mark.parametrize("at", [None, (7, 5), (30, 17), (48, 0)])
+def test_one_weight_off_by_a_percent_shows_where_outputs_hide_it(name: str, at: tuple[int, int] | None) -> None:
+    """Sums that are far from where a sigmoid or a comparison tells them apart; optimizing joins the products."""
+    before = written(WRITTEN[name], 0)
+    after = optimize(before, verify="off", signed=False)
+    assert isinstance(after, Graph)
+    if at is not None:
+        product = next(node for node in after.nodes() if node.op == "MatMul")
+        weight = after.constant_of(product.inputs[1])
+        assert weight is not None
+        array = weight.array.copy()
+        array[at[0] % len(array), at[1] % array.shape[1]] *= np.float32(1.01)
+        x, _ = product.inputs
+        after.update(product.id, inputs=(x, after.add_constant(Constant.of(array))))
+    feeds = draw(before, {}, {}, {}, 0, 0)
+    local = LocalComparison(before, after, in_onnxruntime)
+    assert bool(local.faults(feeds)) == (at is not None)
