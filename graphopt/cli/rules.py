@@ -267,8 +267,9 @@ def prove_rules(
         elif not quiet:
             why = f" ({finding.why})" if finding.why else ""
             print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {finding.evidence}{why}", flush=True)
-        if update and (not kept or rule is rules[-1]):  # as it goes, so that what was found is not lost
-            files.write_text(file, evidence.written(proved, solver.version()))
+        if update and (not kept or rule is rules[-1]):  # as it goes: an interrupt loses nothing
+            left = [(r, evidence.evidence_of(r)) for r in rules[len(proved) :] if is_of_solver]
+            files.write_text(file, evidence.written([*proved, *left], solver.version()))
     print(prove.figures(proved))
     if wrong:
         raise RuleError(f"{count_of(wrong, 'rule')} refuted: mend guards or classes")

@@ -24,6 +24,19 @@ def onnxruntime() -> Any:
     return ort
 
 
+def session_options(threads: int) -> Any:
+    """Options of a session on so many threads (0: as many as it likes), which says nothing."""
+    options = onnxruntime().SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    return options
+
+
+def open_session(model: str | bytes, options: Any) -> Any:
+    """A session on the CPU of a model's file or bytes; all are opened here. Raises what ONNX Runtime raises where it
+    refuses the model: many types, none of them public."""
+    return onnxruntime().InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 class Region:
     """A model of some nodes as a function of arrays, in the order of its inputs. It gives a tuple of its outputs, or
     fills the arrays that are given behind the inputs.
@@ -38,14 +51,12 @@ class Region:
         self._open()
 
     def _open(self) -> None:
-        ort = onnxruntime()
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = self._threads, 4
+        options = session_options(self._threads)
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            self._session = ort.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime raises many types, none of them public
+            self._session = open_session(self.model, options)
+        except Exception as error:
             raise ExecutionError(_first_line(error)) from None
         self._inputs = [i.name for i in self._session.get_inputs()]
         self._outputs = [o.name for o in self._session.get_outputs()]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from graphopt.errors import MissingDependencyError
-from graphopt.runtime.onnxruntime import onnxruntime
+from graphopt.runtime.onnxruntime import onnxruntime, open_session, session_options
 
 Feeds: TypeAlias = Mapping[str, Any]
 """Inputs by name: arrays, lists of arrays for sequences, None for what is absent."""
@@ -82,13 +82,9 @@ class OnnxRuntimeProfiler:
         """See ``Profiler``."""
         ort = onnxruntime()
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-            options = ort.SessionOptions()
-            options.intra_op_num_threads, options.log_severity_level = self.threads, 4
+            options = session_options(self.threads)
             options.enable_profiling, options.profile_file_prefix = True, f"{folder}/profile"
-            try:
-                session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            except Exception as error:  # ONNX Runtime raises many types, none of them public
-                raise EngineError(_brief(error)) from None
+            session = _session(model, options)
             try:
                 had = _run_often(_bound(ort, session, feeds), seconds, runs, warm)
             except Exception as error:
@@ -98,6 +94,14 @@ class OnnxRuntimeProfiler:
             events = json.loads(Path(file).read_text())
         kernels_by_run = [kernels for kernels in _by_run(events) if kernels][warm:]
         return kernels_by_run if self.threads > 1 else undisturbed(kernels_by_run, had)
+
+
+def _session(model: str | bytes, options: Any) -> Any:
+    """A session on the CPU of a model's file or bytes. Raises EngineError where it is refused."""
+    try:
+        return open_session(model, options)
+    except Exception as error:  # ONNX Runtime raises many types, none of them public
+        raise EngineError(_brief(error)) from None
 
 
 def onnxruntime_version() -> str:
@@ -119,13 +123,12 @@ def open_for_timing(path: Path, feeds: Feeds, threads: int) -> Callable[[], None
     """
     onnxruntime_version()
     ort = onnxruntime()
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    options = session_options(threads)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = _session(str(path), options)
     try:
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         bound = _bound(ort, session, feeds)
-    except Exception as error:  # ONNX Runtime raises many types, none of them public
+    except Exception as error:
         raise EngineError(_brief(error)) from None
 
     def run() -> None:
@@ -223,14 +226,9 @@ def open_in_onnxruntime(model: str | bytes, optimized: bool = False, threads: in
     """A runner in ONNX Runtime on the CPU, of a file or its bytes, with or without its own optimizations; 0 threads are
     as many as it likes."""
     ort = onnxruntime()
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 4
-    level = ort.GraphOptimizationLevel
+    options, level = session_options(threads), ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    try:
-        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime raises many types, none of them public
-        raise EngineError(_brief(error)) from None
+    session = _session(model, options)
 
     def run(feeds: Feeds) -> list[Any]:
         try:

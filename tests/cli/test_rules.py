@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import onnx
@@ -5,6 +6,9 @@ import onnx.parser
 import pytest
 
 from graphopt.cli import run
+from graphopt.proof import evidence, prove
+from graphopt.rewrite.rule.rule import Rule
+from graphopt.rewrite.ruleset import Ruleset, standard, standard_folder
 
 
 def save(path: Path, body: str) -> str:
@@ -30,3 +34,22 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     right = save(tmp_path / "r.onnx", "=> (float[n,3] y, float[n,3] z) { y = Relu(x)  z = Neg(x) }")
     assert run(["rules", "pair", left, right, "--soundness", "exact"]) == 7
     assert "the sides have 1 and 2 outputs" in capsys.readouterr().err
+
+
+def test_an_interrupt_keeps_the_evidence_of_rules_that_were_not_proved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = standard().rules[:3]
+    shutil.copy(standard_folder() / evidence.FILE, tmp_path / evidence.FILE)
+    monkeypatch.setattr("graphopt.rewrite.ruleset.standard", lambda: Ruleset((first, second, third)))
+    monkeypatch.setattr("graphopt.rewrite.ruleset.standard_folder", lambda: tmp_path)
+    known = evidence.read(tmp_path / evidence.FILE)
+
+    def found(rule: Rule, *_: object) -> prove.ProofResult:
+        if rule is second:
+            raise KeyboardInterrupt
+        return prove.ProofResult(rule, known[evidence.key(rule)])
+
+    monkeypatch.setattr(prove, "find_evidence", found)
+    assert run(["rules", "prove", "--update", "--no-cache", "-q"]) == 130
+    assert set(evidence.read(tmp_path / evidence.FILE)) == {evidence.key(r) for r in (first, second, third)}
