@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -257,14 +258,20 @@ def _size_from_proto(dim: Any, sizes: dict[str, Size]) -> Size:
 # -- graphs
 
 
-def infer(graph: Graph, facts: Mapping[Value, Fact] | None = None, is_model: bool = False) -> dict[Value, Fact]:
+def infer(
+    graph: Graph,
+    facts: Mapping[Value, Fact] | None = None,
+    is_model: bool = False,
+    known: Mapping[Value, Fact] | None = None,
+) -> dict[Value, Fact]:
     """What is known of every value of a graph.
 
     Types that the model declares complete what inference does not know. ``facts`` is more knowledge
-    of the graph's inputs. Raises InvalidModelError, naming the node, where shapes do not fit together; of a model, as
-    ``is_model`` says, where dtypes do not either: while a graph is rewritten, and in forms of our own, they need not.
+    of the graph's inputs, and ``known`` what was inferred before, when the graph had fewer nodes. Raises
+    InvalidModelError, naming the node, where shapes do not fit together; of a model, as ``is_model`` says, where dtypes
+    do not either: while a graph is rewritten, and in forms of our own, they need not.
     """
-    return _Walk(graph.functions, is_model).graph(graph, facts or {})
+    return _Walk(graph.functions, is_model).graph(graph, facts or {}, known or {})
 
 
 def infer_in_graph(
@@ -299,13 +306,17 @@ class _Walk:
         self.room = self.ROOM
         self.depth = 0
 
-    def graph(self, graph: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
-        facts_of: dict[Value, Fact] = {}
+    def graph(
+        self, graph: Graph, facts: Mapping[Value, Fact], known: Mapping[Value, Fact] = MappingProxyType({})
+    ) -> dict[Value, Fact]:
+        facts_of = dict(known)
         try:
             order = graph.order()
         except ValueError as error:
             raise InvalidModelError(str(error)) from error
         for node in order:
+            if Value(node.id) in known:
+                continue
             inputs = [None if v is None else facts_of[v] for v in node.inputs]
             outputs = [facts.get(Value(node.id), NOTHING)] if node.op == INPUT else self.node(graph, node, inputs)
             try:

@@ -264,7 +264,7 @@ def check_files(paths: Sequence[str | Path], check: Callable[[Rule], CheckReport
 def applied(example: Example) -> Graph | str:
     """The graph with the rule applied, or why the right side does not fit."""
     match = example.match
-    space = Workspace(example.graph.copy())
+    space = Workspace(example.graph.copy(), example.facts)
     first = space.graph.next_id
     try:
         values = replacements(match.rule, match.bindings, match.roots, space)

@@ -23,7 +23,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs, Graph, Header, Value
-from graphopt.ir.infer import infer, infer_node
+from graphopt.ir.infer import infer
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.checking.examples.arrays import array, as_dtype, numpy_dtype
 from graphopt.rewrite.checking.examples.draft import ExampleDraft
@@ -57,6 +57,8 @@ class Example:
     graph: Graph
     match: Match
     wants: Mapping[str, Want]
+    facts: Mapping[Value, Fact] | None = None
+    """What is known of the graph's values, where it has been inferred."""
 
     def draw(
         self, generator: np.random.Generator, way: str, shapes: Mapping[str, StaticShape] | None = None
@@ -113,7 +115,7 @@ def _refusal(example: Example) -> str | None:
     """Why the right side does not fit."""
     match = example.match
     try:
-        replacements(match.rule, match.bindings, match.roots, Workspace(example.graph.copy()))
+        replacements(match.rule, match.bindings, match.roots, Workspace(example.graph.copy(), example.facts))
     except Refused as refused:
         return str(refused)
     return None
@@ -138,15 +140,14 @@ def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None)
     reason = ""
     for _ in range(1 + REPAIRS):
         try:
-            graph, wants = graph_of(draft)
+            space, wants = workspace_of(draft)
         except (Misfit, GraphoptError):
             if not draft.pinned:
                 raise
             draft.redraw()
-            graph, wants = graph_of(draft)
-        space = Workspace(graph)
+            space, wants = workspace_of(draft)
         for match in _matches(rule, space, violated):
-            return Example(graph, match, wants)
+            return Example(space.graph, match, wants, space.facts)
         reason, changed = repair(draft, space, violated)
         if not changed:
             break
@@ -156,11 +157,11 @@ def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None)
 def _neighbour(base: ExampleDraft, rule: Rule, violated: GuardExpr) -> Example:
     """An example near that of a draft. Raises Misfit where there is none."""
     draft = base.copy()
-    graph, _ = graph_of(draft)
-    repair(draft, Workspace(graph), violated)
-    graph, wants = graph_of(draft)
-    for match in _matches(rule, Workspace(graph), violated):
-        return Example(graph, match, wants)
+    space, _ = workspace_of(draft)
+    repair(draft, space, violated)
+    space, wants = workspace_of(draft)
+    for match in _matches(rule, space, violated):
+        return Example(space.graph, match, wants, space.facts)
     raise Misfit(f"nothing near violates `{show_expr(violated)}` alone")
 
 
@@ -174,8 +175,9 @@ def _matches(rule: Rule, space: Workspace, violated: GuardExpr | None) -> Iterat
             yield match
 
 
-def graph_of(draft: ExampleDraft) -> tuple[Graph, dict[str, Want]]:
-    """The graph, and what its inputs should be. Raises Misfit or InvalidModelError where it does not fit."""
+def workspace_of(draft: ExampleDraft) -> tuple[Workspace, dict[str, Want]]:
+    """The graph with what is known of its values, and what its inputs should be. Raises Misfit or InvalidModelError
+    where it does not fit."""
     making = _Making(draft)
     for i, root in enumerate(draft.pattern.roots):
         value = making.make(root)
@@ -183,7 +185,7 @@ def graph_of(draft: ExampleDraft) -> tuple[Graph, dict[str, Want]]:
         if value in making.graph.outputs:
             raise Misfit("two roots are one value")
         making.graph.add_output(f"y{i}", value)
-    return making.graph, making.inputs
+    return Workspace(making.graph, infer(making.graph, known=making.facts)), making.inputs
 
 
 class _Making:
@@ -228,15 +230,14 @@ class _Making:
         reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
         if reason is not None:
             raise Misfit(reason)
-        outputs = infer_node(step.op, attrs, facts, step.n_outputs, self.draft.opset)
         node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
-        self.facts.update(zip(node.outputs, outputs, strict=True))
+        self.facts = infer(self.graph, known=self.facts)
         return Value(node.id, step.call.output)
 
     def fact(self, value: Value) -> Fact:
         """What is known of a value."""
         if value not in self.facts:
-            self.facts.update(infer(self.graph))
+            self.facts = infer(self.graph, known=self.facts)
         return self.facts[value]
 
     def _attrs(self, step: ConcreteCall) -> Attrs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -56,9 +56,7 @@ class ExampleDraft:
         draft = copy(self)
         draft.leaves, draft.attrs, draft.bounds = dict(self.leaves), dict(self.attrs), dict(self.bounds)
         draft.constness, draft.pinned = dict(self.constness), {}
-        draft.pattern = deepcopy(self.pattern, {id(self.random): self.random, id(self.hints): self.hints})
-        for step in draft.pattern.steps:
-            step.value = step.graph = None
+        draft.pattern = self.pattern.copy()
         return draft
 
     def substitute_dtype(self, old: str | None, new: str) -> None:

@@ -4,6 +4,7 @@ inputs, op variables, stars)."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from random import Random
@@ -63,6 +64,25 @@ class ConcretePattern:
         self._named: dict[str, ConcreteCall] = {}
         self._calls = {c.name: c for term in rule.lhs for c in calls(term) if c.name is not None}
         self.roots = [tree for term in rule.lhs for tree in self._roots(term)]
+
+    def copy(self) -> ConcretePattern:
+        """The same, to be changed, of which no values have been made."""
+        made: dict[int, Tree] = {}
+
+        def copied(tree: Tree | None) -> Tree | None:
+            if tree is None or isinstance(tree, Leaf):
+                return tree
+            if id(tree) not in made:
+                made[id(tree)] = replace(tree)
+                if isinstance(tree, ConcreteCall):
+                    inputs = [copied(t) for t in tree.inputs]
+                    made[id(tree)] = replace(tree, inputs=inputs, attrs=dict(tree.attrs), value=None, graph=None)
+            return made[id(tree)]
+
+        pattern: Any = copy(self)
+        pattern.counts = dict(self.counts)
+        pattern.steps, pattern.roots = [*map(copied, self.steps)], [*map(copied, self.roots)]
+        return pattern  # type: ignore[no-any-return]
 
     def _roots(self, term: Term) -> list[Tree]:
         """The roots that a term stands for."""
