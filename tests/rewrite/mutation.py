@@ -2,19 +2,20 @@
 
 Run as a script it makes the mutants of every rule, checks them, and writes what came of them to ``mutation.json``:
 
-    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [--kinds KIND...] [--data FILE] [--least 0.9]
-        [FILE_OR_NAME...]
+    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [--narrower] [--kinds KIND...] [--data FILE]
+        [--least 0.9] [FILE_OR_NAME...]
 
 What was judged of rules that have not changed since is not judged again; ``--again`` judges the mutants that survived
 again. ``--data`` is another file to keep that in, and with ``--least`` it is an error if a smaller share is killed.
 
-Of a guard that is dropped or changed, graphs are drawn that violate it and nothing else. A mutant is *killed* where it
-does not read, never fires, or where its sides differ. It is *equivalent* where a solver shows that its guards say as
-much, or where it is proved as the rule is. A guard that asks only where the rule pays is one of *profitability*, and
-both sides have to agree where it is violated. Everything else is a *survivor*.
+Graphs are drawn in which the rule applies, and others near them that violate one guard and nothing else. A mutant is
+*killed* where it does not read, where its sides differ, where its right side is ill-typed as the rule's own never is,
+or where it does not apply to a graph to which the rule does. It is *equivalent* where a solver shows that its guards
+say as much, or where it is proved as the rule is. A guard that the rule says asks only where it pays is one of
+*profitability*, and nothing may be wrong where it is violated. Everything else is a *survivor*.
 
-A rule that has changed has to hold where the guards that it once needed are violated (``relapse``), so that one that
-lost a guard cannot be written down as right by judging it again.
+A rule that has changed has to hold where the guards that it once needed are violated, and to apply where it did
+(``relapse``), so that one that was edited wrong cannot be written down as right by judging it again.
 """
 
 from __future__ import annotations
@@ -24,20 +25,41 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
+
+import numpy as np
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
+from graphopt.ir.constants import Array
+from graphopt.ir.graph import Graph
 from graphopt.proof.evidence import right_expressions
-from graphopt.rewrite.checking.check import TRIES, CheckReport, Depth, applied, check_rule, chosen
-from graphopt.rewrite.checking.examples import Example, examples
+from graphopt.rewrite.checking.check import (
+    SETTLED,
+    TRIES,
+    Depth,
+    applied,
+    check_rule,
+    chosen,
+    compute,
+    counterexample,
+    difference,
+    draws,
+)
+from graphopt.rewrite.checking.examples import Example, examples, violations
+from graphopt.rewrite.checking.examples.draft import ExampleDraft
+from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.expressions import SETS, named_set
+from graphopt.rewrite.match.matcher import matches
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_expr, show_rule, show_term
 from graphopt.rewrite.rule.rule import (
@@ -53,6 +75,7 @@ from graphopt.rewrite.rule.rule import (
     Literal,
     NameRef,
     Rule,
+    RuleStage,
     Series,
     Term,
     VarPattern,
@@ -62,27 +85,14 @@ from graphopt.rewrite.rule.rule_digest import content
 from graphopt.saving import beside
 
 DATA = Path(__file__).with_name("mutation.json")
+FATES = ("equivalent", "profitability", "survived")
+"""What may come of a mutant that is not killed."""
 KINDS = ("dropped", "guard", "constant", "attribute", "operand")
 """What is wrong with a mutant: a guard is dropped or another, or something on a side is."""
-RAREST = 100
-"""No rule is taken to be rarer than to fire on one of so many graphs: judging has to end."""
-WORTH = frozenset({"is_const", "uses", "smaller", "opset"})
-"""What guards speak of that say where a rule pays, and not where it is true."""
-MAGNITUDES = frozenset({"absorbs", "bounded", "cancels", "mergeable", "moderate"})
-"""Functions of guards that keep rounding and range as people expect them, which the class of the rule does not ask."""
-TOLD = (
-    (r"conv-(transpose-)?(add|mul)|mul-conv|batch-norm|term-|factor-", r"\[0\] for|^`\(0,\) \+ fill|^`\(1, 0\) \+ fill",
-     "0 copies a size of what is one number for each filter; where it is another the types differ: refused"),
-    (r"conv-(add|mul)", r"w\.rank - 2", "one axis fewer broadcasts alike where it fits, else it is refused"),
-    (r"add-conv", r"without auto_pad", "without pads VALID and NOTSET, which the guard admits, are the same"),
-    (r"conv", r"Conv without [*][*]", "other strides and dilations give another type: refused"),
-    (r"", r"keepdims=2", "any number but 0 keeps the axes"),
-    (r"nan-guard", r"Softmax without axis", "the guard says that the axis is the last one, which is the default"),
-    (r"lrn-", r"band\(x\.shape\[2\]", "a band of another size does not fit the channels: refused"),
-    (r"complex-product", r"Concat\(Neg\(d\), c", "of the second root's product only the other half is taken"),
-    (r"mul-conv-depthwise", r"Conv\(Mul\(w", "with image and kernel of one shape a product is all that is left"),
-)  # fmt: skip
-"""Mutants of which a person has found why they are as true as the rule: rules, changes and the reason."""
+FITS, PLACES, VIOLATIONS = 16, 32, 24
+"""In how many graphs a rule is to apply, in how many its guards are to hold, and how many are to violate one guard."""
+TRIED = 96
+"""How many graphs are drawn to violate a guard."""
 RELAXED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 
 
@@ -93,13 +103,15 @@ class Mutant:
     rule: Rule
     change: str
     kind: str
-    dropped: GuardExpr | None = None
-    """The guard, or part of one, that was taken away or turned round."""
+    guard: GuardExpr | None = None
+    """The guard that was taken away or changed."""
+    given: GuardExpr | None = None
+    """What took its place."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a mutant: ``killed``, ``equivalent``, ``profitability`` or ``survived``, and why."""
+    """What came of a mutant: ``killed``, or one of ``FATES``, and why."""
 
     mutant: Mutant
     fate: str
@@ -124,7 +136,7 @@ def _of_guards(rule: Rule) -> Iterator[Mutant]:
         yield Mutant(replace(rule, where=before + after), f"without `{show_expr(guard)}`", "dropped", guard)
         for other in _changed(guard):
             changed = replace(rule, where=(*before, other, *after))
-            yield Mutant(changed, f"`{show_expr(other)}` as guard {i + 1}", "guard", guard)
+            yield Mutant(changed, f"`{show_expr(other)}` as guard {i + 1}", "guard", guard, other)
 
 
 def _changed(expr: GuardExpr) -> Iterator[GuardExpr]:
@@ -217,64 +229,237 @@ def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str
 # -- judging them
 
 
+class Place:
+    """A graph in which the left side of a rule occurs, and the numbers on which both sides are compared there."""
+
+    def __init__(self, example: Example, seed: int) -> None:
+        self.example = example
+        self.soundness = example.match.rule.soundness
+        self.space = Workspace(example.graph, example.facts)
+        self.seed = seed
+        self._outputs: dict[int, list[Array] | GraphoptError] = {}
+
+    @cached_property
+    def draws(self) -> list[dict[str, Array]]:
+        """Numbers for the inputs."""
+        generator = np.random.default_rng(self.seed)
+        drawn = []
+        for way in draws(self.soundness, self.example.graph):
+            with suppress(ValueError, MemoryError):  # no array can be that large or have that many axes
+                drawn.append(self.example.draw(generator, way))
+        return drawn
+
+    def left(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """What the left side computes; of numbers that were drawn once only."""
+        if not any(inputs is drawn for drawn in self.draws):
+            return compute(self.example.graph, inputs)
+        if id(inputs) not in self._outputs:
+            try:
+                self._outputs[id(inputs)] = compute(self.example.graph, inputs)
+            except GraphoptError as error:
+                self._outputs[id(inputs)] = error
+        outputs = self._outputs[id(inputs)]
+        if isinstance(outputs, GraphoptError):
+            raise outputs
+        return outputs
+
+    def holds(self, guard: GuardExpr) -> bool:
+        """Whether a guard holds here."""
+        return expressions.holds(guard, self.example.match.bindings, self.space) is None
+
+    def made(self, rule: Rule) -> Graph | str:
+        """The graph with the right side of a rule that has the same left side, or why that does not fit."""
+        return applied(replace(self.example, match=replace(self.example.match, rule=rule)))
+
+    def matched(self, rule: Rule) -> bool:
+        """Whether another rule applies at the same outputs."""
+        outputs = self.space.graph.outputs
+        for match in matches(rule, self.space, self.space.graph.producer(outputs[0])):  # type: ignore[arg-type]
+            if list(match.roots) == outputs and not isinstance(applied(replace(self.example, match=match)), str):
+                return True
+        return False
+
+    def compared(self, other: Graph) -> tuple[int, str | None]:
+        """On how many draws both sides were compared, and the first on which they differ, in words."""
+        count = 0
+        for inputs in self.draws:
+            try:
+                off = difference(self.example, other, inputs, self.soundness, self.left, is_in_range=True)
+            except Exception as error:
+                return count, f"fails with {type(error).__name__}: {error}"
+            if off is not None and off[0] > 1:
+                return count, counterexample(self.example, other, off[1])
+            count += off is not None
+        return count, None
+
+
+@dataclass
+class Seen:
+    """What was seen of a mutant on graphs that violate a guard: on how many its sides agree, and what was refused."""
+
+    violated: int = 0
+    agreed: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class Trial:
+    """The graphs on which the mutants of one rule are judged. With more effort they are more, and proofs are tried."""
+
+    def __init__(self, rule: Rule, effort: int = 1) -> None:
+        self.rule, self.effort = rule, effort
+        self.random = Random(crc32(content(rule).encode()))
+        self.bases: list[ExampleDraft] = []
+        self.fitting: list[Place] = []
+        """Graphs in which the rule applies."""
+        self.refusals: set[str] = set()
+        """Why its right side is refused in others in which its guards hold."""
+        left, seen = TRIES, 0
+        for example in examples(rule, self.random, TRIES, bases=self.bases):
+            left -= 1
+            if left < 0 or (len(self.fitting) >= FITS * effort and seen >= PLACES * effort):
+                break
+            if isinstance(example, str):
+                continue
+            seen += 1
+            place = self.place(example)
+            other = place.made(rule)
+            if isinstance(other, str):
+                self.refusals.add(kind_of(other))
+            elif len(self.fitting) < FITS * effort:
+                self.fitting.append(place)
+                left = min(left, SETTLED * effort)
+
+    def place(self, example: Example) -> Place:
+        return Place(example, self.random.getrandbits(32))
+
+    def outcomes(self, mutants: Iterable[Mutant]) -> Iterator[Outcome]:
+        """What comes of each mutant."""
+        by_guard: dict[GuardExpr | None, list[Mutant]] = {}
+        for mutant in mutants:
+            by_guard.setdefault(mutant.guard, []).append(mutant)
+        for guard, group in by_guard.items():
+            read: dict[Mutant, Rule] = {}
+            for mutant in group:
+                try:
+                    (other,) = parse_rules(show_rule(mutant.rule), strict=True)
+                    read[mutant] = replace(other, name=self.rule.name)
+                except GraphoptError as error:
+                    yield Outcome(mutant, "killed", f"does not read: {error}")
+            if guard is not None:
+                yield from self._of_guard(guard, list(read))
+                continue
+            for mutant, other in read.items():
+                try:
+                    yield self._of_right(mutant, other) if other.lhs == self.rule.lhs else self._of_left(mutant, other)
+                except Exception as error:
+                    yield Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
+
+    def _of_guard(self, guard: GuardExpr, mutants: list[Mutant]) -> Iterator[Outcome]:
+        lacking = replace(self.rule, where=tuple(g for g in self.rule.where if g != guard))
+        narrower = {m for m in mutants if m.given is not None and self._is_narrower(m.given)}
+        waiting = {mutant: Seen() for mutant in mutants}
+        tries = self.effort * TRIED
+        for example in violations(lacking, guard, self.random, tries, self.bases):
+            if all(self._is_seen(seen, mutant in narrower) for mutant, seen in waiting.items()):
+                break
+            if isinstance(example, str):
+                continue
+            place = self.place(example)
+            met = [m for m in waiting if m.given is None or place.holds(m.given)]
+            if not met:
+                continue
+            other = place.made(lacking)
+            count, problem = (0, None) if isinstance(other, str) else place.compared(other)
+            for mutant in met:
+                seen = waiting[mutant]
+                seen.violated += 1
+                if isinstance(other, str):
+                    seen.refused[kind_of(other)] += 1
+                elif problem is not None:
+                    del waiting[mutant]
+                    yield Outcome(mutant, "killed", f"differs: {problem}")
+                else:
+                    seen.agreed += count > 0
+        for mutant, seen in waiting.items():
+            yield self._of_seen(mutant, seen, mutant in narrower)
+
+    def _is_seen(self, seen: Seen, is_narrower: bool) -> bool:
+        """Whether enough was seen of a mutant with which nothing is wrong yet."""
+        enough = self.effort * VIOLATIONS // (4 if is_narrower else 1)
+        return seen.violated >= enough or seen.agreed >= enough // 2
+
+    def _is_narrower(self, guard: GuardExpr) -> bool:
+        return any(not place.holds(guard) for place in self.fitting)
+
+    def _of_seen(self, mutant: Mutant, seen: Seen, is_narrower: bool) -> Outcome:
+        """What comes of a mutant of a guard whose sides agree wherever it was violated."""
+        assert mutant.guard is not None
+        new = Counter({kind: n for kind, n in seen.refused.items() if kind not in self.refusals})
+        if 2 * new.total() >= seen.violated > 0:
+            return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
+        if is_narrower:
+            return Outcome(mutant, "killed", "lost: it does not apply to a graph to which the rule does")
+        if why := implied(mutant.rule, mutant.guard):
+            return Outcome(mutant, "equivalent", why)
+        if self.effort > 1:
+            fate, why = _proved(mutant.rule)
+            if fate:
+                return Outcome(mutant, fate, why)
+        if not seen.violated:
+            return Outcome(mutant, "survived", "no graph was found that violates it and nothing else")
+        where = f"where it is violated, on {seen.violated} graphs"
+        why = f"both sides agree {where}" if seen.agreed else f"the right side is refused {where}"
+        return Outcome(mutant, "profitability" if mutant.guard in self.rule.pays else "survived", why)
+
+    def _of_right(self, mutant: Mutant, read: Rule) -> Outcome:
+        refused = ""
+        for place in self.fitting:
+            other = place.made(read)
+            if isinstance(other, str):
+                refused = refused or other
+                continue
+            _, problem = place.compared(other)
+            if problem is not None:
+                return Outcome(mutant, "killed", f"differs: {problem}")
+        if refused:
+            return Outcome(mutant, "killed", f"lost: its right side is refused where the rule's fits: {refused}")
+        return self._of_rest(mutant, read)
+
+    def _of_left(self, mutant: Mutant, read: Rule) -> Outcome:
+        report = check_rule(read, 0, Depth(4, 0, tries=4 * FITS))
+        if report.problem is not None and report.compared:
+            return Outcome(mutant, "killed", f"differs: {report.problem}")
+        if any(not place.matched(read) for place in self.fitting):
+            return Outcome(mutant, "killed", "lost: it does not apply to a graph to which the rule does")
+        return self._of_rest(mutant, read)
+
+    def _of_rest(self, mutant: Mutant, read: Rule) -> Outcome:
+        """What comes of a mutant whose sides agree wherever the rule applies."""
+        report = check_rule(read, 1, Depth(20 * self.effort, 2, tries=250 * self.effort))
+        if report.problem is not None:
+            return Outcome(mutant, "killed", f"differs: {report.problem}" if report.compared else report.problem)
+        fate, why = _proved(read) if self.effort > 1 else ("", "")
+        why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
+        return Outcome(mutant, fate or "survived", why)
+
+
+def kind_of(refusal: str) -> str:
+    """Why a right side is refused, without the sizes and dtypes of the one graph in which it is."""
+    result = re.match(r"the right side is ([\w.]+)\[.*, the left side ([\w.]+)\[", refusal)
+    if result is not None:
+        return "the result has another " + ("shape" if result[1] == result[2] else "dtype")
+    return re.sub(r"\w*\[[^\]]*\]|\b(b?float|u?int|bool)\d*\b|-?\d+|`[^`]*`", "#", refusal)[:80]
+
+
 def judge(rule: Rule, mutant: Mutant, effort: int = 1) -> Outcome:
-    """What comes of a mutant of a rule. With more effort, more graphs are
-    looked at, and proofs are tried."""
-    try:
-        (read,) = parse_rules(show_rule(mutant.rule), strict=True)
-        problem = _problem(rule, replace(read, name=rule.name), mutant, effort)
-    except GraphoptError as error:
-        return Outcome(mutant, "killed", f"does not read: {error}")
-    except Exception as error:
-        return Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
-    if isinstance(problem, str):
-        return Outcome(mutant, "killed", problem.split("  ")[0][:80])
-    if mutant.dropped is not None and (why := implied(mutant.rule, mutant.dropped)):
-        return Outcome(mutant, "equivalent", why)
-    if mutant.dropped is not None and _is_of_worth(mutant.dropped) and problem.compared:
-        return Outcome(mutant, "profitability", f"both sides agree where it is violated, on {_seen(problem)}")
-    if effort > 1:
-        fate, why = _proved(mutant.rule)
-        if fate:
-            return Outcome(mutant, fate, why)
-    if mutant.dropped is not None and not problem.fired:
-        return Outcome(mutant, "survived", "the right side is refused wherever it is violated in what was drawn")
-    told = (why for names, changes, why in TOLD if re.search(names, rule.name) and re.search(changes, mutant.change))
-    if mutant.dropped is None and not problem.compared:
-        return Outcome(mutant, "survived", next(told, "both sides are never compared"))
-    where = "where it is violated, on " if mutant.dropped is not None else "on "
-    return Outcome(mutant, "survived", next(told, f"both sides agree {where}{_seen(problem)}"))
+    """What comes of a mutant of a rule."""
+    (outcome,) = Trial(rule, effort).outcomes([mutant])
+    return outcome
 
 
-def _problem(rule: Rule, read: Rule, mutant: Mutant, effort: int) -> CheckReport | str:
-    """What is wrong with a mutant, or the report of the last check, in which nothing is: of graphs that violate the
-    guard that it lacks, and of any on which it fires."""
-    tries = effort * (150 + 3 * min(_rarity(rule), RAREST))
-    if mutant.dropped is None:
-        for seed, depth in enumerate((Depth(6, 1, tries=tries), Depth(20 * effort, 2, tries=2 * tries))):
-            report = check_rule(read, seed, depth)
-            if report.problem is not None:
-                return report.problem
-        return report
-    problem, report = violation(read, mutant.dropped, Depth(12 * effort, 2, tries=tries))
-    if problem is not None:
-        return problem
-    if mutant.kind == "guard":
-        plain = check_rule(read, 0, Depth(6, 1, tries=tries))
-        if plain.problem is not None:
-            return plain.problem
-    return report
-
-
-def violation(rule: Rule, guard: GuardExpr, depth: Depth) -> tuple[str | None, CheckReport]:
-    """A graph that violates a guard that the rule lacks, on which both sides differ, in words; and the report."""
-    report = check_rule(rule, 0, depth, guard)
-    return (report.problem if report.compared else None), report
-
-
-def relapse(rule: Rule, needed: list[str]) -> str | None:
-    """What is wrong with a rule where guards that it once needed are violated. One that speaks of what the rule has no
-    more has nothing to say."""
+def relapse(rule: Rule, was: str, needed: Iterable[str], is_narrower: bool = False) -> str | None:
+    """What is wrong with a rule where guards that it once needed are violated, or where it applied as it was. A guard
+    that speaks of what the rule has no more has nothing to say. ``is_narrower``: it may apply to less."""
     for text in needed:
         if any(show_expr(guard) == text for guard in rule.where):
             continue
@@ -283,44 +468,34 @@ def relapse(rule: Rule, needed: list[str]) -> str | None:
             (other,) = parse_rules(f"{written}\n    where {text}", strict=True)
         except GraphoptError:
             continue
-        problem, _ = violation(rule, other.where[0], Depth(12, 2, tries=150 + 3 * min(_rarity(rule), RAREST)))
-        if problem is not None:
-            return f"{rule.name} needs `{text}`: {problem}"
+        (guard,) = other.where
+        outcome = judge(replace(rule, where=(*rule.where, guard)), Mutant(rule, "", "dropped", guard))
+        if outcome.fate == "killed":
+            return f"{rule.name} needs `{text}`: {outcome.why}"
+    try:
+        (old,) = parse_rules(was, strict=True)
+    except GraphoptError:
+        return None
+    if not is_narrower and any(not place.matched(rule) for place in Trial(old).fitting):
+        return f"{rule.name} applies to less than it did; --narrower takes that as it is meant"
     return None
 
 
-def relapses(rules: Iterable[Rule]) -> Iterator[str]:
+def relapses(rules: Iterable[Rule], is_narrower: bool = False) -> Iterator[str]:
     """What is wrong with those of these rules that have changed since their mutants were judged."""
     known = stored()
     for rule in rules:
         entry = known.get(rule.name, {})
-        if entry and entry["content"] != content(rule) and (problem := relapse(rule, entry["needed"])):
-            yield problem
+        if entry and entry["rule"] != text_of(rule):
+            problem = relapse(rule, entry["rule"], entry["needed"], is_narrower)
+            if problem is not None:
+                yield problem
 
 
-def _seen(report: CheckReport) -> str:
-    return f"{report.fired} graphs, {report.compared} draws"
-
-
-@cache
-def _rarity(rule: Rule) -> int:
-    """How many graphs are drawn until the rule fires on one."""
-    for count, example in enumerate(examples(rule, Random(3), TRIES)):
-        if isinstance(example, Example) and not isinstance(applied(example), str):
-            return count
-    return TRIES
-
-
-def _is_of_worth(guard: GuardExpr) -> bool:
-    """Whether all that a guard asks is a matter of worth, or of magnitudes."""
-    while isinstance(guard, FunctionCall) and guard.function == "not":
-        (guard,) = guard.arguments
-    if isinstance(guard, FunctionCall) and guard.function in MAGNITUDES:
-        return True
-    asked = {p.name for p in subexpressions(guard) if isinstance(p, Field)}
-    asked |= {p.function for p in subexpressions(guard) if isinstance(p, FunctionCall) and p.function in WORTH}
-    asked |= {p.name for p in subexpressions(guard) if isinstance(p, NameRef) and p.name in WORTH}
-    return bool(asked) and asked - {"size", "rank", "shape"} <= WORTH and bool(asked & WORTH)
+def text_of(rule: Rule) -> str:
+    """A rule as it is written, without what does not matter to its truth."""
+    plain = replace(rule, name="r", reason="why", family="A1", pays=frozenset())
+    return show_rule(replace(plain, stage=RuleStage.EXPLORE, targets=frozenset()))
 
 
 def _proved(rule: Rule) -> tuple[str, str]:
@@ -441,23 +616,23 @@ def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int]) -> tuple[
     and why others were not. With ``effort`` above 1, those are judged again that survived."""
     name, entry, kinds, effort = task
     rule = rules_by_name()[name]
-    made: dict[str, Any] = {"content": content(rule), "needed": [], **entry}
+    made: dict[str, Any] = {"needed": [], **entry, "rule": text_of(rule)}
+    judged: list[Mutant] = []
     for kind in kinds:
-        of_kind = [m for m in mutants(rule) if m.kind == kind]
         old = made.get(kind, {}) if effort > 1 else {}
-        fates = {fate: dict(old.get(fate, {})) for fate in ("equivalent", "profitability", "survived")}
-        killed = old.get("killed", 0)
-        for mutant in of_kind:
-            if old and fates["survived"].pop(mutant.change, None) is None:
-                continue
-            outcome = judge(rule, mutant, effort)
-            if outcome.fate != "killed":
-                fates[outcome.fate][mutant.change] = outcome.why
-                continue
-            killed += 1
-            if kind == "dropped" and mutant.dropped is not None:
-                made["needed"] = sorted({*made["needed"], show_expr(mutant.dropped)})
-        made[kind] = {"killed": killed, **{fate: whys for fate, whys in fates.items() if whys}}
+        made[kind] = {fate: dict(old.get(fate, {})) for fate in FATES} | {"killed": Counter(old.get("killed", {}))}
+        survived = made[kind]["survived"]
+        judged += (m for m in mutants(rule) if m.kind == kind and (not old or survived.pop(m.change, None) is not None))
+    for outcome in Trial(rule, effort).outcomes(judged):
+        mutant = outcome.mutant
+        if outcome.fate != "killed":
+            made[mutant.kind][outcome.fate][mutant.change] = outcome.why
+            continue
+        made[mutant.kind]["killed"][outcome.why.partition(": ")[0][:40]] += 1
+        if mutant.kind == "dropped" and mutant.guard is not None:
+            made["needed"] = sorted({*made["needed"], show_expr(mutant.guard)})
+    for kind in kinds:
+        made[kind] = {fate: found for fate, found in made[kind].items() if found}
     return name, made
 
 
@@ -470,7 +645,7 @@ def stored(file: Path = DATA) -> dict[str, dict[str, Any]]:
 def current(data: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """What is stored of rules that are as they were."""
     return {
-        name: data[name] for name, rule in rules_by_name().items() if data.get(name, {}).get("content") == content(rule)
+        name: data[name] for name, rule in rules_by_name().items() if data.get(name, {}).get("rule") == text_of(rule)
     }
 
 
@@ -478,8 +653,8 @@ def counts(data: dict[str, dict[str, Any]], kinds: tuple[str, ...] = KINDS) -> C
     """How many mutants of some kinds there are of each fate."""
     found: Counter[str] = Counter()
     for made in (entry[kind] for entry in data.values() for kind in kinds if kind in entry):
-        found["killed"] += made["killed"]
-        found.update({fate: len(made.get(fate, {})) for fate in ("equivalent", "profitability", "survived")})
+        found["killed"] += sum(made.get("killed", {}).values())
+        found.update({fate: len(made.get(fate, {})) for fate in FATES})
     return found
 
 
@@ -494,7 +669,7 @@ def figures(data: dict[str, dict[str, Any]]) -> str:
     lines = []
     for what, kinds in (("all", KINDS), *((kind, (kind,)) for kind in KINDS)):
         found = counts(data, kinds)
-        fates = ", ".join(f"{found[fate]} {fate}" for fate in ("killed", "equivalent", "profitability", "survived"))
+        fates = ", ".join(f"{found[fate]} {fate}" for fate in ("killed", *FATES))
         rules = sum(any(kind in entry for kind in kinds) for entry in data.values())
         killed = 100 * share_killed(data, kinds)
         lines.append(f"{what}: {found.total()} mutants of {rules} rules: {fates}; {killed:.1f} % of the others killed")
@@ -508,13 +683,14 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--narrower", action="store_true")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--least", type=float, default=0.0)
     options = parser.parse_args(arguments)
     data = current(stored(options.data))
     rules = chosen(options.what)
-    for problem in relapses(rules):
+    for problem in relapses(rules, options.narrower):
         sys.exit(problem)
     effort = 4 if options.again else 1
     tasks = []

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from graphopt.rewrite.checking.check import applied
-from graphopt.rewrite.checking.examples import Example, violations
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 from tests.rewrite import mutation
 from tests.rewrite.mutation import (
+    Trial,
     current,
     figures,
     implied,
@@ -27,6 +25,7 @@ from tests.rewrite.mutation import (
     rules_by_name,
     share_killed,
     stored,
+    text_of,
 )
 
 LEAST = 0.2
@@ -80,6 +79,8 @@ NEEDED = [
     ("one-hot-product", "v.value == (0.0, 1.0)"),
     ("one-hot-product", "i.high < w.shape[0]"),
     ("one-hot-product", "i.low >= 0"),
+    ("range-add", "c.dtype in int"),
+    ("range-sub", "c.dtype in int"),
 ]
 """Guards that rules were once without in trials of people, or could be."""
 
@@ -90,19 +91,37 @@ def test_a_rule_that_loses_a_guard_is_seen_to_be_wrong(name: str, guard: str) ->
     (mutant,) = [m for m in mutants(right) if m.change == f"without `{guard}`"]
     assert judge(right, mutant).fate == "killed"
     assert guard in stored()[name]["needed"]
-    assert relapse(mutant.rule, [guard]) is not None
-    assert relapse(right, [guard]) is None
+    assert relapse(mutant.rule, text_of(right), [guard]) is not None
+    assert relapse(right, text_of(right), [guard]) is None
 
 
-@pytest.mark.parametrize("name", ["range-add", "range-sub"])
-def test_a_rule_whose_guard_says_what_types_say_is_right_without_it(name: str) -> None:
-    """Floats have no size of a Range that both sides agree on, so that the right side is refused."""
-    right = rules_by_name()[name]
+def test_a_right_side_that_becomes_ill_typed_is_seen() -> None:
+    """Floats have no size of a Range that both sides agree on: the rule's own right side always fits."""
+    right = rules_by_name()["range-add"]
     (mutant,) = [m for m in mutants(right) if m.change == "without `c.dtype in int`"]
-    assert mutant.dropped is not None
-    drawn = [e for e in violations(mutant.rule, mutant.dropped, Random(0), 200) if isinstance(e, Example)]
-    assert drawn
-    assert all(isinstance(applied(e), str) for e in drawn)
+    assert judge(right, mutant).why.startswith("ill-typed: the result has another shape")
+    assert not Trial(right).refusals
+
+
+def test_a_rule_that_applies_to_less_than_it_did_is_seen() -> None:
+    was, narrower = (rule(f"Mul(x, 1.0) => x where x.rank < {rank}") for rank in (4, 2))
+    assert "--narrower" in str(relapse(narrower, text_of(was), []))
+    assert relapse(narrower, text_of(was), [], is_narrower=True) is None
+    assert relapse(was, text_of(narrower), []) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fate"),
+    [
+        ("Mul(x, 1.0) => x where x.rank < 4", "survived"),
+        ("Mul(x, 1.0) => x where pays(x.rank < 4)", "profitability"),
+        ("Mul(x, 2.0) => x where pays(x.size == 0)", "killed"),
+    ],
+)
+def test_a_guard_that_says_where_a_rule_pays_has_to_be_true_without(text: str, fate: str) -> None:
+    right = rule(text, "reals")
+    (mutant,) = [m for m in mutants(right) if m.kind == "dropped"]
+    assert judge(right, mutant).fate == fate
 
 
 def test_a_rule_that_was_edited_wrong_cannot_be_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,9 +167,7 @@ class _Check:
         self, example: Example, other: Graph, shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> str | None:
         """The first draw on which both sides differ, in words."""
-        ways = DRAWS[self.rule.soundness]
-        if all(n.op in (INPUT, CONSTANT) or n.op in ops.KINDS["elementwise"] for n in example.graph.nodes()):
-            ways = (*ways, "extreme")
+        ways = draws(self.rule.soundness, example.graph)
         run = in_onnxruntime if self.depth.runtime else in_reference
         left, right = run(example.graph), run(other)
         for way in ways if shapes is None else ways[:2]:
@@ -225,6 +223,12 @@ class _Check:
         except GraphoptError:
             return None
         return None
+
+
+def draws(soundness: Soundness, graph: Graph) -> tuple[str, ...]:
+    """With which kinds of numbers a rule of a class is tried on a graph."""
+    elementwise = all(n.op in (INPUT, CONSTANT) or n.op in ops.KINDS["elementwise"] for n in graph.nodes())
+    return (*DRAWS[soundness], "extreme") if elementwise else DRAWS[soundness]
 
 
 def chosen(arguments: Sequence[str | Path]) -> list[Rule]:

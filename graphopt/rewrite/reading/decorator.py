@@ -44,6 +44,7 @@ from graphopt.rewrite.rule.rule import (
     Term,
     VarPattern,
     calls,
+    conjuncts,
     joined,
     negative,
 )
@@ -104,6 +105,7 @@ def rule(
                 stage=RuleStage.ALWAYS if always else RuleStage.EXPLORE,
                 targets=frozenset(targets),
                 source=f"{Path(code.co_filename).name}:{code.co_firstlineno}",
+                pays=rewrite.pays,
             )
         )
 
@@ -118,11 +120,13 @@ def _parameter(parameter: inspect.Parameter) -> Name:
 class RuleSides:
     """What a rule function returns: both sides and the guards."""
 
-    def __init__(self, lhs: tuple[Term, ...], rhs: tuple[Term, ...], where: tuple[GuardExpr, ...]) -> None:
+    def __init__(
+        self, lhs: tuple[Term, ...], rhs: tuple[Term, ...], where: tuple[GuardExpr, ...], pays: frozenset[GuardExpr]
+    ) -> None:
         named = {c.name for t in lhs for c in calls(t)} - {None}
         self.lhs = lhs
         self.rhs = tuple(_refer(t, named) for t in rhs)
-        self.where = where
+        self.where, self.pays = where, pays
 
 
 def _refer(term: Term, named: set[str | None]) -> Term:
@@ -144,14 +148,7 @@ class RootPatterns:
     def becomes(self, *right: Any, when: Any = ()) -> RuleSides:
         """The rewrite of these terms to the ones on the right, where the guard holds."""
         guard = None if isinstance(when, tuple) and not when else as_expr(when)
-        guards = (
-            guard.arguments
-            if isinstance(guard, FunctionCall) and guard.function == "and"
-            else (guard,)
-            if guard
-            else ()
-        )
-        return RuleSides(self.terms, tuple(map(as_term, right)), guards)
+        return RuleSides(self.terms, tuple(map(as_term, right)), *conjuncts(guard))
 
 
 def roots(*terms: Any) -> RootPatterns:
@@ -434,7 +431,7 @@ class _Functions:
     """The named functions of expressions: ``fn.compose(p, q)``."""
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
-        if name not in FUNCTIONS:
+        if name not in FUNCTIONS and name != "pays":
             raise AttributeError(f"unknown function {name}{nearest(name, FUNCTIONS)}")
         return lambda *arguments: Expression(FunctionCall(name, tuple(map(as_expr, arguments))))
 

@@ -36,6 +36,7 @@ from graphopt.rewrite.rule.rule import (
     Soundness,
     Term,
     VarPattern,
+    conjuncts,
     joined,
     negative,
 )
@@ -140,16 +141,9 @@ class _RuleReader:
         token, left, right, where = branch.children
         lhs = tuple(self.term(t) for t in left.children)
         rhs = tuple(self.term(t) for t in right.children)
-        guard = () if where is None else self.expr(where)
-        guards = (
-            guard.arguments
-            if isinstance(guard, FunctionCall) and guard.function == "and"
-            else (guard,)
-            if guard
-            else ()
-        )
+        guards, pays = conjuncts(where and self.expr(where))
         header = self.header(token)
-        rule = Rule(str(token), lhs, rhs, guards, source=f"{self.filename}:{token.line}", **header)
+        rule = Rule(str(token), lhs, rhs, guards, source=f"{self.filename}:{token.line}", pays=pays, **header)
         wrong = complaint(rule, self.strict)
         if wrong:
             _, token_at = self.places.get(id(wrong.part), (None, token))

@@ -310,7 +310,9 @@ def _expression(expr: GuardExpr, names: BoundNames) -> Iterator[Complaint]:
             if not any(isinstance(e, NameRef) and e.name in names.starred for e in subexpressions(body)):
                 yield Complaint(expr, "`each` needs a starred variable in what follows it")
         case FunctionCall(function, arguments) if function not in LAZY:
-            if function not in FUNCTIONS:
+            if function == "pays":
+                yield Complaint(expr, "pays(...) goes around one whole guard, not around a part of it")
+            elif function not in FUNCTIONS:
                 yield Complaint(expr, f"unknown function {function}{nearest(function, FUNCTIONS)}")
             else:
                 least, most = arity(function)

@@ -69,7 +69,8 @@ def show_rule(rule: Rule) -> str:
 
 def show_body(rule: Rule) -> tuple[str, str, str]:
     """The left side, the right side and the guards of a rule as they are written; no guards are empty."""
-    return _terms(rule.lhs), _terms(rule.rhs), " and ".join(_within(g, _NOT) for g in rule.where)
+    guards = (f"pays({show_expr(g)})" if g in rule.pays else _within(g, _NOT) for g in rule.where)
+    return _terms(rule.lhs), _terms(rule.rhs), " and ".join(guards)
 
 
 def show_number(value: int | float | str | bool | None) -> str:

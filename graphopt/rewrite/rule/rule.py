@@ -228,6 +228,7 @@ class Rule(Displayed):
 
     ``lhs`` and ``rhs`` have one term for each root. ``targets`` names the targets the rule is for
     (empty: all). ``source`` says where the rule was written, as ``file:line``; rules written in two places are equal.
+    ``pays`` holds those of the guards that say where the rule pays, and without which it would be as true.
     """
 
     name: str
@@ -240,6 +241,23 @@ class Rule(Displayed):
     stage: RuleStage = RuleStage.EXPLORE
     targets: frozenset[str] = frozenset()
     source: str = field(default="", compare=False)
+    pays: frozenset[GuardExpr] = frozenset()
+
+
+def conjuncts(guard: GuardExpr | None) -> tuple[tuple[GuardExpr, ...], frozenset[GuardExpr]]:
+    """The guards that one expression joins by ``and``; and those of them that stand in ``pays(...)``."""
+    is_joined = isinstance(guard, FunctionCall) and guard.function == "and"
+    parts = () if guard is None else guard.arguments if is_joined else (guard,)  # type: ignore[union-attr]
+    where: list[GuardExpr] = []
+    pays: list[GuardExpr] = []
+    for part in parts:
+        match part:
+            case FunctionCall("pays", (inner,)):
+                where.append(inner)
+                pays.append(inner)
+            case _:
+                where.append(part)
+    return tuple(where), frozenset(pays)
 
 
 def calls(term: Term) -> tuple[CallPattern, ...]:

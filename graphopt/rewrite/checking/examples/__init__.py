@@ -68,11 +68,14 @@ class Example:
         return {name: array(generator, want, way) for name, want in wants.items()}
 
 
-def examples(rule: Rule, random: Random, tries: int, axes: Sequence[int] = ()) -> Iterator[Example | str]:
+def examples(
+    rule: Rule, random: Random, tries: int, axes: Sequence[int] = (), bases: list[ExampleDraft] | None = None
+) -> Iterator[Example | str]:
     """Graphs in which the rule matches; for each try that is none, the reason.
 
     Every alternative and every optional input gets its turn, present and absent, and so does every small shape; without
-    ``axes``, that is, else two of three graphs have all axes of one of these lengths.
+    ``axes``, that is, else two of three graphs have all axes of one of these lengths. ``bases`` takes some of the
+    drafts in which the right side fits, for ``violations``.
     """
     written = [(variant, Hints.of(variant)) for variant in variants(rule)]
     small = cycle(SMALL)
@@ -80,35 +83,31 @@ def examples(rule: Rule, random: Random, tries: int, axes: Sequence[int] = ()) -
         turn = i // len(written)
         shape = next(small) if turn % 2 and turn < 2 * len(SMALL) and not axes else None
         even = axes[turn // 2 % len(axes)] if axes and turn % 3 else None
-        yield _tried(partial(_drawn, rule, None, variant, hints, random, shape, even))
+        yield _tried(partial(_drawn, rule, None, bases, variant, hints, random, shape, even))
 
 
-def violations(rule: Rule, guard: GuardExpr, random: Random, tries: int) -> Iterator[Example | str]:
+def violations(
+    rule: Rule, guard: GuardExpr, random: Random, tries: int, bases: list[ExampleDraft] | None = None
+) -> Iterator[Example | str]:
     """Graphs in which a rule matches that lacks a guard, and which violate that guard; for each try that is none, the
     reason.
 
     Some are drawn from both sides as they are. Most are near a graph in which the guard holds as well: a few things
-    that it speaks of are changed, so that the others go on to hold.
+    that it speaks of are changed, so that the others go on to hold. ``bases`` are such graphs where there are some.
     """
     free = cycle([(variant, Hints.of(variant)) for variant in variants(rule)])
     guarded = replace(rule, where=(*rule.where, guard))
     bound = cycle([(variant, Hints.of(variant)) for variant in variants(guarded)])
-    bases: list[ExampleDraft] = []
+    near: list[ExampleDraft] = [] if bases is None else bases
+    is_full = bool(near)
     for i in range(tries):
         if i % 4 == 0:
-            yield _tried(partial(_drawn, rule, guard, *next(free), random))
-        elif len(bases) == BASES or (bases and i % 4 != 1):
-            yield _tried(partial(_neighbour, random.choice(bases), rule, guard))
+            yield _tried(partial(_drawn, rule, guard, None, *next(free), random))
+        elif is_full or len(near) == BASES or (near and i % 4 != 1):
+            yield _tried(partial(_neighbour, random.choice(near), rule, guard))
         else:
-            yield _tried(partial(_base, bases, guarded, *next(bound), random))
-
-
-def _base(bases: list[ExampleDraft], rule: Rule, variant: Rule, hints: Hints, random: Random) -> str:
-    """One more draft that satisfies all guards, and in which the right side fits; that it does, or why not."""
-    draft = ExampleDraft(variant, hints, random)
-    refusal = _refusal(_example(draft, rule))
-    bases += [draft] * (refusal is None)
-    return refusal or "the guard holds"
+            held = _tried(partial(_drawn, guarded, None, near, *next(bound), random))
+            yield held if isinstance(held, str) else "the guard holds"
 
 
 def _refusal(example: Example) -> str | None:
@@ -131,8 +130,15 @@ def _tried(make: Callable[[], Example | str]) -> Example | str:
         return f"no such arrays can be made ({error})"
 
 
-def _drawn(rule: Rule, violated: GuardExpr | None, *drawn: Any) -> Example:
-    return _example(ExampleDraft(*drawn), rule, violated)
+def _drawn(rule: Rule, violated: GuardExpr | None, bases: list[ExampleDraft] | None, *drawn: Any) -> Example:
+    draft = ExampleDraft(*drawn)
+    example = _example(draft, rule, violated)
+    if bases is not None and _refusal(example) is None:
+        if len(bases) < BASES:
+            bases.append(draft)
+        elif draft.random.random() < 0.5:
+            bases[draft.random.randrange(BASES)] = draft
+    return example
 
 
 def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None) -> Example:
