@@ -25,10 +25,11 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -39,8 +40,11 @@ import numpy as np
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.constants import Array
-from graphopt.ir.graph import Graph
+from graphopt.ir.graph import Attrs, Graph
+from graphopt.ir.infer import infer_node
+from graphopt.ir.types import TensorType, fresh_symbol
 from graphopt.proof.evidence import right_expressions
 from graphopt.rewrite.checking.check import (
     SETTLED,
@@ -63,6 +67,7 @@ from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_expr, show_rule, show_term
 from graphopt.rewrite.rule.rule import (
+    ABSENT,
     AnyOf,
     CallPattern,
     Computed,
@@ -356,6 +361,9 @@ class Trial:
 
     def _of_guard(self, guard: GuardExpr, mutants: list[Mutant]) -> Iterator[Outcome]:
         lacking = replace(self.rule, where=tuple(g for g in self.rule.where if g != guard))
+        if {p.name for p in subexpressions(guard) if isinstance(p, Field)} == {"uses"} and guard in self.rule.pays:
+            yield from (Outcome(m, "profitability", "who else reads a value changes nothing") for m in mutants)
+            return
         narrower = {m for m in mutants if m.given is not None and self._is_narrower(m.given)}
         waiting = {mutant: Seen() for mutant in mutants}
         tries = self.effort * TRIED
@@ -394,13 +402,13 @@ class Trial:
     def _of_seen(self, mutant: Mutant, seen: Seen, is_narrower: bool) -> Outcome:
         """What comes of a mutant of a guard whose sides agree wherever it was violated."""
         assert mutant.guard is not None
+        if why := implied(mutant.rule, mutant.guard):
+            return Outcome(mutant, "equivalent", why)
         new = Counter({kind: n for kind, n in seen.refused.items() if kind not in self.refusals})
         if 2 * new.total() >= seen.violated > 0:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
         if is_narrower:
             return Outcome(mutant, "killed", "lost: it does not apply to a graph to which the rule does")
-        if why := implied(mutant.rule, mutant.guard):
-            return Outcome(mutant, "equivalent", why)
         if self.effort > 1:
             fate, why = _proved(mutant.rule)
             if fate:
@@ -561,6 +569,12 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
 
     needed = [p for e in (*_plain(rule.where), *right_expressions(rule)) for p in subexpressions(e)]
     for part in needed:
+        if isinstance(part, IndexExpr) and isinstance(part.of, Field) and part.of.name == "shape" and not part.slice:
+            match part.index:
+                case Lit(int(index)):
+                    axioms.append(term(Field(part.of.of, "rank")) >= (index + 1 if index >= 0 else -index))
+        if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name == "numbers":
+            axioms.append(truth(FunctionCall("in", (Field(part.of, "dtype"), NameRef("float")))))
         if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name in ("value", "scalar"):
             axioms.append(truth(Field(part.of, "is_const")))
             if part.name == "scalar":
@@ -569,14 +583,20 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         match guarded:
             case FunctionCall("==", (Field(of, "shape"), Series(items))) if not any(isinstance(i, Each) for i in items):
                 axioms.append(term(Field(of, "rank")) == len(items))
-    for name, dtypes in _dtypes(rule):
-        dtype = term(Field(NameRef(name), "dtype"))
-        axioms.append(z3.Or(*(dtype == number(d) for d in sorted(dtypes))))
+    waiting = list(rule.lhs)
+    while waiting:
+        call = waiting.pop()
+        if isinstance(call, CallPattern):  # of alternatives only one has to be there
+            axioms += _typed(call, term, number)
+            axioms += _ranked(call, term)
+            waiting += call.inputs
 
     solver = z3.Solver()
     solver.set("timeout", 500)
-    solver.add(*map(truth, rule.where), z3.Not(truth(guard)))
-    solver.add(*axioms)
+    solver.add(*map(truth, rule.where), *axioms)
+    if solver.check() != z3.sat:
+        return None
+    solver.add(z3.Not(truth(guard)))
     return "z3: its guards hold only where the rule's do" if solver.check() == z3.unsat else None
 
 
@@ -587,19 +607,86 @@ def _plain(guards: Iterable[GuardExpr]) -> Iterator[GuardExpr]:
             yield guard
 
 
-def _dtypes(rule: Rule) -> Iterator[tuple[str, frozenset[str]]]:
-    """The variables that are operands of ops, and the dtypes that these take."""
-    waiting: list[Term] = [*rule.lhs, *rule.rhs]
-    while waiting:
-        term = waiting.pop()
-        if not isinstance(term, CallPattern):
-            continue
-        waiting += term.inputs
-        schema = None if term.is_variable else ops.schema(term.op)
-        for i, operand in enumerate(term.inputs):
-            allowed = schema.allowed.get(ops.input_constraint(term.op, i)) if schema else None
-            if allowed and isinstance(operand, VarPattern):
-                yield operand.name, allowed
+def _typed(call: CallPattern, term: Callable[[GuardExpr], Any], number: Callable[[str], Any]) -> Iterator[Any]:
+    """What ONNX says of the dtypes of the operands and results of a call, for a solver."""
+    import z3
+
+    schema = None if call.is_variable else ops.schema(call.op)
+    if schema is None:
+        return
+    letters = [
+        (operand, ops.input_constraint(call.op, i)) for i, operand in enumerate(call.inputs) if operand != ABSENT
+    ]
+    for part, letter in (*letters, (call, ops.output_constraint(call.op, call.output))):
+        dtype = z3.Real(f"{letter} of {show_term(call)}")
+        match part:
+            case VarPattern(name) | CallPattern(name=str(name)):
+                yield term(Field(NameRef(name), "dtype")) == dtype
+            case CallPattern():
+                inner = ops.output_constraint(part.op, part.output) if not part.is_variable else ""
+                if part is not call and inner:
+                    yield z3.Real(f"{inner} of {show_term(part)}") == dtype
+        allowed = {ops.dtype_name(letter)} if letter.startswith("tensor(") else schema.allowed.get(letter)
+        if allowed:
+            yield z3.Or(*(dtype == number(name) for name in sorted(allowed)))
+
+
+MOST_AXES = 6
+"""Ranks of operands are taken up to so many axes."""
+
+
+def _ranked(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
+    """What inference says of the ranks of the operands and the result of a call, for a solver."""
+    import z3
+
+    operands = tuple(operand for operand in call.inputs)
+    literal = {name: expr.value for name, expr in call.attrs if isinstance(expr, Lit)}
+    is_open = len(literal) < len(call.attrs) or call.rest is not None
+    is_of_attributes = is_open and ("::" in call.op or call.op == "Attention")
+    if call.is_variable or is_of_attributes or any(isinstance(o, VarPattern) and o.starred for o in operands):
+        return
+    taken = tuple(o != ABSENT and not (isinstance(o, VarPattern) and o.optional) for o in operands)
+    table = _ranks(call.op, taken, tuple(sorted(literal.items())))
+
+    def rank(part: Term, place: int) -> Any:
+        match part:
+            case VarPattern(name) | CallPattern(name=str(name)):
+                return term(Field(NameRef(name), "rank"))
+        return z3.ToReal(z3.Int(f"rank of {show_term(part)}" + ("" if isinstance(part, CallPattern) else f" {place}")))
+
+    ways = []
+    for ranks, result in table:
+        inputs = [rank(o, i) == r for (i, o), r in zip(enumerate(operands), ranks, strict=True) if r is not None]
+        output = [] if result is None or is_open or call.output else [rank(call, 0) == result]
+        ways.append(z3.And(*inputs, *output))
+    if ways:
+        yield z3.Or(*ways)
+
+
+@cache
+def _ranks(
+    op: str, taken: tuple[bool, ...], literal: tuple[tuple[str, Any], ...]
+) -> tuple[tuple[tuple[int | None, ...], int | None], ...]:
+    """The ranks that operands of an op may have, None where one is not looked at, each with that of the result where
+    that is known."""
+    schema = ops.schema(op)
+    if schema is None or sum(taken) > 3:
+        return ()
+    dtypes = []
+    for i in range(len(taken)):
+        letter = ops.input_constraint(op, i)
+        allowed = {ops.dtype_name(letter)} if letter.startswith("tensor(") else schema.allowed.get(letter, {"float32"})
+        dtypes.append("float32" if "float32" in allowed else min(allowed))
+    found = []
+    for ranks in product(*(range(MOST_AXES + 1) if t else (None,) for t in taken)):
+        facts = [
+            None if r is None else fact_of_type(TensorType(d, tuple(fresh_symbol() for _ in range(r))))
+            for r, d in zip(ranks, dtypes, strict=True)
+        ]
+        with suppress(GraphoptError):
+            outputs = infer_node(op, ops.canonical(op, Attrs(dict(literal))), facts, 1, ops.LATEST)
+            found.append((ranks, outputs[0].rank))
+    return tuple(found)
 
 
 # -- all of them

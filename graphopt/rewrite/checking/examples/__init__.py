@@ -165,9 +165,13 @@ def _neighbour(base: ExampleDraft, rule: Rule, violated: GuardExpr) -> Example:
     draft = base.copy()
     space, _ = workspace_of(draft)
     repair(draft, space, violated)
-    space, wants = workspace_of(draft)
-    for match in _matches(rule, space, violated):
-        return Example(space.graph, match, wants, space.facts)
+    draft.rule = replace(draft.rule, where=rule.where)
+    for _ in range(1 + REPAIRS):
+        space, wants = workspace_of(draft)
+        for match in _matches(rule, space, violated):
+            return Example(space.graph, match, wants, space.facts)
+        if not repair(draft, space)[1]:
+            break
     raise Misfit(f"nothing near violates `{show_expr(violated)}` alone")
 
 

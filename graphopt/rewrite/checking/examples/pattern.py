@@ -48,6 +48,9 @@ class ConcreteCall:
     graph: Graph | None = None
 
 
+HEADS = ("Relu", "Neg", "Abs", *sorted(ops.SETS["unary"] | ops.SETS["binary"] | ops.SETS["reduce"]))
+"""What op variables stand for of which no guard says what they are."""
+
 Tree = Leaf | LiteralLeaf | ConcreteCall
 """A part of the pattern."""
 
@@ -116,7 +119,7 @@ class ConcretePattern:
     def _step(self, call: CallPattern, index: int | None) -> ConcreteCall:
         op = call.op
         if call.is_variable:
-            options = [o for o in self.hints.heads.get(op, ("Relu", "Neg", "Abs")) if self._takes(o, len(call.inputs))]
+            options = [o for o in self.hints.heads.get(op, HEADS) if self._takes(o, len(call.inputs))]
             if not options:
                 raise Misfit(f"no op for {op}")
             op = self._heads.setdefault(op, self.random.choice(options))
@@ -133,7 +136,7 @@ class ConcretePattern:
             else:
                 inputs.append(self._tree(term, index))
         several = ops.max_outputs(op) is None
-        n_outputs = self.random.randint(call.output + 1, 3) if several else call.output + 1
+        n_outputs = self.random.randint(call.output + 1, max(3, call.output + 2)) if several else call.output + 1
         step = ConcreteCall(call, op, trimmed(inputs), n_outputs=n_outputs)
         self.steps.append(step)
         if call.name is not None:

@@ -96,6 +96,10 @@ class _Solver:
                 more = BEYOND[comparison] * self.draft.random.choice((0, 1, 1, 4))
                 if self._equate(left, right, more) or self._equate(right, left, -more):
                     return True
+            case FunctionCall("==", (left, right)) if self.draft.random.random() < 0.5:
+                more = self.draft.random.choice((-1, 1, 2))
+                if self._equate(left, right, more) or self._equate(right, left, more):
+                    return True
         parts = [p for p in subexpressions(guard) if isinstance(p, Field | NameRef)]
         self.draft.random.shuffle(parts)
         changed = any(map(self._vary, parts))
@@ -132,6 +136,8 @@ class _Solver:
                         )
                         for k in alike:
                             draft.leaves[k] = replace(draft.leaves[k], shape=changed, value=None)
+                    case "low" | "high" if "float" in (want.dtype or "") and random.random() < 0.3:
+                        draft.leaves[key] = replace(want, value=self._drawn(shape, MAGNITUDES), low=None, high=None)
                     case "low" | "high":
                         low = random.choice((-40, -3, -2, -1, 0, 1, 2))
                         high = low + random.choice((0, 1, 2, 5, 40))
@@ -218,6 +224,8 @@ class _Solver:
                 name in self.draft.leaves
             ):
                 return self._assign_leaf(name, fact, value)
+            case Field(NameRef(name), "low" | "high" as fact) if name in self.draft.leaves:
+                return self._assign_end(name, fact, value)
             case Each(body) | Series((Each(body),)) if isinstance(value, tuple):
                 return self._assign_each(body, value)
             case Series((part,)) if isinstance(value, tuple) and len(value) == 1:
@@ -246,6 +254,29 @@ class _Solver:
                     if self._assign(part, wanted):
                         return True
         return False
+
+    def _assign_end(self, name: str, fact: str, value: Any) -> bool:
+        """Give an operand its least or largest element; where the other end is known, it stays."""
+        other = self._end(name, "high" if fact == "low" else "low")
+        low, high = (value, max(other, value)) if fact == "low" else (min(other, value), value)
+        want = self.draft.leaves[name]
+        if not -LARGEST <= low <= high <= LARGEST:
+            return False
+        self.draft.bounds[name] = int(low), int(high)
+        size = prod(want.shape or ())
+        is_const = self.draft.constness.get(name, name in self.draft.hints.constants)
+        elements = [low, high, *self.draft.random.choices((low, high), k=max(size - 2, 0))][:size]
+        held = np.asarray(elements).reshape(want.shape or ()).tolist() if is_const and size <= LARGEST else None
+        self.draft.leaves[name] = replace(want, value=held, low=int(low), high=int(high))
+        return True
+
+    def _end(self, name: str, fact: str) -> Any:
+        """The least or largest element of an operand, where it is a number; else 0."""
+        try:
+            end: Any = expressions.evaluate(Field(NameRef(name), fact), self.bindings, self.space)
+        except expressions.Unknown:
+            return 0
+        return end if abs(end) <= LARGEST else 0
 
     def _assign_each(self, body: GuardExpr, values: tuple[Any, ...]) -> bool:
         """Give each value of a starred variable its part."""
