@@ -17,6 +17,7 @@ from graphopt.rewrite.reading.decorator import (
     rule,
 )
 from graphopt.rewrite.reading.parse import format_rule, parse_rules
+from graphopt.rewrite.rule.notation import show_body
 from graphopt.rewrite.rule.rule import Rule
 
 
@@ -266,3 +267,12 @@ def test_names_that_do_not_exist() -> None:
         ops.relu  # noqa: B018
     with pytest.raises(AttributeError):
         public_ops._private  # noqa: B018
+
+
+def test_guards_that_say_where_a_rule_pays_are_marked() -> None:
+    @rule(family="A1", exact=True)
+    def swapped(x, y):  # type: ignore[no-untyped-def]
+        """Why."""
+        return Add(x, y).becomes(Add(y, x), when=(x.rank < 3) & fn.pays(y.is_const))
+
+    assert show_body(swapped)[2] == "x.rank < 3 and pays(y.is_const)"

@@ -4,6 +4,7 @@ import pytest
 
 from graphopt.errors import RuleError
 from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.notation import show_body, show_rule
 from graphopt.rewrite.rule.rule import (
     ABSENT,
     AnyOf,
@@ -25,6 +26,7 @@ from graphopt.rewrite.rule.rule import (
     VarPattern,
     joined,
 )
+from graphopt.rewrite.rule.rule_digest import content
 
 EXAMPLES = """
 # A comment that is no reason: a blank line follows.
@@ -268,3 +270,21 @@ def test_reading_is_quick() -> None:
     start = time.process_time()
     assert len(parse_rules(text)) == 252
     assert time.process_time() - start < 1  # about 0.12 s here
+
+
+def test_guards_that_say_where_a_rule_pays_are_marked() -> None:
+    """They count like others, in their order, and are no part of what the rule claims."""
+    text = "# why [A1] exact\nr: Add(x, y) => Add(y, x) where x.rank < 3 and {} and x.size == 1"
+    (marked,) = parse_rules(text.format("pays(y.is_const or x.rank == 2)"))
+    (plain,) = parse_rules(text.format("(y.is_const or x.rank == 2)"))
+    assert marked.where == plain.where
+    assert marked.pays == {plain.where[1]}
+    assert not plain.pays
+    assert show_body(marked)[2] == "x.rank < 3 and pays(y.is_const or x.rank == 2) and x.size == 1"
+    assert parse_rules(show_rule(marked)) == [marked]
+    assert content(marked) == content(plain)
+
+
+def test_only_whole_guards_say_where_a_rule_pays() -> None:
+    with pytest.raises(RuleError, match=r"pays\(...\) goes around one whole guard"):
+        parse_rules("# why [A1] exact\nr: Add(x, y) => Add(y, x) where not pays(y.is_const)")
