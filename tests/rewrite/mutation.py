@@ -94,6 +94,10 @@ FATES = ("equivalent", "profitability", "survived")
 """What may come of a mutant that is not killed."""
 KINDS = ("dropped", "guard", "constant", "attribute", "operand")
 """What is wrong with a mutant: a guard is dropped or another, or something on a side is."""
+WORTH = frozenset({"is_const", "uses", "smaller", "opset"})
+"""What guards speak of that say where a rule pays, and not where it is true, though they do not stand in ``pays``."""
+MAGNITUDES = frozenset({"absorbs", "bounded", "cancels", "mergeable", "moderate", "overflows"})
+"""Functions of guards that keep rounding and range as people expect them, which the class of the rule does not ask."""
 FITS, PLACES, VIOLATIONS = 16, 32, 24
 """In how many graphs a rule is to apply, in how many its guards are to hold, and how many are to violate one guard."""
 TRIED = 96
@@ -361,7 +365,7 @@ class Trial:
 
     def _of_guard(self, guard: GuardExpr, mutants: list[Mutant]) -> Iterator[Outcome]:
         lacking = replace(self.rule, where=tuple(g for g in self.rule.where if g != guard))
-        if {p.name for p in subexpressions(guard) if isinstance(p, Field)} == {"uses"} and guard in self.rule.pays:
+        if {p.name for p in subexpressions(guard) if isinstance(p, Field)} == {"uses"}:
             yield from (Outcome(m, "profitability", "who else reads a value changes nothing") for m in mutants)
             return
         narrower = {m for m in mutants if m.given is not None and self._is_narrower(m.given)}
@@ -403,13 +407,13 @@ class Trial:
     def _of_seen(self, mutant: Mutant, seen: Seen, is_narrower: bool) -> Outcome:
         """What comes of a mutant of a guard whose sides agree wherever it was violated."""
         assert mutant.guard is not None
+        if is_narrower:
+            return Outcome(mutant, "killed", "lost: it does not apply to a graph to which the rule does")
         if why := implied(mutant.rule, mutant.guard):
             return Outcome(mutant, "equivalent", why)
         new = Counter({kind: n for kind, n in seen.refused.items() if kind not in self.refusals})
         if 2 * new.total() >= seen.violated > 0:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
-        if is_narrower:
-            return Outcome(mutant, "killed", "lost: it does not apply to a graph to which the rule does")
         if self.effort > 1:
             fate, why = _proved(mutant.rule)
             if fate:
@@ -418,7 +422,8 @@ class Trial:
             return Outcome(mutant, "survived", "no graph was found that violates it and nothing else")
         where = f"where it is violated, on {seen.violated} graphs"
         why = f"both sides agree {where}" if seen.agreed else f"the right side is refused {where}"
-        return Outcome(mutant, "profitability" if mutant.guard in self.rule.pays else "survived", why)
+        is_declared = mutant.guard in self.rule.pays or _is_of_worth(mutant.guard)
+        return Outcome(mutant, "profitability" if is_declared else "survived", why)
 
     def _of_right(self, mutant: Mutant, read: Rule) -> Outcome:
         refused = ""
@@ -447,6 +452,18 @@ class Trial:
         fate, why = _proved(read) if self.effort > 1 else ("", "")
         why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
         return Outcome(mutant, fate or "survived", why)
+
+
+def _is_of_worth(guard: GuardExpr) -> bool:
+    """Whether all that a guard asks is a matter of worth, or of magnitudes."""
+    while isinstance(guard, FunctionCall) and guard.function == "not":
+        (guard,) = guard.arguments
+    if isinstance(guard, FunctionCall) and guard.function in MAGNITUDES:
+        return True
+    asked = {p.name for p in subexpressions(guard) if isinstance(p, Field)}
+    asked |= {p.function for p in subexpressions(guard) if isinstance(p, FunctionCall) and p.function in WORTH}
+    asked |= {p.name for p in subexpressions(guard) if isinstance(p, NameRef) and p.name in WORTH}
+    return bool(asked) and asked - {"size", "rank", "shape"} <= WORTH and bool(asked & WORTH)
 
 
 def kind_of(refusal: str) -> str:
@@ -581,16 +598,17 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         match guarded:
             case FunctionCall("==", (Field(of, "shape"), Series(items))) if not any(isinstance(i, Each) for i in items):
                 axioms.append(term(Field(of, "rank")) == len(items))
+    is_of_shapes = any(isinstance(p, Field) and p.name in ("rank", "shape", "size") for p in subexpressions(guard))
     waiting = list(rule.lhs)
     while waiting:
         call = waiting.pop()
         if isinstance(call, CallPattern):  # of alternatives only one has to be there
             axioms += _typed(call, term, number)
-            axioms += _ranked(call, term)
+            axioms += _ranked(call, term) if is_of_shapes else ()
             waiting += call.inputs
 
     solver = z3.Solver()
-    solver.set("timeout", 500)
+    solver.set("timeout", 200)
     solver.add(*map(truth, rule.where), *axioms)
     if solver.check() != z3.sat:
         return None
@@ -629,7 +647,7 @@ def _typed(call: CallPattern, term: Callable[[GuardExpr], Any], number: Callable
             yield z3.Or(*(dtype == number(name) for name in sorted(allowed)))
 
 
-MOST_AXES = 6
+MOST_AXES = 5
 """Ranks of operands are taken up to so many axes."""
 
 
@@ -652,13 +670,18 @@ def _ranked(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any
                 return term(Field(NameRef(name), "rank"))
         return z3.ToReal(z3.Int(f"rank of {show_term(part)}" + ("" if isinstance(part, CallPattern) else f" {place}")))
 
+    if not table:
+        return
+    terms = [rank(operand, place) for place, operand in enumerate(operands)]
+    is_known = not is_open and call.output == 0 and all(result is not None for _, result in table)
+    result_term = rank(call, 0)
+    are = [[part == r for r in range(2 * MOST_AXES)] for part in (*terms, result_term)]
     ways = []
     for ranks, result in table:
-        inputs = [rank(o, i) == r for (i, o), r in zip(enumerate(operands), ranks, strict=True) if r is not None]
-        output = [] if result is None or is_open or call.output else [rank(call, 0) == result]
+        inputs = [is_rank[r] for is_rank, r in zip(are, ranks, strict=False) if r is not None]
+        output = [are[-1][result]] if is_known and result is not None and result < len(are[-1]) else []
         ways.append(z3.And(*inputs, *output))
-    if ways:
-        yield z3.Or(*ways)
+    yield z3.Or(*ways)
 
 
 @cache
