@@ -517,7 +517,7 @@ def relapses(rules: Iterable[Rule], is_narrower: bool = False) -> Iterator[str]:
 
 def text_of(rule: Rule) -> str:
     """A rule as it is written, without what does not matter to its truth."""
-    plain = replace(rule, name="r", reason="why", family="A1", pays=frozenset())
+    plain = replace(rule, name="r", reason="why", family="A1", pays=())
     return show_rule(replace(plain, stage=RuleStage.EXPLORE, targets=frozenset()))
 
 

@@ -121,7 +121,7 @@ class RuleSides:
     """What a rule function returns: both sides and the guards."""
 
     def __init__(
-        self, lhs: tuple[Term, ...], rhs: tuple[Term, ...], where: tuple[GuardExpr, ...], pays: frozenset[GuardExpr]
+        self, lhs: tuple[Term, ...], rhs: tuple[Term, ...], where: tuple[GuardExpr, ...], pays: tuple[GuardExpr, ...]
     ) -> None:
         named = {c.name for t in lhs for c in calls(t)} - {None}
         self.lhs = lhs

@@ -241,10 +241,10 @@ class Rule(Displayed):
     stage: RuleStage = RuleStage.EXPLORE
     targets: frozenset[str] = frozenset()
     source: str = field(default="", compare=False)
-    pays: frozenset[GuardExpr] = frozenset()
+    pays: tuple[GuardExpr, ...] = ()
 
 
-def conjuncts(guard: GuardExpr | None) -> tuple[tuple[GuardExpr, ...], frozenset[GuardExpr]]:
+def conjuncts(guard: GuardExpr | None) -> tuple[tuple[GuardExpr, ...], tuple[GuardExpr, ...]]:
     """The guards that one expression joins by ``and``; and those of them that stand in ``pays(...)``."""
     is_joined = isinstance(guard, FunctionCall) and guard.function == "and"
     parts = () if guard is None else guard.arguments if is_joined else (guard,)  # type: ignore[union-attr]
@@ -257,7 +257,7 @@ def conjuncts(guard: GuardExpr | None) -> tuple[tuple[GuardExpr, ...], frozenset
                 pays.append(inner)
             case _:
                 where.append(part)
-    return tuple(where), frozenset(pays)
+    return tuple(where), tuple(pays)
 
 
 def calls(term: Term) -> tuple[CallPattern, ...]:

@@ -12,7 +12,5 @@ from graphopt.rewrite.rule.rule import Rule, RuleStage
 def content(rule: Rule) -> str:
     """A digest of both sides, guards and soundness class; not of the rule's name, reason, targets or place, nor of
     what its guards are for."""
-    plain = replace(
-        rule, name="rule", reason="", family="", stage=RuleStage.EXPLORE, targets=frozenset(), pays=frozenset()
-    )
+    plain = replace(rule, name="rule", reason="", family="", stage=RuleStage.EXPLORE, targets=frozenset(), pays=())
     return sha256(show_rule(plain).encode()).hexdigest()[:16]

@@ -278,7 +278,7 @@ def test_guards_that_say_where_a_rule_pays_are_marked() -> None:
     (marked,) = parse_rules(text.format("pays(y.is_const or x.rank == 2)"))
     (plain,) = parse_rules(text.format("(y.is_const or x.rank == 2)"))
     assert marked.where == plain.where
-    assert marked.pays == {plain.where[1]}
+    assert marked.pays == (plain.where[1],)
     assert not plain.pays
     assert show_body(marked)[2] == "x.rank < 3 and pays(y.is_const or x.rank == 2) and x.size == 1"
     assert parse_rules(show_rule(marked)) == [marked]
