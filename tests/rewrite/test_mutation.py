@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.notation import show_expr
 from graphopt.rewrite.rule.rule import Rule
 from tests.rewrite import mutation
 from tests.rewrite.mutation import (
@@ -165,6 +166,17 @@ def test_most_mutants_are_killed_and_the_others_are_told() -> None:
     assert share_killed(data) >= LEAST, figures(data)
     kept = [made for entry in data.values() for made in entry.values() if isinstance(made, dict)]
     assert all(why for made in kept for fate in made.values() if isinstance(fate, dict) for why in fate.values())
+
+
+def test_guards_that_say_where_rules_pay_are_judged_to_be_that() -> None:
+    """The results were right without each, on graphs that violate it."""
+    data = stored()
+    for name, judged in rules_by_name().items():
+        for guard in judged.pays:
+            dropped = data[name]["dropped"]
+            assert show_expr(guard) not in data[name]["needed"], f"{name} is wrong without {show_expr(guard)}"
+            fates = {**dropped.get("profitability", {}), **dropped.get("equivalent", {})}
+            assert f"without `{show_expr(guard)}`" in fates, f"{name}: {show_expr(guard)}"
 
 
 def test_too_few_that_are_killed_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
