@@ -223,7 +223,7 @@ def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str
         yield swapped, f"{show_term(swapped)} for {show_term(call)}", "operand"
     for i, (name, expr) in enumerate(call.attrs):
         rest = (*call.attrs[:i], *call.attrs[i + 1 :])
-        if is_right:
+        if is_right and not _is_default(call.op, name, expr):
             yield replace(call, attrs=rest), f"{call.op} without {name}", "attribute"
         for changed in _changed(expr):
             given = (*call.attrs[:i], (name, changed), *call.attrs[i + 1 :])
@@ -233,6 +233,12 @@ def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str
     for i, part in enumerate(inputs):
         for other, what, kind in _mutated(part, is_right):
             yield replace(call, inputs=(*inputs[:i], other, *inputs[i + 1 :])), what, kind
+
+
+def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
+    """Whether an attribute is given what it has where it is not given."""
+    schema = None if op[0].islower() else ops.schema(op)
+    return schema is not None and isinstance(expr, Lit) and expr == Lit(schema.defaults.get(name))  # type: ignore[arg-type]
 
 
 # -- judging them
