@@ -221,6 +221,8 @@ class Graph(Displayed):
     def __post_init__(self) -> None:
         self._hold(nx.MultiDiGraph())
         self._next = 0
+        self.changed: dict[int, Node] | None = None
+        """For who sets it: the nodes that are others since then, or gone, as they were."""
 
     def _hold(self, multigraph: nx.MultiDiGraph[int]) -> None:
         """Take a networkx graph, and its plain dictionaries: a look-up through its views costs three times as much."""
@@ -397,6 +399,8 @@ class Graph(Displayed):
     def update(self, id: int, **changes: object) -> Node:
         """Put a changed node in the place of an old one: same id, other op, inputs or attributes."""
         old = self.node(id)
+        if self.changed is not None:
+            self.changed.setdefault(id, old)
         new = replace(old, **changes)  # type: ignore[arg-type]
         if new.inputs != old.inputs:
             new = replace(new, inputs=trimmed(new.inputs, new.captures))
@@ -417,6 +421,8 @@ class Graph(Displayed):
         node = self.node(id)
         if self._nx.out_degree(id) or any(v is not None and v.node == id for v in self.outputs):
             raise ValueError(f"node {id} ({node.op}) is still used")
+        if self.changed is not None:
+            self.changed.setdefault(id, node)
         self._nx.remove_node(id)
         self.inputs = [v for v in self.inputs if v.node != id] if node.op == INPUT else self.inputs
         for value in node.outputs:

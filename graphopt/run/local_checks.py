@@ -112,8 +112,8 @@ class _Sides:
         replaced = dict(step.replaced)
         updated = [
             (old, new)
-            for new in step.after.nodes()
-            if (old := step.before.get(new.id, new)) is not new and not _is_rewired(old, new, replaced)
+            for id, old in step.before.items()
+            if id in step.after and (new := step.after.node(id)) is not old and not _is_rewired(old, new, replaced)
         ]
         changed = {new.id for _, new in updated}
 
@@ -395,7 +395,7 @@ class _Run:
     def _candidates(self, path: Path) -> Iterator[Feeds]:
         """Inputs of which a run of the model in a file takes no more than it may, as far as types tell."""
         from graphopt.ir.onnx_io import load
-        from graphopt.ir.work import MOST_OPERATIONS, excess
+        from graphopt.ir.work import QUICK, excess
 
         if self.feeds is not None:
             yield self.feeds
@@ -406,7 +406,7 @@ class _Run:
         for kind, drawn in product(range(2), chosen):
             if time.time() > self.request["until"]:
                 return
-            if why := excess(model, drawn, self.request["memory"], MOST_OPERATIONS):
+            if why := excess(model, drawn, self.request["memory"], 2 * QUICK):
                 self.excess = why
                 continue
             with suppress(ValueError):

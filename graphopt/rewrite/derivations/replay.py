@@ -40,7 +40,7 @@ class Step:
     path: tuple[int | str, ...]
     """The graph: nodes and attributes that lead to a body, nothing for the model's."""
     before: Mapping[int, Node]
-    """The nodes by id, as they were."""
+    """The nodes that are others now or gone, by id, as they were; more may be among them."""
     after: Graph
     first: int
     """Nodes from this id on are new."""
@@ -211,7 +211,8 @@ class _Replay:
             self.leave_out(entry, frame)
             return
         first = frame.space.graph.next_id
-        before = {} if self.observer is None else {node.id: node for node in frame.space.graph.nodes()}
+        changed: dict[int, Node] = {}
+        frame.space.graph.changed = None if self.observer is None else changed
         frame.space.replaced.clear()
         try:
             self.apply(entry, frame, frame.space)
@@ -226,6 +227,7 @@ class _Replay:
             sign(frame.space.graph, created, entry)
             if self.observer is not None:
                 matched = frozenset(m for n in entry.matched if (m := frame.names.ids.get(n, n)) is not None)
+                before = {id: changed[id] for id in sorted(changed) if id < first}
                 graph, replaced = frame.space.graph, tuple(frame.space.replaced)
                 self.observer.acted(Step(entry, frame.path, before, graph, first, matched, replaced))
         if entry.action in (Action.REWRITE, Action.PASS):
