@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.errors import CompilationError, UsageError, names_its_model
+from graphopt.errors import CompilationError, LimitError, UsageError, names_its_model
 from graphopt.program import program_cache
 from graphopt.program.compiled_model import Compiled, CompiledModel, PreparedGraph, ReferenceWarning
 from graphopt.progress import Listener
@@ -49,6 +49,7 @@ def compile(
     tuned: str = "auto",
     database: str | Path | None = None,
     verify: int | str = 1,
+    memory: int | None = None,
     listener: Listener | None = None,
     steps: Mapping[str, OwnStep] | None = None,
 ) -> CompiledModel:
@@ -71,8 +72,9 @@ def compile(
     and number of threads: where it did (``"auto"``), all (``"require"``) or none (``"off"``), by ``database`` if it is
     not the user's own. ``verify`` is a number of random inputs on which program and model are compared, ``"off"``, or
     ``"require"``; the default takes no more than 0.3 s, or than compiling did, else the program is unverified
-    (``compiled.report.verification``). Outputs that differ are a VerificationError. ``steps`` replace steps by name
-    (``run.steps``).
+    (``compiled.report.verification``). Outputs that differ are a VerificationError. ``memory`` is how many bytes a run
+    may take, by default four times those of the model and 1 GiB: constants that take more are a LimitError, and where a
+    run would, the program is unverified. ``steps`` replace steps by name (``run.steps``).
     """
     target = target_named(target, makes_models=False)
     if isinstance(pipeline, str):
@@ -102,6 +104,7 @@ def compile(
         tuned_of(tuned),
         None if database is None else Path(database),
         verify_of(verify),
+        memory,
         steps or {},
     )
     is_kept = cache is not False and pipeline is None and not schedules and not steps and target.device.is_host
@@ -115,6 +118,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir import onnx_io
     from graphopt.ir.graph import Graph
     from graphopt.ir.onnx_io.tensors import data_files
+    from graphopt.ir.work import bytes_of_constants
     from graphopt.lowering.lower.expand import expanded
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
@@ -123,11 +127,15 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.rewrite.passes.simplify import simplify
     from graphopt.rewrite.rule.rule import soundness
     from graphopt.run.derivation import Preparation
+    from graphopt.runtime.limits import memory_of
 
     model = model.graph() if isinstance(model, Module) else model
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
     is_whole = not data_files(graph)
     original = Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph)
+    used, stored = bytes_of_constants(original)
+    if used > (most := memory_of(stored, settings.memory)):
+        raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
     graph = expanded(original)
     if settings.pipeline is not None:
         return PreparedGraph(settings.pipeline(graph, step), is_whole, original)

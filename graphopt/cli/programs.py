@@ -56,6 +56,7 @@ def run_model(
 
     from graphopt.cli import files, progress
     from graphopt.cli.program_tables import show_outputs, show_profile
+    from graphopt.ir import onnx_io
     from graphopt.runtime.limits import limited, memory_of
     from graphopt.runtime.profile import write_trace
     from graphopt.saving import whole
@@ -67,13 +68,13 @@ def run_model(
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
     files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
     feeds = {name: read_array(path) for name, path in read.items()}
-    candidates = None
+    candidates, limits = None, (memory_of(onnx_io.bytes_of(model), most), seconds)
     if not feeds or len(feeds) < len(given) or sizes.dims or sizes.shapes:  # else a kept program needs no model read
-        candidates = candidates_of(model, {**given, **feeds}, sizes, memory_of(model.stat().st_size, most))
+        candidates = candidates_of(model, {**given, **feeds}, sizes, limits)
     with progress.shown(quiet, False) as listener:
-        compiled = compiled_model(model, quiet, **compilation.keywords, listener=listener, steps=steps)
+        compiled = compiled_model(model, quiet, **compilation.keywords, memory=most, listener=listener, steps=steps)
         if candidates is None and set(feeds) != set(compiled.input_names):
-            candidates = candidates_of(model, feeds, sizes, memory_of(model.stat().st_size, most))
+            candidates = candidates_of(model, feeds, sizes, limits)
         with limited(memory_of(compiled.constant_bytes, most), seconds):
             if candidates is not None:
                 from graphopt.benchmark.bench import accepted_feeds
@@ -161,6 +162,7 @@ def compile_model(
     model: Model,
     *,
     output: Annotated[Path, written("DIR")],
+    memory: Memory,
     compilation: Annotated[Compilation, Without("threads")],
     sizes: FixedSizes,
     report: PageFile,
@@ -198,7 +200,14 @@ def compile_model(
         check_pages()
     with progress.shown(quiet, False) as listener:
         fixed: dict[str, Any] = {"shapes": sizes.shapes, "dims": sizes.dims}
-        how = {**compilation.keywords, **fixed, "cache": report is None, "listener": listener, "steps": steps}
+        how = {
+            **compilation.keywords,
+            **fixed,
+            "memory": values.nbytes(memory),
+            "cache": report is None,
+            "listener": listener,
+            "steps": steps,
+        }
         compiled = compiled_model(model, quiet, **how)
         compiled.save(output)
     if report is not None:
@@ -307,15 +316,19 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
     )
 
 
-def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes, memory: int) -> Iterator[dict[str, Any]]:
+def candidates_of(
+    model: Path, given: Mapping[str, Any], sizes: FixedSizes, limits: tuple[int, float]
+) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given,
-    LimitError where its inputs and outputs alone take more memory than it may have."""
+    LimitError where its inputs and outputs alone take more bytes than a run may, or all its operations more seconds."""
     from graphopt.benchmark.bench import random_feeds
     from graphopt.ir import onnx_io
     from graphopt.ir.infer import infer
-    from graphopt.ir.work import bytes_handed, nbytes
+    from graphopt.ir.work import EACH_SECOND, bytes_handed, nbytes, work_of
+    from graphopt.rewrite.passes import fix_dims
     from graphopt.verify.inputs import check_inputs
 
+    memory, seconds = limits
     graph = onnx_io.load(model)
     if (handed := bytes_handed(graph)) > memory:
         facts = infer(graph)
@@ -327,6 +340,12 @@ def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes, memo
         raise LimitError(
             f"{model}: out of memory: its inputs and outputs take {handed} bytes, and a run may take {memory}; "
             f"{name!r} is {facts[value].type}; --dim and --shape give smaller sizes, --memory allows more"
+        )
+    fixed = fix_dims(graph, sizes.shapes, sizes.dims)
+    if (operations := work_of(fixed, {}).operations) > EACH_SECOND * seconds:
+        raise LimitError(
+            f"{model}: a run takes {operations} operations, and may take {seconds:g} s; --dim and --shape give smaller "
+            "sizes, --seconds allows more"
         )
     check_inputs(graph, given)
     for value in graph.inputs:

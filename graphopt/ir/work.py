@@ -13,7 +13,7 @@ from math import prod
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
-from graphopt.ir.constants import BITS
+from graphopt.ir.constants import BITS, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
@@ -24,7 +24,11 @@ ROUNDS = 64
 """So many rounds of a loop whose states grow are looked at; whatever doubles is beyond all memory by then."""
 
 MOST_OPERATIONS = 10**12
-"""A model that takes more operations, some ten seconds' of products, is not run."""
+"""A model that takes more operations, some ten seconds' of products, is not run,"""
+QUICK = MOST_OPERATIONS // 10
+"""nor one that takes more than these where nobody asked for it."""
+EACH_SECOND = 10**10
+"""So many operations a second are expected of a program."""
 UNBOUNDED = frozenset({"RegexFullMatch"})
 """Ops whose time no size bounds."""
 SLOW = frozenset({"Conv", "ConvTranspose", "ConvInteger", "LSTM", "GRU", "RNN"}) | ops.KINDS["pool"]
@@ -123,6 +127,21 @@ def bytes_handed(graph: Graph) -> int:
     return sum(nbytes(facts[v]) for v in {*graph.inputs, *graph.outputs} if v is not None)
 
 
+def bytes_of_constants(graph: Graph) -> tuple[int, int]:
+    """What the constants of a graph and its bodies take where they are used, and where they are stored: sparse tensors
+    are written out."""
+    used = stored = 0
+    for node in graph.nodes():
+        constant = node.attrs.get("value") if node.op == CONSTANT else None
+        if isinstance(constant, Constant):
+            parts = getattr(constant.source, "parts", None) or (constant,)
+            used, stored = used + constant.nbytes, stored + sum(part.nbytes for part in parts)
+        for body in node.bodies.values():
+            inside = bytes_of_constants(body)
+            used, stored = used + inside[0], stored + inside[1]
+    return used, stored
+
+
 def _fixed(type: object, sizes: Mapping[str, int]) -> TensorType | None:
     """A tensor's type with numbers for named sizes."""
     if not isinstance(type, TensorType) or not isinstance(type.shape, tuple):
@@ -209,7 +228,7 @@ def _passes_on(body: Graph) -> bool:
     return False
 
 
-def excess(graph: Graph, sizes: Mapping[str, int], most_bytes: int, most_operations: int) -> str:
+def excess(graph: Graph, sizes: Mapping[str, int], most_bytes: float, most_operations: float) -> str:
     """Why a run would take more than it may, in words; empty where nothing says so."""
     try:
         work = work_of(graph, sizes)
@@ -218,5 +237,5 @@ def excess(graph: Graph, sizes: Mapping[str, int], most_bytes: int, most_operati
     if work.bytes > most_bytes:
         return f"it takes {work.bytes} bytes at once, and may take {most_bytes}: --memory allows more"
     if work.operations > most_operations:
-        return f"it takes {work.operations} operations, and may take {most_operations}"
+        return f"it takes {work.operations} operations, and may take {most_operations:.0f}"
     return ""

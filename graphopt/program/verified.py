@@ -57,7 +57,7 @@ def check_program(
                 "unverified", f"programs for {settings.target.name} are not run when they are compiled"
             )
         coarsest = APPROX if settings.policy == "approx" else 0.0
-        verification = _compared(model, graph, run, draws, until, fixed, coarsest)
+        verification = _compared(model, graph, run, draws, until, fixed, coarsest, settings.memory)
     except _UndecidedError as reason:
         verification = Verification(*reason.args)
     if asked == "require" and not verification.is_verified:
@@ -70,10 +70,17 @@ class _UndecidedError(Exception):
 
 
 def _compared(
-    model: Any, graph: Graph, run: Run, draws: int, until: float, fixed: Mapping[str, Any], coarsest: float
+    model: Any,
+    graph: Graph,
+    run: Run,
+    draws: int,
+    until: float,
+    fixed: Mapping[str, Any],
+    coarsest: float,
+    memory: int | None,
 ) -> Verification:
     from graphopt.ir import onnx_io
-    from graphopt.ir.work import MOST_OPERATIONS, UNBOUNDED, excess
+    from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, bytes_of_constants, excess
     from graphopt.rewrite.passes.fold import stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
@@ -85,12 +92,13 @@ def _compared(
     if until < float("inf") and endless:
         ops = " and ".join(sorted(endless))
         raise _UndecidedError("unverified", f"{ops} may take any time on random inputs; verify=2 runs it")
+    most = memory_of(bytes_of_constants(graph)[1], memory)
     found: list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, int], float]] = []
     refusal = "no inputs can be drawn"
     for feeds, chosen in _inputs(graph, fixed):
         if time.perf_counter() > until:
             raise _UndecidedError("unverified", "there was no time to find inputs that it takes")
-        if why := excess(graph, chosen, memory_of(stored_bytes(graph)), MOST_OPERATIONS):
+        if why := excess(graph, chosen, most, min(MOST_OPERATIONS, EACH_SECOND * (until - time.perf_counter()))):
             refusal = why
             continue
         began = time.perf_counter()

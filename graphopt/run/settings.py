@@ -78,6 +78,9 @@ class Settings:
     verify: int | str = "off"
     """Whether programs are checked against the model: a number of random inputs, ``off`` or ``require``."""
 
+    memory: int | None = None
+    """How many bytes running a program may take; None for what its model's size says."""
+
     steps: Mapping[str, OwnStep] = field(default_factory=dict)
     """Steps of the user's own in the place of others: ``graphopt.run.steps``."""
 

@@ -20,7 +20,7 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
-from graphopt.ir.work import MOST_OPERATIONS, excess
+from graphopt.ir.work import MOST_OPERATIONS, QUICK, excess
 from graphopt.runtime.limits import confine
 from graphopt.verify.arrays import type_name
 from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes, special
@@ -573,13 +573,14 @@ def _samples(
     constant = {index for index, name in enumerate(before.output_names) if name in names}
     candidates = list(sizes(before, _settled(before, after, given_inputs)))
     most = request.get("memory", inf)
+    operations = QUICK if request["draws"] == 1 and "longest" not in request else MOST_OPERATIONS
     excesses = dict.fromkeys(request.get("avoided", ()), "the runtime ended its process")
 
     def too_much(chosen: dict[str, int]) -> str:
         """Why a run with these sizes would take too much, before anything runs; empty where nothing says so."""
         key = json.dumps(chosen)
         if key not in excesses:  # inference of the whole graph takes longer than a run of a small one
-            excesses[key] = excess(before, chosen, most, MOST_OPERATIONS)
+            excesses[key] = excess(before, chosen, most, operations)
         return excesses[key]
 
     for number in range(request["draws"]):

@@ -3,8 +3,9 @@ biases)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +38,10 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 """What is computed ahead of time, alike for one element and for an array of them."""
 
 
+LARGE: Final = 1 << 20
+"""So many elements may be computed ahead, or twice as many as the constants have; more are left to each run."""
+
+
 @dataclass(frozen=True, slots=True)
 class PrecomputedNest:
     """A nest that reads what was computed ahead of time, and what that is."""
@@ -57,11 +62,17 @@ def prepared(nest: Nest, constants: Collection[Buffer]) -> PrecomputedNest | Non
     """The nest without what it computes from constants alone for itself, each in a buffer of which it becomes a
     parameter; None where there is no such thing."""
     known_buffers = set(constants)
+    most = max(LARGE, 2 * sum(_size(b.shape) for b in constants))
     precomputed: list[Chain] = []
     rest: list[Stmt] = []
     for stmt in nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,):
         chain = chain_of(stmt)
-        if chain is not None and _is_known(chain, known_buffers) and chain.stores[0].buffer in nest.allocs:
+        if (
+            chain is not None
+            and _is_known(chain, known_buffers)
+            and chain.stores[0].buffer in nest.allocs
+            and _size(a.extent for a in chain.axes) <= most
+        ):
             precomputed.append(chain)
             known_buffers.add(chain.stores[0].buffer)
         else:
@@ -74,6 +85,11 @@ def prepared(nest: Nest, constants: Collection[Buffer]) -> PrecomputedNest | Non
     params = (*(b for b in results if b in used), *(p for p in nest.params if p in used or p not in constants))
     allocs = tuple(b for b in nest.allocs if b not in results)
     return PrecomputedNest(replace(nest, params=params, body=left, allocs=allocs), tuple(precomputed))
+
+
+def _size(sizes: Iterable[Expr]) -> int:
+    """The product of sizes that are numbers."""
+    return prod(int(n.value) for n in sizes if isinstance(n, Const))
 
 
 def _is_known(chain: Chain, buffers: Collection[Buffer]) -> bool:
