@@ -60,5 +60,16 @@ def _one_hot(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (np.where(classes == np.where(whole < 0, whole + n, whole), values[1], values[0]).astype(values.dtype),)
 
 
-CORRECTIONS: dict[str, Semantics] = {"Erf": _erf, "LRN": _lrn, "OneHot": _one_hot, "QuantizeLinear": _quantize}
+def _optional(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Any, ...]:
+    """The reference implementation makes a list of the value, which it does not take apart again."""
+    return (x[0] if x else None,)
+
+
+CORRECTIONS: dict[str, Semantics] = {
+    "Erf": _erf,
+    "LRN": _lrn,
+    "OneHot": _one_hot,
+    "Optional": _optional,
+    "QuantizeLinear": _quantize,
+}
 """Ops that are computed here instead."""

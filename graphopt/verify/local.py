@@ -521,7 +521,8 @@ class _Trial:
         """Differences that show in no whole number or truth value made of these floats, where others show them."""
         end = time.perf_counter() + PATIENCE
         for w in self.local.roots:
-            if w in self.broken or self.roots[w] not in self.known or is_inexact(self.known[self.roots[w]]):
+            value = self.known.get(self.roots[w])
+            if w in self.broken or not isinstance(value, np.ndarray) or is_inexact(value):
                 continue
             begins = (self.known.get(v) for v in self._leaves(self.b, self.of, w, self.of))
             if self._is_random(w) or not any(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in begins):

@@ -54,3 +54,11 @@ def test_indices_out_of_range_are_no_class(axis: int) -> None:
     ort = pytest.importorskip("onnxruntime")
     session = ort.InferenceSession(to_proto(parse(text)).SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(session.run(None, {"i": indices})[0], got)
+
+
+def test_the_value_of_an_optional_is_the_value() -> None:
+    x = np.arange(6).reshape(3, 2)
+    graph = parse("x: int64[n, 2] o = Optional(x) y = OptionalGetElement(o) z = OptionalHasElement(o) return y, z")
+    got = run(graph, {"x": x})
+    np.testing.assert_array_equal(got["y"], x)
+    assert got["z"]
