@@ -25,7 +25,7 @@ from graphopt.program import digests
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime import disk_cache, saved
 from graphopt.runtime.dtypes import STORAGE
-from graphopt.runtime.host import LeftOut
+from graphopt.runtime.host import Unlowered
 from graphopt.runtime.program import Program
 from graphopt.verify.verification import OFF, Verification
 
@@ -140,7 +140,7 @@ def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Pr
         verification = Verification(**kept["verification"])
         if is_compared and verification == OFF:
             raise ReadError("it was never compared with the model")
-        left_out = tuple(LeftOut(*map(str, node)) for node in kept["left_out"])
+        left_out = tuple(Unlowered(*map(str, node)) for node in kept["left_out"])
         report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), left_out, verification=verification)
     except (ReadError, OSError, ValueError, LookupError, TypeError):
         disk_cache.drop(entry.folder)

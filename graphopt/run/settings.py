@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from graphopt.calibration.schedule_tables import default_path
 from graphopt.errors import UsageError
 from graphopt.progress import Listener
-from graphopt.runtime.host import LeftOut
+from graphopt.runtime.host import Unlowered
 from graphopt.target import CPU, Target
 from graphopt.verify.verification import OFF, Verification
 
@@ -111,7 +111,7 @@ class CompileReport:
     """Kernels, equal ones counted once."""
     calls: int
     """Calls of kernels in one run, bodies counted once."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[Unlowered, ...] = ()
     """The nodes that no kernel computes: name, op, why, and whether ONNX Runtime does or ONNX's reference evaluator."""
     rewriting: Report | None = None
     """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""

@@ -14,7 +14,7 @@ from graphopt.runtime.steps import Array, HostStep, KernelStep, Launch
 HostFunction: TypeAlias = Callable[..., Any]
 
 
-class LeftOut(NamedTuple):
+class Unlowered(NamedTuple):
     """A node that no kernel computes: its name and op, why, and what computes it."""
 
     name: str

@@ -43,7 +43,7 @@ from graphopt.lowering.lower.embedded_programs import Called, inputs_of
 from graphopt.lowering.lower.lower import Referred, Viewed
 from graphopt.lowering.lower.reference import ENGINE, REFERENCE, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
-from graphopt.runtime.host import HostFunction, LeftOut
+from graphopt.runtime.host import HostFunction, Unlowered
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
@@ -115,7 +115,7 @@ class Planner:
         self.symbols = Symbols()
         self.parts: list[LinkedCall] = []
         self.work: list[Work] = []
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[Unlowered] = []
         self.conditions: dict[Condition, None] = {}
 
     def add(self, buffer: ProgramBuffer) -> int:
@@ -408,7 +408,7 @@ class ScopePlanner:
         self.planner.functions[name] = function
         engine = ENGINE if in_runtime else REFERENCE
         self.planner.left_out += [
-            LeftOut(name, item.node.op, item.reason, engine) for name, item in zip(names, left_out, strict=True)
+            Unlowered(name, item.node.op, item.reason, engine) for name, item in zip(names, left_out, strict=True)
         ]
         binds = tuple(
             (self.planner.symbols.name(symbol), outputs.index(item.node.outputs[port]), axis)
