@@ -56,7 +56,6 @@ def run_model(
 
     from graphopt.cli import files, progress
     from graphopt.cli.program_tables import show_outputs, show_profile
-    from graphopt.ir import onnx_io
     from graphopt.runtime.limits import limited, memory_of
     from graphopt.runtime.profile import write_trace
     from graphopt.saving import whole
@@ -68,7 +67,7 @@ def run_model(
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
     files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
     feeds = {name: read_array(path) for name, path in read.items()}
-    candidates, limits = None, (memory_of(onnx_io.bytes_of(model), most), seconds)
+    candidates, limits = None, (most, seconds)
     if not feeds or len(feeds) < len(given) or sizes.dims or sizes.shapes:  # else a kept program needs no model read
         candidates = candidates_of(model, {**given, **feeds}, sizes, limits)
     with progress.shown(quiet, False) as listener:
@@ -317,7 +316,7 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
 
 
 def candidates_of(
-    model: Path, given: Mapping[str, Any], sizes: FixedSizes, limits: tuple[int, float]
+    model: Path, given: Mapping[str, Any], sizes: FixedSizes, limits: tuple[int | None, float]
 ) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given,
     LimitError where its inputs and outputs alone take more bytes than a run may, or all its operations more seconds."""
@@ -326,9 +325,10 @@ def candidates_of(
     from graphopt.ir.infer import infer
     from graphopt.ir.work import EACH_SECOND, bytes_handed, nbytes, work_of
     from graphopt.rewrite.passes import fix_dims
+    from graphopt.runtime.limits import memory_of
     from graphopt.verify.inputs import check_inputs
 
-    memory, seconds = limits
+    memory, seconds = memory_of(onnx_io.bytes_of(model), limits[0]), limits[1]
     graph = onnx_io.load(model)
     if (handed := bytes_handed(graph)) > memory:
         facts = infer(graph)
@@ -342,7 +342,8 @@ def candidates_of(
             f"{name!r} is {facts[value].type}; --dim and --shape give smaller sizes, --memory allows more"
         )
     fixed = fix_dims(graph, sizes.shapes, sizes.dims)
-    if (operations := work_of(fixed, {}).operations) > EACH_SECOND * seconds:
+    operations = work_of(fixed, {}).operations
+    if operations > EACH_SECOND * seconds and bytes_handed(fixed) <= memory:  # else drawing names the input
         raise LimitError(
             f"{model}: a run takes {operations} operations, and may take {seconds:g} s; --dim and --shape give smaller "
             "sizes, --seconds allows more"

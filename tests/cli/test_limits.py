@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from graphopt.ir import onnx_io
@@ -51,6 +52,48 @@ def test_a_model_too_large_to_run_is_refused_before_it_is_compiled(tmp_path: Pat
     code, said = ended(tmp_path, text, "run", "--input", "x=random")
     assert code == 5
     assert f"take {4 * GREAT + 4} bytes" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x: float32[1] e = Expand(x, [{GREAT}]) y = ReduceSum(e, keepdims=0) return y",
+        f"x: float32[8] y = Loop({2**62}, _, x, body={{ i: ? go: ? s: float32[8] t = Neg(s) return go, t }}) return y",
+    ],
+    ids=["sum", "loop"],
+)
+def test_a_run_of_too_many_operations_is_refused_before_it_is_compiled(text: str, tmp_path: Path) -> None:
+    code, said = ended(tmp_path, text, "run", "--input", "x=random")
+    assert code == 5
+    assert "--seconds allows more" in said
+    assert "operations" in said
+
+
+def test_constants_that_take_more_than_a_run_may_are_not_compiled(tmp_path: Path) -> None:
+    graph = parse("x: float32[1] y = Add(x, s) return y".replace("s)", "float32[2]{1.0, 2.0})"))
+    made = onnx_io.to_proto(graph)
+    made.graph.ClearField("initializer")
+    for node in [n for n in made.graph.node if n.op_type == "Constant"]:
+        made.graph.node.remove(node)
+    add = made.graph.node[0]
+    add.input[1] = "s"
+    values = onnx.numpy_helper.from_array(np.array([1.0], np.float32), "s")
+    at = onnx.numpy_helper.from_array(np.array([5], np.int64), "at")
+    made.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, at, [2**30]))
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(made, tmp_path / "s.onnx")
+    command = [sys.executable, "-m", "graphopt", "compile", "s.onnx", "-o", "p"]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert int((tmp_path / "peak").read_text()) << 10 < MOST
+    assert done.returncode == 5
+    assert f"its constants take {4 << 30} bytes" in done.stderr
 
 
 def test_a_run_takes_no_more_than_it_may(tmp_path: Path) -> None:
