@@ -223,6 +223,7 @@ def test_reference_is_a_warning_that_names_the_node_and_an_error_where_it_is_not
     with pytest.warns(ReferenceWarning, match=r"where \(NonZero\) runs in ONNX Runtime"):
         made = graphopt.compile(graph, optimize=False)
     np.testing.assert_array_equal(made(np.array([[1, 0], [0, 2]], np.float32))["y"], [[0, -1], [0, -1]])
+    assert [(name, op) for name, op, _ in made.report.reference] == [("where", "NonZero")]
     with pytest.raises(CompilationError, match="'where'"):
         graphopt.compile(graph, optimize=False, strict=True)
 

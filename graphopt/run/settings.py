@@ -119,6 +119,11 @@ class CompileReport:
     """How the program compared with the model; for a program that was compiled before, what was found then."""
 
     @property
+    def reference(self) -> tuple[tuple[str, str, str], ...]:
+        """Deprecated: the names, ops and reasons of ``left_out``."""
+        return tuple(node[:3] for node in self.left_out)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """A line for each node that no kernel computes."""
         return tuple(f"{name} ({op}) runs in {engine}: {why}" for name, op, why, engine in self.left_out)
