@@ -94,7 +94,7 @@ def test_a_wrong_rule_is_caught_and_nothing_is_written(model: Path, capsys: pyte
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(
-        r"graphopt: the result is wrong: output 'y' of the result differs .*not-so at a \(#1\).*\n", err
+        r"graphopt: the result is wrong: value 'b' inside of the result differs .*not-so at a \(#1\).*\n", err
     )
     assert sorted(p.name for p in model.parent.iterdir()) == ["in.onnx", "my.rules"]
 
