@@ -233,12 +233,19 @@ class _Trial:
     def _in_bodies(self, m: Node, n: Node) -> Iterator[Fault]:
         """Compare the bodies of two nodes as graphs on what the first's get where all is as it is."""
         outer = {v for v in m.inputs if v is not None}
+        together = [self.roots.get(w) == v for v, w in zip(m.outputs, n.outputs, strict=False)]
+        used = [bool(self.b.users(w)) or self.b.is_output(w) for w in n.outputs]
+        if m.op != "If" and not all(t or not u for t, u in zip(together, used, strict=False)):  # states make each other
+            return
         settled: set[str] = set()
         for name, first in m.bodies.items():
             meanings = {v: v for v in self.of.values()}
             a, read = closed(self.a, m, first, meanings)
             b, also = closed(self.b, n, n.bodies[name], self.of)
             self._learn_values(outer | read | also)
+            if m.op == "If":
+                _keep(a, together)
+                _keep(b, together)
             names = {a.names[v] for v in a.inputs}
             for met in sorted(v for v in also if outer_name(v) not in names):
                 a.add_input(outer_name(met))
@@ -256,7 +263,7 @@ class _Trial:
                         settled.add(name)
             except (EngineError, GraphoptError):  # which the whole node's comparison had no trouble with
                 continue
-        if settled == set(m.bodies):
+        if settled == set(m.bodies) and all(together):
             self.local.settle(m.id)
 
     def _rounds(self, m: Node, name: str, body: Graph, read: set[Value]) -> Iterator[Feeds]:
@@ -702,6 +709,13 @@ def _behind(graph: Graph, values: Iterable[Value]) -> set[Value]:
             reached.add(node.id)
             behind.update(node.outputs)
     return behind
+
+
+def _keep(graph: Graph, kept: list[bool]) -> None:
+    """Have a graph make some of its outputs only."""
+    outputs = [(name, v) for name, v, keep in zip(graph.output_names, graph.outputs, kept, strict=False) if keep]
+    graph.outputs, graph.output_names = [v for _, v in outputs], [name for name, _ in outputs]
+    _prune(graph)
 
 
 def _prune(graph: Graph) -> None:

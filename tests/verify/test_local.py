@@ -247,3 +247,20 @@ def test_one_weight_off_by_a_percent_shows_where_outputs_hide_it(name: str, at: 
     feeds = draw(before, {}, {}, {}, 0, 0)
     local = LocalComparison(before, after, in_onnxruntime)
     assert bool(local.faults(feeds)) == (at is not None)
+
+
+@pytest.mark.parametrize(("factor", "is_right"), [("1.5", True), ("1.6", False)])
+def test_a_branch_may_make_more_of_one_output_if_it_makes_the_same_of_others(factor: str, is_right: bool) -> None:
+    """What follows the first output moved into the branches; the second is handed on, and one of both is not taken."""
+    then = "then_branch={ t: float32[2, 3] p = Exp(t) q = Neg(t) return SHAPED, q }"
+    other = "else_branch={ t: float32[2, 3] p = Relu(t) q = Mul(p, FACTOR) return SHAPED, q }"
+    text = f"x: float32[2, 3], c: bool[]\n a, b = If(c | x, {then}, {other})\n"
+    apart = f"{text} y = ReduceSum(a, [0], keepdims=0)\n z = Identity(b)\n return y, z"
+    before = parse(apart.replace("SHAPED", "p").replace("FACTOR", "1.5"))
+    joined = "r, q".join(
+        text.replace("return SHAPED, q", "r = ReduceSum(p, [0], keepdims=0) return SHAPED").split("SHAPED")
+    )
+    after = parse(f"{joined.replace('FACTOR', factor)} return a, b")
+    feeds = {"x": np.linspace(-1, 2, 6, dtype=np.float32).reshape(2, 3), "c": np.array(True)}
+    faults = LocalComparison(before, after, in_onnxruntime).faults(feeds)
+    assert (not faults) == is_right, [fault.words for fault in faults]
