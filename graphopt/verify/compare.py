@@ -159,6 +159,10 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         raise MismatchError(_said(faults, before, request["names"], engine))
     errors, doubts = _judged(request, engine, before, samples, outputs)
     silent = _silent(before, after, samples)
+    parts = 0
+    if silent and not doubts and local is not None and local.agrees_on_drawn(samples[0].feeds, samples[0].others):
+        silent = {name: why for name, why in silent.items() if "finite" in why}
+        parts = len(local.roots)
     inside: set[Pair] = set()
     enlarged = False
     if silent and not doubts and not any(e > 1 for e in errors):
@@ -168,10 +172,6 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             errors[index] = max(errors[index], *differences.values())
             inside |= {(v, w) for v, w in differences if not before.is_output(v)}
             enlarged |= is_large
-    parts = 0
-    if silent and not doubts and local is not None and local.agrees_on_drawn(samples[0].feeds, samples[0].others):
-        silent = {name: why for name, why in silent.items() if "finite" in why}
-        parts = len(local.roots)
     doubts += [why for why, nodes in untaken if local is None or not all(map(local.settles, nodes))]
     doubts += [f"what is inside {a} and {b} could not be compared ({unseen})"] if unseen else []
     doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
@@ -183,6 +183,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         "inside": len(inside),
         "enlarged": enlarged,
         "parts": parts,
+        "left": 0 if local is None else local.left,
         "error": _size(max(errors, default=0.0)),
         "sizes": [sample.sizes for sample in samples if sample.sizes],
         "largest": _largest(before, samples, outputs),
@@ -650,7 +651,10 @@ def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int,
     Raises EngineError where the model refuses these sizes, UnverifiedError where nothing can be drawn.
     """
     best: _Sample | None = None
+    start = time.perf_counter()
     for kind in range(first, first + DISTRIBUTIONS):
+        if best is not None and all(map(_is_finite, best.outputs)) and time.perf_counter() - start > CHEAP:
+            break
         try:
             feeds, others = elements(chosen, kind), elements(chosen, kind, 1)
             if _is_equal(list(feeds.values()), list(others.values())):  # of ones there is one draw

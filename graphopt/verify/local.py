@@ -63,6 +63,10 @@ VARIATIONS, PATIENCE = 200, 1.0
 SPLITS, STEPS = 8, 20
 """For how many elements the place is sought where they change on the way between two values, and in how many steps."""
 
+SLIGHT = 0.3
+"""For how many seconds at least differences within rounding are looked at in float64, where work is limited: else for
+as long as the parts took to run."""
+
 KINDS = 3
 """How many kinds of random floats are drawn for values: about 1, as large as the original's, and as small."""
 
@@ -102,6 +106,10 @@ class LocalComparison:
         """All pairs: what is made of a pair that differs is to be compared, too."""
         self.bodies = paired_bodies(a, b, self._pairs)
         """The nodes of both with bodies of the same names, first and second."""
+        self._start = time.perf_counter()
+        self._slight_until: float | None = None
+        self.left = 0
+        """How many parts differ within rounding and were not looked at in float64, for want of work or time."""
         self.is_settled = True
         """Whether every pair was compared and found equal so far."""
         self._settled = {w_node.id for w_node in map(a.producer, (self._pairs.of[w] for w in self._pairs.same))}
@@ -143,9 +151,11 @@ class LocalComparison:
         return LocalComparison(a, b, self._open, self._work, self._deadline)
 
     def pays(self, work: int) -> bool:
-        """Whether there is work left for a look in float64 at a difference within rounding."""
+        """Whether there are work and time left for a look in float64 at a difference within rounding."""
         self._work -= work
-        return self._work >= 0
+        if self._work < inf and self._slight_until is None:
+            self._slight_until = time.perf_counter() + max(SLIGHT, time.perf_counter() - self._start)
+        return self._work >= 0 and (self._slight_until is None or time.perf_counter() < self._slight_until)
 
     def is_late(self) -> bool:
         """Whether no time is left."""
@@ -336,8 +346,9 @@ class _Trial:
                 continue
             else:
                 slight.append((self._size(w), w, want, made))
-        for size, w, want, made in sorted(slight, key=lambda entry: entry[0]):
+        for number, (size, w, want, made) in enumerate(sorted(slight, key=lambda entry: entry[0])):
             if not self.local.pays(size):
+                self.local.left += len(slight) - number
                 break
             if (words := self._difference(w, want, made)) is not None:
                 found[w] = made, words

@@ -81,6 +81,9 @@ class Verification:
     parts: int = 0
     """How many parts in which the models differ were compared on drawn values in the place of those that the original
     computes there, because outputs say little on any inputs."""
+    left: int = 0
+    """How many parts in which the models differ by no more than rounding most often does were not looked at in float64
+    as well, since that would have taken too long: ``full`` looks at all."""
     enlarged: bool = False
     """Whether large inputs were drawn for that, because all says little on others."""
     largest: Largest | None = None

@@ -494,14 +494,19 @@ def test_what_an_output_is_made_of_is_compared_where_the_output_says_little(tmp_
 
 
 def test_large_inputs_are_tried_where_ordinary_ones_make_no_difference(tmp_path: Path) -> None:
-    def model(name: str, op: str, add: str) -> Path:
-        nodes = [N(op, ["x"], ["a"]), N("Mul", ["a", "small"], ["b"]), N(add, ["b", "one"], ["y"])]
+    def model(name: str, op: str, add: str, *names: str) -> Path:
+        nodes = [N(op, ["x"], ["a"]), N("Mul", ["a", "small"], ["b"])]
+        if names:
+            nodes = [N("Mul", ["x", "small"], [names[0]]), N(op, [names[0]], [names[1]])]
+        nodes.append(N(add, [names[1] if names else "b", "one"], ["y"]))
         weights = {"small": np.array(1e-9, "f4"), "one": np.array(1, "f4")}
         return write(tmp_path / name, nodes, {"x": (F, [100])}, {"y": F}, weights)
 
     a = model("a.onnx", "Relu", "Add")
     found = verify(a, model("b.onnx", "Relu", "Sum"))
-    assert (found.status, found.inside, found.enlarged) == ("verified", 0, True)
+    assert (found.status, found.parts, found.enlarged) == ("verified", 1, False)
+    found = verify(a, model("d.onnx", "Relu", "Sum", "c", "d"))  # nothing goes together but inputs and outputs
+    assert (found.status, found.parts, found.enlarged) == ("verified", 0, True)
     with pytest.raises(
         VerificationError, match=r"output 'y' of the result differs from that of the original by .*e-09"
     ):

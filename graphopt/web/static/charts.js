@@ -132,7 +132,7 @@ function checkSection(found) {
   const head =
     found.status === "unverified"
       ? `Unverified: ${found.reason}`
-      : `Original and result ran in ${found.engine} on ${found.draws === 1 ? "one random input" : `${found.draws} random inputs`}${found.enlarged ? " and one of large values" : ""}${found.inside ? `, and by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside` : ""}${found.parts ? `, and by ${found.parts === 1 ? "one part" : `${found.parts} parts`} on drawn values` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
+      : `Original and result ran in ${found.engine} on ${found.draws === 1 ? "one random input" : `${found.draws} random inputs`}${found.enlarged ? " and one of large values" : ""}${found.inside ? `, and by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside` : ""}${found.parts ? `, and by ${found.parts === 1 ? "one part" : `${found.parts} parts`} on drawn values` : ""}${found.left ? `; ${found.left === 1 ? "one part" : `${found.left} parts`} within rounding were not computed in float64` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
   const most = Math.max(1, ...found.outputs.map(([, e]) => e || 0));
   const rows = found.outputs.map(([name, error]) => [
     h("code", {}, name),
