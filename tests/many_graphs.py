@@ -96,6 +96,7 @@ def of_model(seed: int, target: str, known: str) -> Verdict:
         if left_out := [line for line in report.warnings if "was left out" in line]:
             return "", "failed", left_out[0]
         onnx_io.save(found, after)
+        onnx_io.load(after)  # what cannot be read again is no result
         key = digest(before.read_bytes(), after.read_bytes())
         if key == known:
             return key, "", ""

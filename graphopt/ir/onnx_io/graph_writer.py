@@ -150,7 +150,9 @@ class GraphWriter:
                 call = forms.write(call, self.graph.opset, self._make, self.fact)
             except forms.Unwritable as reason:
                 raise InvalidModelError(f"{node.op} cannot be written in opset {self.graph.opset}: {reason}") from None
-        return _Spelling(call.op, list(call.inputs), call.attrs)
+        schema = ops.schema(call.op, self.graph.opset)
+        missing = schema.min_inputs - len(call.inputs) if schema is not None else 0  # a Loop has two, if only by ""
+        return _Spelling(call.op, [*call.inputs, *[None] * missing], call.attrs)
 
     def _n_used(self, node: Node) -> int:
         """How many outputs of the node are needed: the last ones may be optional and read by nobody."""

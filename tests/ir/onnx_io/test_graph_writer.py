@@ -12,6 +12,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import NO_ATTRS, AttrRef, Attrs, Function, Graph, Header, Node, Value
 from graphopt.ir.onnx_io import load, to_proto
 from graphopt.ir.structure import same
+from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType, fresh_symbol, symbol
 from tests.ir.onnx_io.model_zoo import ZOO, model, plain
 
@@ -324,3 +325,20 @@ def test_before_ir_4_inputs_have_the_types_of_the_constants_that_have_their_name
     proto = checked(graph)
     sizes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in proto.graph.input}
     assert sizes == {"x": [1], "c": [3]}
+
+
+def test_a_loop_keeps_the_place_of_a_condition_that_it_lacks() -> None:
+    graph = parse("""x: float32[2]
+        n = int64[]{3}
+        y: float32[3, 2] = Loop(n, _ | x, body={
+            i: int64[]
+            c: bool[]
+            v: float32[2]
+            d = Identity(c)
+            z: float32[2] = Neg(v)
+            return d, z
+        })
+        return y""")
+    (loop,) = [n for n in checked(graph).graph.node if n.op_type == "Loop"]
+    assert loop.input[1:] == [""]
+    assert same(graph, load(to_proto(graph))) is None
