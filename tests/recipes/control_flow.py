@@ -21,7 +21,10 @@ def branch(m: Maker) -> None:
         condition = m.constant(m.random.random() < 0.5, "bool")
     else:
         x = m.pick("float32")
-        level = m.trial.level(x) if m.trial and x in m.trial.values else 0.5
+        is_told = m.trial is not None and x in m.trial.values and m.trial.depends(x)
+        level = (
+            m.trial.level(x) if m.trial and is_told else 0.5
+        )  # a constant beside itself would be one ulp from either
         condition = m.call("Less", (m.call("ReduceMean", (x,), keepdims=0), m.constant(level, "float32")))
     _call(m, "If", (condition, *captured), Attrs(then_branch=bodies[0], else_branch=bodies[1]), 1, captures=2)
 
