@@ -452,7 +452,7 @@ class Trial:
 
     def _of_rest(self, mutant: Mutant, read: Rule) -> Outcome:
         """What comes of a mutant whose sides agree wherever the rule applies."""
-        report = check_rule(read, 1, Depth(20 * self.effort, 2, tries=250 * self.effort))
+        report = check_rule(read, 1, Depth(8 * self.effort, 2, tries=TRIED * self.effort))
         if report.problem is not None:
             return Outcome(mutant, "killed", f"differs: {report.problem}" if report.compared else report.problem)
         fate, why = _proved(read) if self.effort > 1 else ("", "")
