@@ -118,7 +118,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir import onnx_io
     from graphopt.ir.graph import Graph
     from graphopt.ir.onnx_io.tensors import data_files
-    from graphopt.ir.work import bytes_of_constants
+    from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import expanded
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
@@ -133,8 +133,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
     is_whole = not data_files(graph)
     original = Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph)
-    used, stored = bytes_of_constants(original)
-    if used > (most := memory_of(stored, settings.memory)):
+    if (used := stored_bytes(original)) > (most := memory_of(sparse_bytes(original), settings.memory)):
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
     graph = expanded(original)
     if settings.pipeline is not None:
@@ -161,12 +160,12 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     platform = platform_of(settings.target.device)
     with platform.compiling(settings.jobs) as compiling:
         plan = lowered(graph, options_of(settings), step, compiling.begin)
-        if settings.strict and plan.left_out:
-            name, op, why, _ = plan.left_out[0]
+        if settings.strict and plan.unlowered:
+            name, op, why, _ = plan.unlowered[0]
             raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
         objects = step("compile", compiling.objects, plan.kernels)
     program = step("load", platform.program, plan, objects, settings.threads)
-    report = CompileReport(tuple(step.done), len(plan.kernels), len(plan.parts), plan.left_out)
+    report = CompileReport(tuple(step.done), len(plan.kernels), len(plan.parts), plan.unlowered)
     return Compiled(program, plan, graph, report)
 
 

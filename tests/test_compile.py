@@ -62,7 +62,7 @@ def floats(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize("optimize", [False, True])
 def test_a_perceptron_runs_at_any_batch_size_from_one_compilation(optimize: bool) -> None:
     made = check(PERCEPTRON, *({"x": floats(n, 16)} for n in (1, 3, 64, 0)), optimize=optimize)
-    assert made.report.left_out == ()
+    assert made.report.unlowered == ()
     assert made.report.kernels <= 4
 
 
@@ -187,7 +187,7 @@ def test_a_model_is_compiled_for_each_shape_that_an_input_holds() -> None:
     text = "x: float32[n] s: int64[2] y = Reshape(x, s) return y"
     x = floats(12)
     made = check(text, *({"x": x, "s": np.array(s)} for s in ([3, 4], [2, 6], [-1, 3], [3, 4])))
-    assert made.report.left_out == ()
+    assert made.report.unlowered == ()
     with pytest.raises(InputError, match="'s'"):
         made({"x": x})
     with pytest.raises(InputError, match="'s' is float32"):
@@ -248,7 +248,7 @@ def test_branches() -> None:
     yes, no = "q: ? r = Exp(Neg(q)) return r", "q: ? return q"
     text = f"x: float32[n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y"
     made = check(text, *({"x": floats(5), "c": np.array(c)} for c in (True, False)))
-    assert made.report.left_out == ()
+    assert made.report.unlowered == ()
     assert any(isinstance(s, Branch) for s in made.compiled.linked.steps)
 
 
@@ -290,7 +290,7 @@ def test_loops(case: str) -> None:
     if "b" in given:
         given["b"] = np.array(True)
     made = check(LOOPS[case], *({**given, "m": np.array(m)} for m in (3, 1, 5)))
-    assert made.report.left_out == ()
+    assert made.report.unlowered == ()
     assert any(isinstance(s, LoopStep) for s in made.compiled.linked.steps)
 
 
@@ -331,7 +331,7 @@ def test_scans(back: int) -> None:
     sums = a + np.cumsum(x[::-1] if back else x, axis=0)
     np.testing.assert_allclose(got["y"], sums[-1], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(got["z"], sums[::-1] if back else sums, rtol=1e-5, atol=1e-6)
-    assert made.report.left_out == ()
+    assert made.report.unlowered == ()
 
 
 # -- the rest
@@ -427,7 +427,7 @@ def test_a_view_of_a_wrong_size_in_a_branch_that_is_taken_is_refused(optimize: b
     yes, no = "q: ? r = Squeeze(q, [1]) return r", "q: ? r = ReduceSum(q, [1], keepdims=0) return r"
     text = f"x: float32[2, n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y"
     made = compiled(text, optimize=optimize)
-    assert made.report.left_out == ()
+    assert made.report.unlowered == ()
     for x, taken in ((floats(2, 1), True), (floats(2, 1), False), (floats(2, 3), False), (floats(2, 0), False)):
         np.testing.assert_allclose(made({"x": x, "c": np.array(taken)})["y"], x.sum(1), rtol=1e-5, atol=1e-6)
     for n in (0, 3):

@@ -103,7 +103,7 @@ def test_a_simulated_gpu_computes_what_the_model_says(name: str, dispatch: str) 
     content = made()
     session = onnxruntime.InferenceSession(content)
     with graphopt.compile(content, target="simulated", dispatch=dispatch) as program:
-        assert not program.report.left_out
+        assert not program.report.unlowered
         for shape in shapes:
             x = RNG.standard_normal(shape).astype(np.float32)
             (want,) = session.run(None, {"x": x})

@@ -6,7 +6,7 @@ model to limit that as it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -25,8 +25,9 @@ ROUNDS = 64
 
 MOST_OPERATIONS = 10**12
 """A model that takes more operations, some ten seconds' of products, is not run,"""
-QUICK = MOST_OPERATIONS // 10
-"""nor one that takes more than these where nobody asked for it."""
+QUICK, EACH_BYTE = MOST_OPERATIONS // 10, 1000
+"""nor, where nobody asked for it, one that takes more than these and more than so many for each of its bytes: a product
+of long sequences takes some hundred for each byte of its weights, a bomb millions."""
 EACH_SECOND = 10**10
 """So many operations a second are expected of a program."""
 UNBOUNDED = frozenset({"RegexFullMatch"})
@@ -127,19 +128,28 @@ def bytes_handed(graph: Graph) -> int:
     return sum(nbytes(facts[v]) for v in {*graph.inputs, *graph.outputs} if v is not None)
 
 
-def bytes_of_constants(graph: Graph) -> tuple[int, int]:
-    """What the constants of a graph and its bodies take where they are used, and where they are stored: sparse tensors
-    are written out."""
-    used = stored = 0
+def stored_bytes(graph: Graph) -> int:
+    """The bytes of all constants of a graph and its bodies."""
+    return sum(constant.nbytes for constant in _constants(graph))
+
+
+def sparse_bytes(graph: Graph) -> int:
+    """The same, but of sparse tensors only what they hold."""
+    return sum(part.nbytes for c in _constants(graph) for part in getattr(c.source, "parts", None) or (c,))
+
+
+def _constants(graph: Graph) -> Iterator[Constant]:
     for node in graph.nodes():
         constant = node.attrs.get("value") if node.op == CONSTANT else None
         if isinstance(constant, Constant):
-            parts = getattr(constant.source, "parts", None) or (constant,)
-            used, stored = used + constant.nbytes, stored + sum(part.nbytes for part in parts)
+            yield constant
         for body in node.bodies.values():
-            inside = bytes_of_constants(body)
-            used, stored = used + inside[0], stored + inside[1]
-    return used, stored
+            yield from _constants(body)
+
+
+def most_operations(graph: Graph, is_asked: bool) -> int:
+    """How many operations a run may take: where nobody asked for it, only so many for each byte that the model has."""
+    return MOST_OPERATIONS if is_asked else min(MOST_OPERATIONS, max(QUICK, EACH_BYTE * sparse_bytes(graph)))
 
 
 def _fixed(type: object, sizes: Mapping[str, int]) -> TensorType | None:

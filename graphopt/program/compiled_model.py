@@ -107,7 +107,7 @@ class CompiledModel(Displayed):
         self._rewriting: Report | None = None
         if place is not None:
             self._only = program_cache.load(place, settings.threads, settings.verify not in (0, "off"))
-        if self._only is None or (settings.strict and self._only[1].left_out):
+        if self._only is None or (settings.strict and self._only[1].unlowered):
             self._only = None
             self._begin()
         else:
@@ -363,5 +363,5 @@ class CompiledModel(Displayed):
 
 def _calls_functions(compiled: Compiled) -> bool:
     """Whether steps call Python functions other than those of nodes that no kernel computes."""
-    left = {node.name for node in compiled.report.left_out}
+    left = {node.name for node in compiled.report.unlowered}
     return any(isinstance(s, HostStep) and not left & set(s.nodes) for s in walk(compiled.program.code.steps))

@@ -25,7 +25,7 @@ from graphopt.program import digests
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime import disk_cache, saved
 from graphopt.runtime.dtypes import STORAGE
-from graphopt.runtime.host import Unlowered
+from graphopt.runtime.host import UnloweredNode
 from graphopt.runtime.program import Program
 from graphopt.verify.verification import OFF, Verification
 
@@ -140,8 +140,8 @@ def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Pr
         verification = Verification(**kept["verification"])
         if is_compared and verification == OFF:
             raise ReadError("it was never compared with the model")
-        left_out = tuple(Unlowered(*map(str, node)) for node in kept["left_out"])
-        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), left_out, verification=verification)
+        unlowered = tuple(UnloweredNode(*map(str, node)) for node in kept["unlowered"])
+        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), unlowered, verification=verification)
     except (ReadError, OSError, ValueError, LookupError, TypeError):
         disk_cache.drop(entry.folder)
         return None
@@ -157,7 +157,7 @@ def store(entry: CacheEntry, program: Program, report: CompileReport) -> None:
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
     kept: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
-    kept["left_out"] = report.left_out
+    kept["unlowered"] = report.unlowered
     checked = report.verification
     kept["verification"] = {"status": checked.status, "reason": checked.reason, "engine": checked.engine}
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same

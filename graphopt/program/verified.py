@@ -80,8 +80,7 @@ def _compared(
     memory: int | None,
 ) -> Verification:
     from graphopt.ir import onnx_io
-    from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, bytes_of_constants, excess
-    from graphopt.rewrite.passes.fold import stored_bytes
+    from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, excess, sparse_bytes, stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
@@ -92,7 +91,7 @@ def _compared(
     if until < float("inf") and endless:
         ops = " and ".join(sorted(endless))
         raise _UndecidedError("unverified", f"{ops} may take any time on random inputs; verify=2 runs it")
-    most = memory_of(bytes_of_constants(graph)[1], memory)
+    most = memory_of(sparse_bytes(graph), memory)
     found: list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, int], float]] = []
     refusal = "no inputs can be drawn"
     for feeds, chosen in _inputs(graph, fixed):

@@ -395,7 +395,7 @@ class _Run:
     def _candidates(self, path: Path) -> Iterator[Feeds]:
         """Inputs of which a run of the model in a file takes no more than it may, as far as types tell."""
         from graphopt.ir.onnx_io import load
-        from graphopt.ir.work import QUICK, excess
+        from graphopt.ir.work import excess, most_operations
 
         if self.feeds is not None:
             yield self.feeds
@@ -406,7 +406,7 @@ class _Run:
         for kind, drawn in product(range(2), chosen):
             if time.time() > self.request["until"]:
                 return
-            if why := excess(model, drawn, self.request["memory"], 2 * QUICK):
+            if why := excess(model, drawn, self.request["memory"], most_operations(model, is_asked=False)):
                 self.excess = why
                 continue
             with suppress(ValueError):

@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.work import stored_bytes
 from graphopt.progress import Event
 from graphopt.rewrite.derivations.derive import derive as apply_chosen
 from graphopt.rewrite.derivations.repeats import Repeats, find_repeats
 from graphopt.rewrite.derivations.replicate_to_copies import transfer
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
 from graphopt.rewrite.egraph.saturate import SaturationBudget
-from graphopt.rewrite.extract.choose import Extraction, allowance, stored_bytes
+from graphopt.rewrite.extract.choose import Extraction, allowance
 from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, stated_sizes
 from graphopt.rewrite.extract.terms import calls
 from graphopt.rewrite.match.journal import Journal

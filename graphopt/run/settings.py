@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from graphopt.calibration.schedule_tables import default_path
 from graphopt.errors import UsageError
 from graphopt.progress import Listener
-from graphopt.runtime.host import Unlowered
+from graphopt.runtime.host import UnloweredNode
 from graphopt.target import CPU, Target
 from graphopt.verify.verification import OFF, Verification
 
@@ -111,7 +111,7 @@ class CompileReport:
     """Kernels, equal ones counted once."""
     calls: int
     """Calls of kernels in one run, bodies counted once."""
-    left_out: tuple[Unlowered, ...] = ()
+    unlowered: tuple[UnloweredNode, ...] = ()
     """The nodes that no kernel computes: name, op, why, and whether ONNX Runtime does or ONNX's reference evaluator."""
     rewriting: Report | None = None
     """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""
@@ -120,10 +120,10 @@ class CompileReport:
 
     @property
     def reference(self) -> tuple[tuple[str, str, str], ...]:
-        """Deprecated: the names, ops and reasons of ``left_out``."""
-        return tuple(node[:3] for node in self.left_out)
+        """Deprecated: the names, ops and reasons of ``unlowered``."""
+        return tuple(node[:3] for node in self.unlowered)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """A line for each node that no kernel computes."""
-        return tuple(f"{name} ({op}) runs in {engine}: {why}" for name, op, why, engine in self.left_out)
+        return tuple(f"{name} ({op}) runs in {engine}: {why}" for name, op, why, engine in self.unlowered)

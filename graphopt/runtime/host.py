@@ -14,7 +14,7 @@ from graphopt.runtime.steps import Array, HostStep, KernelStep, Launch
 HostFunction: TypeAlias = Callable[..., Any]
 
 
-class Unlowered(NamedTuple):
+class UnloweredNode(NamedTuple):
     """A node that no kernel computes: its name and op, why, and what computes it."""
 
     name: str

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphopt.errors import ExecutionError
+from graphopt.errors import ExecutionError, MissingDependencyError
 from graphopt.runtime.steps import Array
 
 Place: TypeAlias = tuple[int, tuple[int, ...]]
@@ -42,8 +42,8 @@ class Region:
     fills the arrays that are given behind the inputs.
 
     ONNX Runtime leaves the nodes as they are: what may be rewritten is a matter of the optimizer. Arrays that stay
-    where they are from call to call are bound once. Raises ImportError where ONNX Runtime is not installed, and
-    ``ExecutionError`` where it refuses the model, or what it is called with.
+    where they are from call to call are bound once. Raises ``MissingDependencyError`` where ONNX Runtime is not
+    installed, and ``ExecutionError`` where it refuses the model, or what it is called with.
     """
 
     def __init__(self, model: bytes, threads: int = 1) -> None:
@@ -51,7 +51,12 @@ class Region:
         self._open()
 
     def _open(self) -> None:
-        options = session_options(self._threads)
+        try:
+            options = session_options(self._threads)
+        except ImportError:
+            raise MissingDependencyError(
+                "some nodes of the program run in ONNX Runtime, which is not installed: pip install graphopt[ort]"
+            ) from None
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.graph_optimization_level = onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
         try:

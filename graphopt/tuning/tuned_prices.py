@@ -114,7 +114,7 @@ def nests(call: OpWorkload) -> tuple[Workload, ...]:
         linked = plan_memory(emit(schedule(program))).plan
     except (GraphoptError, NeedsValues):
         return ()
-    return () if linked.left_out else tuple(Workload.of(work.nest) for work in linked.work)
+    return () if linked.unlowered else tuple(Workload.of(work.nest) for work in linked.work)
 
 
 def fitted(target: Target, by_default: Mapping[str, float]) -> tuple[dict[str, float], float]:

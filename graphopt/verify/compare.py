@@ -20,7 +20,7 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
-from graphopt.ir.work import MOST_OPERATIONS, QUICK, excess
+from graphopt.ir.work import excess, most_operations
 from graphopt.runtime.limits import confine
 from graphopt.verify.arrays import type_name
 from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes, special
@@ -574,7 +574,7 @@ def _samples(
     constant = {index for index, name in enumerate(before.output_names) if name in names}
     candidates = list(sizes(before, _settled(before, after, given_inputs)))
     most = request.get("memory", inf)
-    operations = QUICK if request["draws"] == 1 and "longest" not in request else MOST_OPERATIONS
+    operations = most_operations(before, is_asked=request["draws"] > 1 or "longest" in request)
     excesses = dict.fromkeys(request.get("avoided", ()), "the runtime ended its process")
 
     def too_much(chosen: dict[str, int]) -> str:

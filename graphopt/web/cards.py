@@ -179,8 +179,8 @@ def _of_model(model: CompiledModel) -> Iterable[Element]:
     threads = f"{model.settings.threads} thread{'s' * (model.settings.threads > 1)}"
     yield _title("Compiled model", f"for {model.settings.target.name}, {threads}: {kernels}")
     yield from list(_of_program(model.program))[1:]
-    if report.left_out:
-        yield _table(("computed by no kernel", "op", "why", "runs in"), report.left_out)
+    if report.unlowered:
+        yield _table(("computed by no kernel", "op", "why", "runs in"), report.unlowered)
 
 
 def _of_report(report: Report) -> Iterable[Element]:

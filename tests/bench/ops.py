@@ -147,7 +147,7 @@ def row(name: str, threads: int, sources: bool) -> tuple[str, float]:
     spent = next(s.seconds for s in report.steps if s.name == "compile")
     times = (t * 1e6 for t in (mine, kernels, other))
     line = TABLE.line(name, *times, other / mine, other / kernels, distance, report.calls, spent)
-    return line + " by reference" * bool(report.left_out), other / mine
+    return line + " by reference" * bool(report.unlowered), other / mine
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def row(path: Path, threads: int, fixed: dict[str, int]) -> tuple[float, float]:
     worst = max(error(a, b) for a, b in zip(want, got, strict=True))
     theirs, *times = least(*(partial(burst, run, SECONDS) for run in runs))
     ratio, plain = (theirs / spent for spent in times)
-    left = len(ours.report.left_out)
+    left = len(ours.report.unlowered)
     print(
         f"{path.stem:32} {theirs * 1e3:9.2f} ms {ratio:9.2f} {plain:9.2f} {worst:9.2g} {left:9} {ready:7.1f} s",
         flush=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from threading import Thread
 
@@ -11,7 +12,7 @@ import pytest
 
 import graphopt
 from graphopt.compile import ReferenceWarning
-from graphopt.errors import ExecutionError
+from graphopt.errors import ExecutionError, MissingDependencyError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.runtime import load
@@ -82,7 +83,7 @@ def test_a_forked_process_opens_a_session_of_its_own() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_program_with_regions_is_saved(tmp_path: Path) -> None:
+def test_a_program_with_regions_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = parse("x: float32[n, 2] z = NonZero(Relu(x)) y = Neg(z) return y")
     with pytest.warns(ReferenceWarning, match="runs in ONNX Runtime"):
         compiled = graphopt.compile(graph)
@@ -90,3 +91,6 @@ def test_a_program_with_regions_is_saved(tmp_path: Path) -> None:
     x = np.array([[1, -1], [0, 2]], np.float32)
     np.testing.assert_array_equal(load(tmp_path / "p")(x)["y"], [[0, -1], [0, -1]])
     np.testing.assert_array_equal(load(tmp_path / "p")(x[:0])["y"], np.empty((2, 0)))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingDependencyError, match=r"run in ONNX Runtime, which is not installed: pip install"):
+        load(tmp_path / "p")

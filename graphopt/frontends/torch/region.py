@@ -218,10 +218,10 @@ class TorchProgram:
     def left_over(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
         """The calls of which something is no kernel: torch runs them faster."""
         try:
-            left_out = () if self._compiled is None else self._compiled.report.left_out
+            unlowered = () if self._compiled is None else self._compiled.report.unlowered
         except UsageError:  # what it becomes depends on the elements of inputs
             return set()
-        slow = {node.name for node in left_out}
+        slow = {node.name for node in unlowered}
         return {n for n in nodes if label_of(n) in slow}
 
     def __call__(self, *arguments: Any) -> Any:

@@ -12,7 +12,7 @@ from graphopt.lowering.link.lowered import Control
 from graphopt.lowering.link.moves import Move, Sized
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.lower.lower import Bodied, FactsByValue, LoweredBody, Viewed
-from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.lower.unlowered import name_of
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import Branch, BufferRef, LoopStep, ProgramBuffer, Step
 

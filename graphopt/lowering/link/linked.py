@@ -10,7 +10,7 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Nest
-from graphopt.runtime.host import HostFunction, Unlowered
+from graphopt.runtime.host import HostFunction, UnloweredNode
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
     Bind,
@@ -63,7 +63,7 @@ class Linked:
     constants: Mapping[int, Array]
     functions: Mapping[str, HostFunction] = field(default_factory=dict)
     parts: tuple[LinkedCall, ...] = ()
-    left_out: tuple[Unlowered, ...] = ()
+    unlowered: tuple[UnloweredNode, ...] = ()
     """The nodes that are no kernels."""
     nests: Mapping[str, Nest] = field(default_factory=dict)
     """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""

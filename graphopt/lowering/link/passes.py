@@ -39,7 +39,7 @@ from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import EmbeddedProgram
 from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Viewed, lower
-from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.lower.unlowered import name_of
 
 
 def legalize_ops(graph: Graph, options: Options = BY_RULE) -> Lowered:

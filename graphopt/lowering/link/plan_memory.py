@@ -40,10 +40,10 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
 from graphopt.lowering.lower.embedded_programs import Called, inputs_of
-from graphopt.lowering.lower.lower import Referred, Viewed
-from graphopt.lowering.lower.reference import ENGINE, REFERENCE, name_of, reference, region
+from graphopt.lowering.lower.lower import Unlowered, Viewed
+from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
-from graphopt.runtime.host import HostFunction, Unlowered
+from graphopt.runtime.host import HostFunction, UnloweredNode
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
@@ -79,7 +79,7 @@ def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = Non
         planner.constants,
         planner.functions,
         tuple(planner.parts),
-        tuple(planner.left_out),
+        tuple(planner.unlowered),
         dict(planner.fused),
         tuple(planner.conditions),
         tuple(planner.work),
@@ -115,7 +115,7 @@ class Planner:
         self.symbols = Symbols()
         self.parts: list[LinkedCall] = []
         self.work: list[Work] = []
-        self.left_out: list[Unlowered] = []
+        self.unlowered: list[UnloweredNode] = []
         self.conditions: dict[Condition, None] = {}
 
     def add(self, buffer: ProgramBuffer) -> int:
@@ -270,9 +270,9 @@ class ScopePlanner:
 
     def steps(self) -> Iterator[Step]:
         """The steps of the graph; nodes that are left out one after the other are one region."""
-        for is_left_out, items in groupby(self.scope.items, lambda item: isinstance(item, Referred)):
-            if is_left_out:
-                yield from self.region([item for item in items if isinstance(item, Referred)])
+        for is_unlowered, items in groupby(self.scope.items, lambda item: isinstance(item, Unlowered)):
+            if is_unlowered:
+                yield from self.region([item for item in items if isinstance(item, Unlowered)])
             else:
                 yield from self.own(items)
 
@@ -378,41 +378,41 @@ class ScopePlanner:
         label = node.op.replace("::", ".")
         return HostStep(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
 
-    def region(self, left_out: Sequence[Referred]) -> Iterator[HostStep]:
+    def region(self, unlowered: Sequence[Unlowered]) -> Iterator[HostStep]:
         """The steps of nodes that are left out: one for all in ONNX Runtime where it takes them together, else one for
         each, there or by reference."""
-        needed = {item.node.outputs[port] for item in left_out for _, port, _ in item.binds}
-        nodes = [item.node for item in left_out]
+        needed = {item.node.outputs[port] for item in unlowered for _, port, _ in item.binds}
+        nodes = [item.node for item in unlowered]
         found = region(self.graph, nodes, self.facts, needed, self.planner.threads)
         if found is not None:
-            yield self.host(left_out, found.function, found.inputs, found.outputs)
-        elif len(left_out) > 1:
-            for item in left_out:
+            yield self.host(unlowered, found.function, found.inputs, found.outputs)
+        elif len(unlowered) > 1:
+            for item in unlowered:
                 yield from self.region([item])
         else:
-            node = left_out[0].node
-            yield self.host(left_out, reference(self.graph, node, self.facts), node.inputs, node.outputs)
+            node = unlowered[0].node
+            yield self.host(unlowered, reference(self.graph, node, self.facts), node.inputs, node.outputs)
 
     def host(
         self,
-        left_out: Sequence[Referred],
+        unlowered: Sequence[Unlowered],
         function: HostFunction,
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
     ) -> HostStep:
         """The step of a function that computes nodes; in ONNX Runtime it fills its outputs where it can."""
         in_runtime = isinstance(function, Region)
-        names = tuple(name_of(self.graph, item.node) for item in left_out)
-        ops = " + ".join(item.node.op for item in left_out)
+        names = tuple(name_of(self.graph, item.node) for item in unlowered)
+        ops = " + ".join(item.node.op for item in unlowered)
         name = f"{ops}_{len(self.planner.functions)}"
         self.planner.functions[name] = function
         engine = ENGINE if in_runtime else REFERENCE
-        self.planner.left_out += [
-            Unlowered(name, item.node.op, item.reason, engine) for name, item in zip(names, left_out, strict=True)
+        self.planner.unlowered += [
+            UnloweredNode(name, item.node.op, item.reason, engine) for name, item in zip(names, unlowered, strict=True)
         ]
         binds = tuple(
             (self.planner.symbols.name(symbol), outputs.index(item.node.outputs[port]), axis)
-            for item in left_out
+            for item in unlowered
             for symbol, port, axis in item.binds
         )
         fills = in_runtime and not binds and all(is_planned(self.facts[v]) for v in outputs)

@@ -26,7 +26,7 @@ from graphopt.lowering.loops.interpret import interpret
 from graphopt.lowering.loops.nest import BY_RULE, Buffer, Nest
 from graphopt.lowering.loops.script import read, show
 from graphopt.lowering.loops.wellformed import check
-from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.lower.unlowered import name_of
 from graphopt.lowering.operators.operation import DTYPES
 
 

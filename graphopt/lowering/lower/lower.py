@@ -26,7 +26,7 @@ from graphopt.lowering.loops.compute import Tensor, compute, producers_first
 from graphopt.lowering.loops.expressions import INDEX, Expr, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
 from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, given, in_order
-from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.lower.unlowered import name_of
 from graphopt.lowering.operators.node import operation_of
 from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, SizeVars
 from graphopt.lowering.operators.table import describe
@@ -82,7 +82,7 @@ class Bodied:
 
 
 @dataclass(frozen=True, slots=True)
-class Referred:
+class Unlowered:
     """A node that is left to ONNX Runtime or ONNX's reference evaluator, and the reason."""
 
     node: Node
@@ -91,7 +91,7 @@ class Referred:
     """Symbols that are known once it ran, as the sizes of an output's axis: (symbol, output, axis)."""
 
 
-LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Referred
+LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Unlowered
 
 
 class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
@@ -160,11 +160,11 @@ class _Lowerer:
             roots = None if value is None else self.small_inputs(value)
             if roots:
                 self.missing.update(dict.fromkeys(roots))
-            return self.left_out(node, str(why))
+            return self.unlowered(node, str(why))
         except NotLowered as why:
-            return self.left_out(node, str(why))
+            return self.unlowered(node, str(why))
         except SENSELESS as error:  # nests rest on what the model may not keep to, as ONNX says it has to
-            return self.left_out(node, f"its lowering failed: {words_of(error)}")
+            return self.unlowered(node, f"its lowering failed: {words_of(error)}")
 
     def by_user(self, brought: EmbeddedProgram | Called) -> LoweredNode:
         """The embedded program or registered function of a node. CompilationError where it needs unknown sizes."""
@@ -315,7 +315,7 @@ class _Lowerer:
                 stack += [v.node for v in node.inputs if v is not None]
         return values
 
-    def left_out(self, node: Node, reason: str) -> Referred:
+    def unlowered(self, node: Node, reason: str) -> Unlowered:
         """The node that is left out, and what sizes are known from then on."""
         binds = []
         for port, value in enumerate(node.outputs):
@@ -324,7 +324,7 @@ class _Lowerer:
                 if symbol is not None and symbol not in self.bound:
                     self.bound.add(symbol)
                     binds.append((symbol, port, axis))
-        return Referred(node, reason, tuple(binds))
+        return Unlowered(node, reason, tuple(binds))
 
 
 def _states(node: Node) -> int:

@@ -22,7 +22,7 @@ from graphopt.lowering.cpu.loop_fission import separated
 from graphopt.lowering.cpu.weight_packing import laid_out
 from graphopt.lowering.fuse.groups import joins
 from graphopt.lowering.link.options import Options, alone, as_they_are, as_written, whole
-from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.lower.unlowered import name_of
 from graphopt.lowering.module.subgraph import change_part
 
 NodeSelector: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from graphopt.errors import UsageError
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.lower.unlowered import name_of
 
 
 def change_part(graph: Graph, chosen: Callable[[Node], bool], change: Callable[[Graph], Graph]) -> Graph:

@@ -14,9 +14,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from math import isclose
 
-from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, Graph, Value
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.work import stored_bytes
 from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated
 from graphopt.rewrite.extract.cost import Breakdown, CostModel
 from graphopt.rewrite.extract.dag import (
@@ -145,17 +145,6 @@ def appraise(graph: Graph, facts: Mapping[Value, Fact], cost_model: CostModel) -
 def _appraise(terms: Terms, choice: Mapping[int, ENode]) -> Breakdown:
     """What a choice costs as the graph that it is."""
     return breakdown(solve(problem(terms.restrict(choice), 0.0), SolverLimits()).choice)
-
-
-def stored_bytes(graph: Graph) -> int:
-    """Bytes of the constants that the graph stores, those of its bodies included."""
-    total = 0
-    for node in graph.nodes():
-        value = node.attrs.get("value")
-        if node.op == CONSTANT and isinstance(value, Constant):
-            total += value.nbytes
-        total += sum(map(stored_bytes, node.bodies.values()))
-    return total
 
 
 def solve(problem: Problem, limits: SolverLimits) -> Solution:

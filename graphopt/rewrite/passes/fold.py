@@ -15,7 +15,7 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.ir.work import OPERATIONS
+from graphopt.ir.work import OPERATIONS, stored_bytes
 from graphopt.rewrite.match.evaluation import (
     ALL_OPERATIONS,
     SMALL_BYTES,
@@ -145,16 +145,6 @@ def _fold_bodies(graph: Graph, room: int, exactly: bool) -> Graph:
             edited = graph.copy() if edited is graph else edited
             edited.update(node.id, attrs=node.attrs.with_(**bodies))
     return edited
-
-
-def stored_bytes(graph: Graph) -> int:
-    """The bytes of all constants of a graph and its bodies."""
-    total = 0
-    for node in graph.nodes():
-        constant = node.attrs.get("value") if node.op == CONSTANT else None
-        total += constant.nbytes if isinstance(constant, Constant) else 0
-        total += sum(map(stored_bytes, node.bodies.values()))
-    return total
 
 
 def _static(space: Workspace, largest: int, exactly: bool) -> dict[int, int]:

@@ -41,7 +41,7 @@ def check(module: Any, inputs: tuple[Any, ...], *others: tuple[Any, ...]) -> lis
         _compare("compile", compiled(*given).values(), wanted)
         feeds = {name: x.contiguous().numpy() for name, x in zip(names, given, strict=True)}
         _compare("optimize", session.run(None, feeds), wanted)
-    return [(op, why) for _, op, why, _ in compiled.report.left_out]
+    return [(op, why) for _, op, why, _ in compiled.report.unlowered]
 
 
 def is_taken(module: Any, inputs: tuple[Any, ...]) -> bool:

@@ -70,7 +70,7 @@ def test_symbols_are_arguments_of_calls() -> None:
 
 def test_nodes_that_no_kernel_computes_are_named_with_the_reason() -> None:
     made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
-    (node,) = made.left_out
+    (node,) = made.unlowered
     assert (node.name, node.op, node.engine) == ("z", "NonZero", "ONNX Runtime")
     assert node.why
     (host,) = [s for s in made.steps if isinstance(s, HostStep)]
@@ -100,7 +100,7 @@ def test_a_region_of_known_size_fills_the_memory_of_the_program() -> None:
 def test_without_onnxruntime_nodes_run_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
-    (node,) = made.left_out
+    (node,) = made.unlowered
     assert node.engine == "ONNX's reference evaluator"
 
 

@@ -14,7 +14,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.suite import suite
 from graphopt.ir.tolerance import error
 from graphopt.lowering.lower.expand import expanded
-from graphopt.lowering.lower.lower import Referred, lower
+from graphopt.lowering.lower.lower import Unlowered, lower
 from graphopt.rewrite.passes.simplify import simplify
 
 CASES = [
@@ -39,7 +39,7 @@ def _linear_attention() -> onnx.ModelProto:
 def test_nothing_is_left_to_reference(name: str) -> None:
     model = next(model for found, model in suite() if found == name)
     graph = simplify(expanded(onnx_io.load(model)))
-    assert not [made for made in lower(graph, infer(graph)).values() if isinstance(made, Referred)]
+    assert not [made for made in lower(graph, infer(graph)).values() if isinstance(made, Unlowered)]
 
 
 def test_what_is_compiled_computes_the_op() -> None:

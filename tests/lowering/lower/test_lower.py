@@ -4,7 +4,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.lowering.link.passes import needed
-from graphopt.lowering.lower.lower import Bodied, Described, LoweredNode, NeedsValues, Referred, Viewed, lower
+from graphopt.lowering.lower.lower import Bodied, Described, LoweredNode, NeedsValues, Unlowered, Viewed, lower
 
 
 def lowered(text: str) -> dict[str, LoweredNode]:
@@ -49,7 +49,7 @@ def test_elements_in_another_order_are_no_view(call: str) -> None:
 def test_an_op_without_a_description_is_left_to_reference() -> None:
     found = lowered("x: float32[3]\ny = my.domain::Unheard(x)\nreturn y")
     low = found["y"]
-    assert isinstance(low, Referred)
+    assert isinstance(low, Unlowered)
     assert "my.domain::Unheard" in low.reason
 
 
@@ -77,13 +77,13 @@ def test_a_shape_that_is_an_input_has_to_have_a_value() -> None:
 def test_a_shape_that_is_computed_from_large_inputs_is_left_to_reference() -> None:
     found = lowered("x: float32[n]\nm: int64[90]\ns = Slice(m, [0], [2], [0])\ny = Reshape(x, s)\nreturn y")
     low = found["y"]
-    assert isinstance(low, Referred)
+    assert isinstance(low, Unlowered)
     assert low.binds, "what reads its output has to know its size"
 
 
 def test_a_size_that_reference_found_out_serves_what_comes_after() -> None:
     found = lowered("x: float32[n, 2]\nz = NonZero(x)\ny = Neg(z)\nreturn y")
-    assert isinstance(found["z"], Referred)
+    assert isinstance(found["z"], Unlowered)
     assert len(found["z"].binds) == 1
     assert isinstance(found["y"], Described)
 
@@ -97,11 +97,11 @@ def test_branches_that_give_one_size_become_steps() -> None:
 def test_branches_that_give_different_sizes_are_left_to_reference() -> None:
     yes, no = "q: ? r = Neg(q) return r", "q: ? r = Concat(q, q, axis=0) return r"
     found = lowered(f"x: float32[n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
-    assert isinstance(found["y"], Referred)
+    assert isinstance(found["y"], Unlowered)
 
 
 def test_a_node_with_sizes_that_are_forbidden_is_left_to_reference() -> None:
     graph = parse("x: float32[2, 3] i: int64[2] y = GatherElements(x, i) return y")
     (lowered,) = lower(graph, infer(graph)).values()
-    assert isinstance(lowered, Referred)
+    assert isinstance(lowered, Unlowered)
     assert "its lowering failed" in lowered.reason

@@ -73,7 +73,7 @@ def test_ops_tensor_functions_and_calls_make_a_program(optimize: bool) -> None:
     for n in (1, 7):
         x = floats(n, 16)
         assert error(expected(x).astype(np.float32), model(x)["y"]) <= 1
-    assert model.report.left_out == ()
+    assert model.report.unlowered == ()
 
 
 def test_a_module_prints_as_one_script() -> None:

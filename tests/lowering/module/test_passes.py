@@ -218,7 +218,7 @@ def test_lowering_steps_decide_how_loops_are_made() -> None:
     assert all("store(" not in p.emitted.kernel.source for p in plain.compiled.linked.parts)
     with pytest.warns(UserWarning, match="it was left out"):
         some = graphopt.compile(graph, pipeline=pipeline_named("zero") + lower_only("Relu", "Add"))
-    assert [r[1] for r in some.report.left_out] == ["Neg"]
+    assert [r[1] for r in some.report.unlowered] == ["Neg"]
     for model in (plain, some):
         np.testing.assert_array_equal(model(X)["d"], evaluate.run(graph, {"x": X})["d"])
 

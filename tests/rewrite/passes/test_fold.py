@@ -11,8 +11,9 @@ import pytest
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse, show
+from graphopt.ir.work import stored_bytes
 from graphopt.rewrite.passes.dead import UNUSED
-from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within, stored_bytes
+from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
 from graphopt.rewrite.passes.simplify import simplify
 
 PASSES = (UNUSED, *KNOWN, FOLD)

@@ -25,7 +25,7 @@ ENGINE, REFERENCE = "ONNX Runtime", "ONNX's reference evaluator"
 """What computes nodes that no kernel does."""
 
 
-class LeftOutRegion(NamedTuple):
+class UnloweredRegion(NamedTuple):
     """Nodes that ONNX Runtime computes: the values that they read, and those that are needed of them."""
 
     function: Region
@@ -35,12 +35,32 @@ class LeftOutRegion(NamedTuple):
 
 def region(
     graph: Graph, nodes: Sequence[Node], facts: FactsByValue, needed: Collection[Value] = (), threads: int = 1
-) -> LeftOutRegion | None:
+) -> UnloweredRegion | None:
     """The function of some nodes in ONNX Runtime, in an order in which they can be computed; None where it refuses
     them, is not installed, or would have to hand over elements that numpy does not know. ``needed`` are values that
     are given though no other node reads them."""
-    alone = Graph("region", graph.header, dict(graph.functions))
     inside = {node.id for node in nodes}
+    outputs = tuple(
+        value
+        for node in nodes
+        for value in node.outputs
+        if value in needed or graph.is_output(value) or not {user for user, _ in graph.users(value)} <= inside
+    )
+    alone, inputs = _alone(graph, nodes, facts, outputs)
+    if not outputs or not all(_is_numpys(facts[value]) for value in (*inputs, *outputs)):
+        return None
+    try:
+        return UnloweredRegion(Region(onnx_io.to_bytes(alone), threads), inputs, outputs)
+    except (GraphoptError, ValueError):  # a message of 2 GiB is too long for protobuf
+        return None
+
+
+def _alone(
+    graph: Graph, nodes: Sequence[Node], facts: FactsByValue, outputs: Sequence[Value]
+) -> tuple[Graph, tuple[Value, ...]]:
+    """Some nodes as a graph of their own with outputs ``o0``, ``o1``, ..., and the values that are its inputs ``i0``,
+    ``i1``, ...: those that no node of them makes, and that are no constants."""
+    alone = Graph("region", graph.header, dict(graph.functions))
     made: dict[Value, Value] = {}
     inputs: list[Value] = []
     for node in nodes:
@@ -56,20 +76,9 @@ def region(
         attrs = _typed(node, [facts[v] for v in node.outputs])
         alike = alone.add(node.op, given, attrs, node.n_outputs, captures=node.captures, origin=node.origin)
         made |= dict(zip(node.outputs, alike.outputs, strict=True))
-    outputs = tuple(
-        value
-        for node in nodes
-        for value in node.outputs
-        if value in needed or graph.is_output(value) or not {user for user, _ in graph.users(value)} <= inside
-    )
-    if not outputs or not all(_is_numpys(facts[value]) for value in (*inputs, *outputs)):
-        return None
     for k, value in enumerate(outputs):
         alone.add_output(f"o{k}", made[value])
-    try:
-        return LeftOutRegion(Region(onnx_io.to_bytes(alone), threads), tuple(inputs), outputs)
-    except (GraphoptError, ImportError, ValueError):  # a message of 2 GiB is too long for protobuf
-        return None
+    return alone, tuple(inputs)
 
 
 def _is_numpys(fact: Fact) -> bool:
@@ -80,7 +89,7 @@ def _is_numpys(fact: Fact) -> bool:
 def reference(graph: Graph, node: Node, facts: FactsByValue) -> HostFunction:
     """A function that computes a node by reference; it raises ExecutionError, naming the node, where it cannot."""
     inputs = [None if v is None else facts[v] for v in node.inputs]
-    compute = _by_graph(graph, node, inputs, facts) if _is_composed(graph, node) else _by_op(node)
+    compute = _by_graph(graph, node, facts) if _is_composed(graph, node) else _by_op(node)
     label = name_of(graph, node)
 
     def run(*given: Any) -> tuple[Any, ...]:
@@ -108,23 +117,14 @@ def _by_op(node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return lambda arrays: evaluate.compute(node.op, node.attrs, arrays, node.n_outputs)
 
 
-def _by_graph(
-    graph: Graph, node: Node, input_facts: Sequence[Fact | None], facts: FactsByValue
-) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _by_graph(graph: Graph, node: Node, facts: FactsByValue) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """The node as a graph of its own."""
-    alone = Graph("node", graph.header, dict(graph.functions))
-    inputs: list[Value | None] = []
-    for k, fact in enumerate(input_facts):
-        inputs.append(None if fact is None else alone.add_input(f"i{k}", fact.type))
-    attrs = _typed(node, [facts[v] for v in node.outputs])
-    alike = alone.add(node.op, tuple(inputs), attrs, node.n_outputs, captures=node.captures, origin=node.origin)
-    for k, value in enumerate(alike.outputs):
-        alone.add_output(f"o{k}", value)
+    alone, inputs = _alone(graph, [node], facts, node.outputs)
     run = evaluate.runner(alone)
 
     def compute(arrays: Sequence[Any]) -> Sequence[Any]:
-        results = run({f"i{k}": a for k, (a, f) in enumerate(zip(arrays, input_facts, strict=True)) if f is not None})
-        return list(results.values())
+        given = dict(zip(node.inputs, arrays, strict=True))
+        return list(run({f"i{k}": given[value] for k, value in enumerate(inputs)}).values())
 
     return compute
 

@@ -6,7 +6,7 @@ from graphopt.errors import ExecutionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.lowering.lower.reference import name_of, reference
+from graphopt.lowering.lower.unlowered import name_of, reference
 from graphopt.runtime.host import HostFunction
 
 
