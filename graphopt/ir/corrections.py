@@ -65,9 +65,26 @@ def _optional(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Any, ...]:
     return (x[0] if x else None,)
 
 
+def _layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation computes mean and deviation in the dtype of the operand, not in that of
+    ``stash_type``."""
+    op, data = "LayerNormalization", x[0]
+    assert data is not None
+    if data.dtype.itemsize > 2 or attribute(op, attrs, "stash_type") != 1:
+        return apply(op, list(x), **dict(attrs))
+    axis, epsilon = (attribute(op, attrs, name) for name in ("axis", "epsilon"))
+    axes = tuple(range(int(axis) % data.ndim, data.ndim))  # type: ignore[arg-type]
+    single = data.astype(np.float32)
+    mean = single.mean(axes, keepdims=True)
+    inverse = 1 / np.sqrt(((single - mean) ** 2).mean(axes, keepdims=True) + np.float32(epsilon))  # type: ignore[arg-type]
+    made = ((single - mean) * inverse).astype(data.dtype) * x[1]
+    return (made if len(x) < 3 or x[2] is None else made + x[2]), mean, inverse
+
+
 CORRECTIONS: dict[str, Semantics] = {
     "Erf": _erf,
     "LRN": _lrn,
+    "LayerNormalization": _layer_normalization,
     "OneHot": _one_hot,
     "Optional": _optional,
     "QuantizeLinear": _quantize,

@@ -122,7 +122,7 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
     if first is None:
         return
     a, b = arrays[0], arrays[1] if len(arrays) > 1 else None
-    if op == "ReduceMean" and first.size == 0:
+    if op == "ReduceMean" and first.size == 0 and a is not None and _reduced(attrs, a, b).size:
         raise EvaluationError("the mean of nothing has no value")
     if op in ("Div", "Mod") and first.dtype in RANGES and b is not None:
         least = RANGES[first.dtype][0]
@@ -147,6 +147,12 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
         raise EvaluationError("one letter of an Einsum that stands for sizes that differ has no value")
     if op == "Pow" and first.dtype in RANGES and b is not None and np.any(b < 0):
         raise EvaluationError("a negative power of an integer has no value")
+
+
+def _reduced(attrs: Attrs, array: Array, axes: Array | None) -> Array:
+    """The sums of an array over the axes of a reduction."""
+    over: Any = attrs.get("axes") if axes is None else axes.reshape(-1).tolist()
+    return np.asarray(array.sum(tuple(over) if over else None))
 
 
 def _has_unequal_letters(attrs: Attrs, arrays: Sequence[Array | None]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, isfinite
@@ -23,7 +24,7 @@ from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
 from graphopt.ir.work import excess, most_operations
 from graphopt.runtime.limits import confine
 from graphopt.verify.arrays import type_name
-from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes, special
+from graphopt.verify.inputs import DISTRIBUTIONS, FREE, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
 from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
@@ -48,6 +49,9 @@ STEP = 1 / 128
 STEPS_OFF = 64
 """By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
 sums in another order do further on is more than that."""
+
+FEW_ELEMENTS = 8
+"""So few numbers may all have one sign when they are drawn."""
 
 CHEAP = 1.0
 """A draw within so many seconds is followed by one of other sizes, where a model leaves sizes open."""
@@ -179,13 +183,13 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         "status": "inconclusive" if doubts else "verified",
         "reason": "; ".join(dict.fromkeys(doubts)),
         "engine": engine,
-        "draws": len(samples),
+        "draws": sum(not sample.is_mirrored for sample in samples),
         "inside": len(inside),
         "enlarged": enlarged,
         "parts": parts,
         "left": 0 if local is None else local.left,
         "error": _size(max(errors, default=0.0)),
-        "sizes": [sample.sizes for sample in samples if sample.sizes],
+        "sizes": [sample.sizes for sample in samples if sample.sizes and not sample.is_mirrored],
         "largest": _largest(before, samples, outputs),
         "differing": sum(_count(s.outputs, got) for s, got in zip(samples, outputs, strict=True)),
         "outputs": list(zip(before.output_names, map(_size, errors), strict=True)),
@@ -553,6 +557,8 @@ class _Sample:
     outputs: list[Any]
     sizes: dict[str, int]
     silent: tuple[str, ...]
+    is_mirrored: bool = False
+    """Whether these are inputs that were drawn, but for signs."""
 
     @property
     def merit(self) -> tuple[bool, int]:
@@ -566,7 +572,9 @@ def _samples(
     """For each draw, inputs on which the original's outputs are finite and depend on them, if there are any, and those
     outputs.
 
-    One draw that is asked for is followed by one of other sizes, where there are any and it costs little.
+    The first is followed by one in which floats of small inputs have the other sign, for one draw of few numbers may
+    have one sign alone. One draw that is asked for is followed by one of other sizes, where there are any and it costs
+    little.
     """
     given_inputs = _told(before, request["inputs"])
     bounds = ranges(before)
@@ -595,6 +603,11 @@ def _samples(
         start = time.perf_counter()
         position, sample = _accepted(candidates, elements, run, constant)
         yield sample
+        bounded = {name for name, range in bounds.items() if range != FREE}
+        if number == 0 and (mirrored := _mirrored(sample.feeds, bounded | given_inputs.keys())):
+            with suppress(EngineError):  # who takes no such numbers has none to be compared on
+                enter(f"original {json.dumps(sample.sizes)}")
+                yield replace(sample, feeds=mirrored, outputs=run(mirrored), is_mirrored=True)
         if request["draws"] == 1 and time.perf_counter() - start < CHEAP:
             others = [*candidates[position + 1 :], *candidates[:position]]
             try:
@@ -603,6 +616,19 @@ def _samples(
                 return
         # the next draw tries sizes that were not tried yet, and comes back to those that work
         candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
+
+
+def _mirrored(feeds: Feeds, kept: Container[str]) -> dict[str, Any] | None:
+    """Inputs in which the floats of those that have few elements have the other sign; None where there are none."""
+    few = {
+        name: np.asarray(np.negative(array))
+        for name, array in feeds.items()
+        if name not in kept
+        and isinstance(array, np.ndarray | np.generic)
+        and array.dtype.kind == "f"
+        and 0 < array.size <= FEW_ELEMENTS
+    }
+    return {**feeds, **few} if few else None
 
 
 Elements = Callable[..., dict[str, Any]]

@@ -661,3 +661,14 @@ def test_a_table_is_compared_where_no_index_reads_it_too(tmp_path: Path) -> None
     assert verify(a, model("b.onnx", 1)).status == "verified"
     with pytest.raises(VerificationError, match=r"a constant that it reads: .* at \[4321, 2\]"):
         verify(a, model("c.onnx", 1.01))
+
+
+def test_few_numbers_are_tried_with_either_sign(tmp_path: Path) -> None:
+    def model(name: str, op: str) -> Path:
+        return write(tmp_path / name, [N(op, ["x"], ["y"])], {"x": (F, [])}, {"y": F})
+
+    a = model("a.onnx", "Abs")
+    for op in ("Neg", "Identity"):
+        with pytest.raises(VerificationError, match="output 'y' of the result differs"):
+            verify(a, model("b.onnx", op))
+    assert verify(a, model("c.onnx", "Abs")).is_verified
