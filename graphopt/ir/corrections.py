@@ -65,6 +65,14 @@ def _optional(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Any, ...]:
     return (x[0] if x else None,)
 
 
+def _hard_swish(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation takes a sixth in single precision, whatever the dtype is."""
+    data = x[0]
+    assert data is not None
+    with np.errstate(invalid="ignore"):
+        return ((data * np.clip(data / 6 + 0.5, 0, 1)).astype(data.dtype),)
+
+
 def _layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The reference implementation computes mean and deviation in the dtype of the operand, not in that of
     ``stash_type``."""
@@ -83,6 +91,7 @@ def _layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array
 
 CORRECTIONS: dict[str, Semantics] = {
     "Erf": _erf,
+    "HardSwish": _hard_swish,
     "LRN": _lrn,
     "LayerNormalization": _layer_normalization,
     "OneHot": _one_hot,

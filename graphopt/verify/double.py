@@ -30,7 +30,7 @@ def evaluated(
     rounded: Container[Value] = (),
 ) -> dict[Value, Any]:
     """Everything on the way from values that are given to those that are wanted; with ``ulps``, after constants
-    of narrower floats, and what is given and was ``rounded``, were moved by one unit in the last place, up or down.
+    of narrower floats, attributes, and what is given and was ``rounded``, were moved by one unit in the last place.
 
     EvaluationError where an op cannot be computed so.
     """
@@ -44,7 +44,7 @@ def evaluated(
             values[node.outputs[0]] = widened(constant.array, ulps)
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
-        outputs = _taken(node, arrays, ulps) if node.op == "If" else _computed(node, arrays)
+        outputs = _taken(node, arrays, ulps) if node.op == "If" else _computed(node, arrays, ulps)
         values.update(zip(node.outputs, outputs, strict=False))
     return values
 
@@ -90,12 +90,15 @@ def widened(value: Any, ulps: np.random.Generator | None = None) -> Any:
     return wide
 
 
-def _computed(node: Node, arrays: list[Any]) -> tuple[Any, ...]:
+def _computed(node: Node, arrays: list[Any], ulps: np.random.Generator | None = None) -> tuple[Any, ...]:
     if node.bodies:
         raise EvaluationError(f"{node.op} has bodies, which are evaluated as graphs of their own")
     attrs = node.attrs
     if attrs.get("to") in _NARROW:
         attrs = attrs.with_(to=_DOUBLE)
+    if ulps is not None:  # attributes are single precision: a sixth is rounded as well as a constant is
+        floats = {name: np.asarray(value, np.float32) for name, value in attrs.items() if isinstance(value, float)}
+        attrs = attrs.with_(**{name: float(widened(value, ulps)) for name, value in floats.items()})
     if node.op == "Conv" and (fast := _convolution(node, arrays)) is not None:
         return (fast,)
     try:

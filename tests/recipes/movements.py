@@ -138,7 +138,7 @@ def join(m: Maker) -> None:
     axis = m.axis(x)
     shape = m.shape(x)
     others = [v for v in m.values if m.dtype(v) == m.dtype(x) and alike_but(m.space.fact(v).shape, shape, axis)]
-    parts = [x, *(m.random.choice(others) for _ in range(m.random.randint(0, 2)))]
+    parts = [x, *(m.random.choice(others or [x]) for _ in range(m.random.randint(0, 2)))]
     if all(isinstance(s, int) for s in shape) and m.random.random() < 0.3:
         parts.append(m.weight([s for s in shape if isinstance(s, int)], m.dtype(x)))
     m.call("Concat", parts, axis=axis)

@@ -63,3 +63,13 @@ def test_the_branch_is_evaluated_that_a_condition_takes(taken: bool) -> None:
     made = evaluated(graph, dict(zip(graph.inputs, (np.array(taken), X), strict=True)), [y])[y]
     wide = X.astype(np.float64)
     assert np.array_equal(made, wide * np.float64(np.float32(0.1)) if taken else -wide)
+
+
+def test_attributes_are_rounded_as_constants_are() -> None:
+    graph = parse("x: float32[1] y = HardSigmoid(x, alpha=0.16666667) return y")
+    x, y = graph.inputs[0], graph.outputs[0]
+    assert y is not None
+    given = {x: np.array([-2.9], np.float32)}
+    made = [evaluated(graph, given, [y], np.random.default_rng(seed))[y].item() for seed in range(20)]
+    assert 1e-8 < max(made) - min(made) < 1e-7
+    assert evaluated(graph, given, [y])[y].item() == evaluated(graph, given, [y])[y].item()
