@@ -74,19 +74,19 @@ def _hard_swish(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
 
 
 def _layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    """The reference implementation computes mean and deviation in the dtype of the operand, not in that of
-    ``stash_type``."""
-    op, data = "LayerNormalization", x[0]
+    """The reference implementation computes mean and deviation in the dtype of halves, not in that of ``stash_type``."""
+    data, scale, shift = (*x, None)[:3]
     assert data is not None
-    if data.dtype.itemsize > 2 or attribute(op, attrs, "stash_type") != 1:
-        return apply(op, list(x), **dict(attrs))
-    axis, epsilon = (attribute(op, attrs, name) for name in ("axis", "epsilon"))
-    axes = tuple(range(int(axis) % data.ndim, data.ndim))  # type: ignore[arg-type]
-    single = data.astype(np.float32)
-    mean = single.mean(axes, keepdims=True)
-    inverse = 1 / np.sqrt(((single - mean) ** 2).mean(axes, keepdims=True) + np.float32(epsilon))  # type: ignore[arg-type]
-    made = ((single - mean) * inverse).astype(data.dtype) * x[1]
-    return (made if len(x) < 3 or x[2] is None else made + x[2]), mean, inverse
+    assert scale is not None
+    given: list[Any] = [attribute("LayerNormalization", attrs, name) for name in ("axis", "epsilon", "stash_type")]
+    axis, epsilon, stash = given
+    axes = tuple(range(axis % data.ndim, data.ndim))
+    wide = data.astype(np.float32) if stash == 1 and data.dtype.itemsize < 4 else data
+    mean = wide.mean(axes, keepdims=True)
+    deviation = wide - mean
+    inverse = 1 / np.sqrt((deviation**2).mean(axes, keepdims=True) + wide.dtype.type(epsilon))
+    y = (deviation * inverse).astype(data.dtype) * scale
+    return (y if shift is None else y + shift), mean, inverse
 
 
 CORRECTIONS: dict[str, Semantics] = {

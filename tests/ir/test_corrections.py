@@ -74,9 +74,8 @@ def test_a_sixth_is_a_sixth_in_double_precision() -> None:
 def test_layers_of_halves_are_normalized_in_single_precision(shift: str) -> None:
     x = np.array([[1.342, 1.31, 1.3]], np.float16)
     given = {"x": x, "s": np.array([0.5, 1, 2], np.float16)} | ({"b": np.ones(3, np.float16)} if shift else {})
-    text = (
-        f"x: float16[1, 3] s: float16[3] {'b: float16[3]' * bool(shift)} y = LayerNormalization(x, s{shift}) return y"
-    )
+    bias = "b: float16[3]" if shift else ""
+    text = f"x: float16[1, 3] s: float16[3] {bias} y = LayerNormalization(x, s{shift}) return y"
     wide = x.astype(np.float64)
     want = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5) * given["s"] + given.get("b", 0)
     np.testing.assert_allclose(run(parse(text), given)["y"], want, atol=3e-3)
