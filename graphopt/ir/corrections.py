@@ -74,7 +74,7 @@ def _hard_swish(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
 
 
 def _layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    """The reference implementation computes mean and deviation in the dtype of halves, not in that of ``stash_type``."""
+    """The reference implementation takes mean and deviation of halves in their dtype, not in that of ``stash_type``."""
     data, scale, shift = (*x, None)[:3]
     assert data is not None
     assert scale is not None

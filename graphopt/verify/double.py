@@ -6,8 +6,9 @@ make.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from math import inf
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,8 +17,12 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.evaluate import EvaluationError, compute
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value
 
+Evaluation: TypeAlias = "Callable[[Node, list[Any], np.random.Generator | None], tuple[Any, ...]]"
+
 _NARROW, _DOUBLE = (1, 10, 16), 11
 """ONNX's numbers of the dtypes."""
+ROUNDS = 64
+"""A Loop of more is not evaluated."""
 _DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 """Of the significands of the dtypes that are widened, in binary."""
 
@@ -44,7 +49,8 @@ def evaluated(
             values[node.outputs[0]] = widened(constant.array, ulps)
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
-        outputs = _taken(node, arrays, ulps) if node.op == "If" else _computed(node, arrays, ulps)
+        compute_node: Evaluation = _WITH_BODIES.get(node.op, _computed)
+        outputs = compute_node(node, arrays, ulps)
         values.update(zip(node.outputs, outputs, strict=False))
     return values
 
@@ -55,6 +61,26 @@ def _taken(node: Node, arrays: list[Any], ulps: np.random.Generator | None) -> t
     wanted = [v for v in body.outputs if v is not None]
     made = evaluated(body, dict(zip(body.inputs, arrays[1:], strict=True)), wanted, ulps)
     return tuple(made[v] for v in wanted)
+
+
+def _looped(node: Node, arrays: list[Any], ulps: np.random.Generator | None) -> tuple[Any, ...]:
+    """What the rounds of a Loop make, if they are few."""
+    body, n_states = node.bodies["body"], len(arrays) - 2 - node.captures
+    count, goes_on, states, captured = arrays[0], arrays[1], arrays[2 : 2 + n_states], arrays[2 + n_states :]
+    most = inf if count is None else int(count.reshape(-1)[0])
+    rounds: list[list[Any]] = []
+    while len(rounds) < most and (goes_on is None or bool(goes_on.reshape(-1)[0])):
+        if len(rounds) == ROUNDS:
+            raise EvaluationError(f"a Loop of more than {ROUNDS} rounds")
+        wanted = [v for v in body.outputs if v is not None]
+        given = [np.array(len(rounds)), np.array(True), *states, *captured]
+        made = evaluated(body, dict(zip(body.inputs, given, strict=True)), wanted, ulps)
+        goes_on, *outputs = (np.asarray(made[v]) for v in wanted)
+        states, scanned = outputs[:n_states], outputs[n_states:]
+        rounds.append(scanned)
+    if not rounds:
+        raise EvaluationError("a Loop of no rounds")
+    return *states, *(np.stack(parts) for parts in zip(*rounds, strict=True))
 
 
 def within(graph: Graph, given: Container[Value], wanted: Iterable[Value]) -> list[Node]:
@@ -107,6 +133,10 @@ def _computed(node: Node, arrays: list[Any], ulps: np.random.Generator | None = 
         narrow = [a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a for a in arrays]
         outputs = compute(node.op, node.attrs, narrow, node.n_outputs)
     return tuple(widened(output) for output in outputs)
+
+
+_WITH_BODIES: dict[str, Evaluation] = {"If": _taken, "Loop": _looped}
+"""Ops whose bodies are evaluated, too."""
 
 
 def _convolution(node: Node, arrays: list[Any]) -> Array | None:

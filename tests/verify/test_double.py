@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from graphopt.ir.evaluate import EvaluationError
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.text import parse
 from graphopt.verify.double import evaluated, widened
@@ -73,3 +74,32 @@ def test_attributes_are_rounded_as_constants_are() -> None:
     made = [evaluated(graph, given, [y], np.random.default_rng(seed))[y].item() for seed in range(20)]
     assert 1e-8 < max(made) - min(made) < 1e-7
     assert evaluated(graph, given, [y])[y].item() == evaluated(graph, given, [y])[y].item()
+
+
+@pytest.mark.parametrize(("count", "goes_on", "rounds"), [("3", "true", 3), ("9", "true", 4), ("2", "_", 2)])
+def test_the_rounds_of_a_loop_are_evaluated(count: str, goes_on: str, rounds: int) -> None:
+    condition = "_" if goes_on == "_" else f"bool[]{{{goes_on}}}"
+    graph = parse(f"""x: float32[7]
+        y, z = Loop({count}, {condition}, x, body={{
+            i: int64[] c: bool[] s: float32[7]
+            t = Mul(s, 1.5)
+            d = Less(i, 3)
+            return d, t, s
+        }})
+        return y, z""")
+    y, z = graph.outputs
+    assert y is not None
+    assert z is not None
+    made = evaluated(graph, {graph.inputs[0]: X}, [y, z])
+    np.testing.assert_array_equal(made[y], X.astype(np.float64) * 1.5**rounds)
+    np.testing.assert_array_equal(made[z], [X.astype(np.float64) * 1.5**k for k in range(rounds)])
+
+
+@pytest.mark.parametrize("count", [0, 1000])
+def test_loops_of_no_rounds_or_many_are_not_evaluated(count: int) -> None:
+    body = "{ i: int64[] c: bool[] s: float32[7] t = Mul(s, 1.5) return c, t }"
+    graph = parse(f"x: float32[7] y = Loop({count}, bool[]{{true}}, x, body={body}) return y")
+    (y,) = graph.outputs
+    assert y is not None
+    with pytest.raises(EvaluationError, match="a Loop of"):
+        evaluated(graph, {graph.inputs[0]: X}, [y])
