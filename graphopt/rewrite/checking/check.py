@@ -377,8 +377,8 @@ def difference(
     for at, (a, b) in enumerate(zip(want, got, strict=True)):
         off = _steps_apart(a, b, soundness) if steps and a.dtype.name in STEPS else _apart(a, b, soundness)
         seen = seen or off is not None
-        if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
-            off /= max(1.0, 4 * _sensitivity(left, inputs, want, soundness, _unit(other)))
+        if off is not None and off > 1 and soundness in (Soundness.REALS, Soundness.APPROX):
+            off /= max(1.0, 4 * _sensitivity(left, inputs, want, soundness, _unit(other))) if off < inf else 1.0
             if off > 1 and _is_as_near(example.graph, inputs, at, a, b, soundness):
                 off = 1.0
         if off is not None and off > worst[0]:
@@ -402,7 +402,7 @@ def _is_as_near(
     except GraphoptError:
         return False
     rounding, off = _apart(truth, want, soundness), _apart(truth, got, soundness)
-    return rounding is not None and off is not None and off <= max(rounding, 1.0)
+    return rounding is not None and off is not None and off < inf and off <= max(rounding, 1.0)
 
 
 def _unit(graph: Graph) -> float:

@@ -35,6 +35,8 @@ def checked(text: str, soundness: str = "exact") -> CheckReport:
         ('Conv(Pad(x, p), w, pads=q, auto_pad="NOTSET", **c) => Conv(x, w, pads=joined_pads(p.value, q, x.rank), **c) '
          "where pads_space_only(p.value)", "exact"),
         ('Sub(x, y) => Cast(Sub(Cast(x, to=16), Cast(y, to=16)), to=1) where x.dtype == "float32"', "approx"),
+        ("ArgMax(Sqrt(Sigmoid(x)), axis=k, keepdims=1) => ArgMax(Sigmoid(x), axis=k, keepdims=1)", "reals"),
+        ("GlobalAveragePool(x) => ReduceMean(x, [2], keepdims=1) where x.rank == 3", "reals"),
     ],
 )  # fmt: skip
 def test_sound_rules_pass(text: str, soundness: str) -> None:
@@ -59,6 +61,7 @@ def test_sound_rules_pass(text: str, soundness: str) -> None:
         ("Sub(x, y) => Sub(y, x) where x.shape == y.shape", "reals"),
         ("Cast(Cast(x, to=a), to=b) => Cast(x, to=b)", "exact"),
         ("ReduceMean(x, a, keepdims=1) => ReduceSum(x, a, keepdims=1)", "reals"),
+        ("ArgMax(x, axis=k, keepdims=1) => ArgMin(x, axis=k, keepdims=1)", "reals"),
         ("Softmax(x, axis=k) => Softmax(x, axis=0)", "reals"),
         ("BatchNormalization(x, s, o, m, v, epsilon=e) => BatchNormalization(x, s, o, m, v)", "reals"),
         ("Div(x, y) => Mul(x, Reciprocal(y)) where x.dtype in float", "exact"),
