@@ -169,10 +169,11 @@ def _verified(verification: Verification) -> str:
     sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in verification.sizes)
     at = f" ({escape(sizes)})" if sizes else ""
     large = " and one of large values" if verification.enlarged else ""
-    inside = f", and by {_number_of(verification.inside, 'value')} inside the model," if verification.inside else ""
-    parts = f", and by {_number_of(verification.parts, 'part')} on drawn values," if verification.parts else ""
-    left = f", and {_number_of(verification.left, 'part')} within rounding not in float64," if verification.left else ""
-    how = f"on {count}{at}{large}{inside}{parts}{left} in {escape(verification.engine)}"
+    inside = f"by {_number_of(verification.inside, 'value')} inside the model" if verification.inside else ""
+    parts = f"by {_number_of(verification.parts, 'part')} on drawn values" if verification.parts else ""
+    left = f"without float64 in {_number_of(verification.left, 'part')}" if verification.left else ""
+    more = "".join(f", {words}" for words in (inside, parts, left) if words)
+    how = f"on {count}{at}{large}{more}{',' if more else ''} in {escape(verification.engine)}"
     size = f", {verification.difference}" if verification.difference else ""
     colour = "green" if verification.is_verified else "yellow"
     doubt = f": {escape(verification.reason)}" if verification.reason else ""

@@ -23,10 +23,11 @@ import numpy as np
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
+from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer_bodies import scan_axis
 from graphopt.ir.tolerance import error, is_inexact
-from graphopt.ir.types import TensorType
+from graphopt.ir.types import TensorType, Type
 from graphopt.verify.arrays import dtype_name, type_name
 from graphopt.verify.bodies import OWN, closed, head_shape, outer_name, own_name, paired_bodies, slice_position, typed
 from graphopt.verify.double import evaluated, within
@@ -58,14 +59,15 @@ ROUNDS = 6
 """How often parts are joined one by one before what is left is compared at the outputs."""
 
 VARIATIONS, PATIENCE = 200, 1.0
-"""How many other values are tried where the original hides a difference, and for how many seconds."""
+"""How many other values are tried where the original hides a difference, and for how many seconds, where work is not
+limited."""
 
 SPLITS, STEPS = 8, 20
 """For how many elements the place is sought where they change on the way between two values, and in how many steps."""
 
-SLIGHT = 0.3
-"""For how many seconds at least differences within rounding are looked at in float64, where work is limited: else for
-as long as the parts took to run."""
+FURTHER = 0.3
+"""For how many seconds at least differences within rounding are looked at in float64 and other values are tried, where
+work is limited: else for as long as the parts took to run."""
 
 KINDS = 3
 """How many kinds of random floats are drawn for values: about 1, as large as the original's, and as small."""
@@ -106,8 +108,11 @@ class LocalComparison:
         """All pairs: what is made of a pair that differs is to be compared, too."""
         self.bodies = paired_bodies(a, b, self._pairs)
         """The nodes of both with bodies of the same names, first and second."""
+        self._facts: dict[int, Mapping[Value, Fact]] = {}
+        self._computed: tuple[Feeds, dict[Value, Any]] | None = None
+        """The first input on which parts were compared, and what the first graph computes on it."""
         self._start = time.perf_counter()
-        self._slight_until: float | None = None
+        self._further_until: float | None = None
         self.left = 0
         """How many parts differ within rounding and were not looked at in float64, for want of work or time."""
         self.is_settled = True
@@ -123,7 +128,9 @@ class LocalComparison:
             return []
         of = {w: v for w, v in self._pairs.of.items() if self.b.producer(w).op != CONSTANT}
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-            return list(_Trial(self, Path(folder), feeds, of).faults())
+            trial = _Trial(self, Path(folder), feeds, of)
+            self._computed = self._computed or (feeds, trial.known)
+            return list(trial.faults())
 
     def agrees_on_drawn(self, feeds: Feeds, others: Feeds) -> bool:
         """Whether all parts that differ were found equal, and are so on drawn values in the place of the original's,
@@ -132,8 +139,11 @@ class LocalComparison:
             return False
         of = {w: v for w, v in self._pairs.of.items() if self.b.producer(w).op != CONSTANT}
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+            trial = _Trial(self, Path(folder), feeds, of)
+            if self._computed and self._computed[0] is feeds:
+                trial.known = self._computed[1]
             try:
-                return _Trial(self, Path(folder), feeds, of).agree_on_drawn(others)
+                return trial.agree_on_drawn(others)
             except (EngineError, GraphoptError, MemoryError):
                 return False
 
@@ -150,12 +160,25 @@ class LocalComparison:
         """The comparison of two bodies, which take of the same time and work."""
         return LocalComparison(a, b, self._open, self._work, self._deadline)
 
+    def facts(self, graph: Graph) -> Mapping[Value, Fact]:
+        """What is known of the values of one of the two graphs."""
+        if id(graph) not in self._facts:
+            self._facts[id(graph)] = facts_of(graph)
+        return self._facts[id(graph)]
+
     def pays(self, work: int) -> bool:
         """Whether there are work and time left for a look in float64 at a difference within rounding."""
         self._work -= work
-        if self._work < inf and self._slight_until is None:
-            self._slight_until = time.perf_counter() + max(SLIGHT, time.perf_counter() - self._start)
-        return self._work >= 0 and (self._slight_until is None or time.perf_counter() < self._slight_until)
+        return self._work >= 0 and time.perf_counter() < self.until()
+
+    def until(self) -> float:
+        """When looking further than at what was run ends, in seconds of ``perf_counter``."""
+        now = time.perf_counter()
+        if self._work == inf:
+            return now + PATIENCE
+        if self._further_until is None:
+            self._further_until = now + max(FURTHER, now - self._start)
+        return self._further_until
 
     def is_late(self) -> bool:
         """Whether no time is left."""
@@ -179,12 +202,15 @@ class _Trial:
 
     def _learn(self, roots: Iterable[Value]) -> None:
         """Have the first graph compute what it does wherever a part begins or ends."""
+        self._learn_values({self.roots[w] for w in roots} | self._begins(roots))
+
+    def _begins(self, roots: Iterable[Value]) -> set[Value]:
+        """The values of the first graph with which parts begin, in either graph."""
         met = set(self.of.values())
-        ends: set[Value] = set()
+        begins: set[Value] = set()
         for w in roots:
-            v = self.roots[w]
-            ends |= {v} | self._leaves(self.b, self.of, w, self.of) | self._leaves(self.a, met, v, None)
-        self._learn_values(ends)
+            begins |= self._leaves(self.b, self.of, w, self.of) | self._leaves(self.a, met, self.roots[w], None)
+        return begins
 
     def _learn_values(self, wanted: Iterable[Value]) -> None:
         """Have the first graph compute some values."""
@@ -196,9 +222,16 @@ class _Trial:
         for number, value in enumerate(values):
             twin.add_output(f"graphopt:made:{number}", value)
         _prune(twin)
-        twin.types = {v: t for v, t in twin.types.items() if v in twin.inputs}
+        twin.types = self._types(twin, self.a)
         run = self.local.opened(twin, self.folder / "original.onnx")
         self.known.update(zip(values, run(self.feeds), strict=True))
+
+    def _types(self, twin: Graph, graph: Graph) -> dict[Value, Type]:
+        """The types of an excerpt's inputs, and of its outputs as the whole graph has them, which saves inferring it."""
+        facts = self.local.facts(graph)
+        outputs = {v: facts[v].type for v in twin.outputs if v is not None and v in facts}
+        types = {v: t for v, t in outputs.items() if t is not None}
+        return types | {v: t for v, t in twin.types.items() if v in twin.inputs}
 
     def _leaves(
         self, graph: Graph, stops: Container[Value], root: Value, meaning: Mapping[Value, Value] | None
@@ -411,7 +444,7 @@ class _Trial:
                 node = twin.node(user)
                 twin.update(user, inputs=tuple(given if v == w else v for v in node.inputs))
         _prune(twin)
-        twin.types = {v: t for v, t in twin.types.items() if v in twin.inputs}
+        twin.types = self._types(twin, graph)
         names = {twin.names[v]: v for v in twin.inputs if twin.names[v] not in feeds}
         for name, value in names.items():
             met = of.get(value)
@@ -429,10 +462,11 @@ class _Trial:
         if not all(self.roots[w] in self.known and not self._is_random(w) for w in chosen):
             return False
         untold = set(chosen)
+        begins = self._begins(chosen) & self.known.keys()
         for kind in range(KINDS):
             if self.local.is_late():
                 return False
-            drawn = [self._drawn(feeds, kind, seed) for seed, feeds in enumerate((self.feeds, others))]
+            drawn = [self._drawn(begins, feeds, kind, seed) for seed, feeds in enumerate((self.feeds, others))]
             wanted, changed = (self._cut(self.a, met, [self.roots[w] for w in chosen], values) for values in drawn)
             for w, want, other, made in zip(
                 chosen, wanted, changed, self._cut(self.b, self.of, chosen, drawn[0]), strict=True
@@ -449,17 +483,17 @@ class _Trial:
                 return True
         return False
 
-    def _drawn(self, feeds: Feeds, kind: int, seed: int) -> dict[Value, Any]:
-        """Random floats for what the first graph makes of inputs, positive where those are; whole numbers stay."""
+    def _drawn(self, begins: Iterable[Value], feeds: Feeds, kind: int, seed: int) -> dict[Value, Any]:
+        """Random floats for values where parts begin, positive where those are; whole numbers stay."""
         rng = np.random.default_rng((kind, seed))
-        drawn, facts = dict(self.known), facts_of(self.a)
-        for v in sorted(self.known):
+        drawn, facts = dict(self.known), self.local.facts(self.a)
+        for v in sorted(begins):
             array = self.known[v]
             if self.a.producer(v).op == INPUT:
                 drawn[v] = feeds.get(self.a.names[v], array)
             elif isinstance(array, np.ndarray) and array.dtype.kind == "f":
                 most = float(np.abs(array).max(initial=0, where=np.isfinite(array))) or 1.0
-                new = rng.standard_normal(array.shape) * (1.0, most, 1 / max(most, 1.0))[kind]
+                new = rng.standard_normal(array.shape, np.float32) * (1.0, most, 1 / max(most, 1.0))[kind]
                 drawn[v] = np.asarray(np.abs(new) if v in facts and facts[v].low >= 0 else new, array.dtype)
         return drawn
 
@@ -531,13 +565,13 @@ class _Trial:
             inner = [x for x in self.broken if self._reads(w, [x])]
             try:
                 if any(self._is_hidden(w, x) for x in inner):
-                    yield from self._varied(w, inner, time.perf_counter() + PATIENCE)
+                    yield from self._varied(w, inner, self.local.until())
             except GraphoptError:
                 continue
 
     def _rounded(self) -> Iterator[Fault]:
         """Differences that show in no whole number or truth value made of these floats, where others show them."""
-        end = time.perf_counter() + PATIENCE
+        end = self.local.until()
         for w in self.local.roots:
             value = self.known.get(self.roots[w])
             if w in self.broken or not isinstance(value, np.ndarray) or is_inexact(value):

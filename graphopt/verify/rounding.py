@@ -45,8 +45,13 @@ def is_suspicious(want: Array, made: Array) -> bool:
     """Whether an element differs by more than rounding most often does."""
     if not is_inexact(want):
         return not np.array_equal(want, made)
+    if want.shape == made.shape and want.tobytes() == made.tobytes():
+        return False
     a, b = plain(want), plain(made)
     with np.errstate(all="ignore"):
+        far = np.abs(a - b)
+        if np.isfinite(far).all():
+            return bool((far > ROUNDING * epsilon(want.dtype) * _rows(np.abs(a))).any())
         agree = (a == b) | (np.isnan(a) & np.isnan(b))
         finite = np.isfinite(a) & np.isfinite(b)
         if not (agree | finite).all():
@@ -106,16 +111,18 @@ def is_equal_but_for(wide: Any, other: Any, noise: Sequence[tuple[Any, Any]], sh
         return bool((wide != other).sum() <= max(NOISE * flips, FLIPPED * wide.size))
     a, b = plain(wide), plain(other)
     with np.errstate(all="ignore"):
-        agree = (a == b) | (np.isnan(a) & np.isnan(b))
-        finite = np.isfinite(a) & np.isfinite(b)
+        far, sizes = np.abs(a - b), np.abs(a)
         moves = [np.abs(plain(x) - plain(y)) for x, y in noise]
-        if not (agree | finite | np.any([~np.isfinite(m) for m in moves] or [False], axis=0)).all():
-            return False
-        far = np.where(finite & ~agree, np.abs(np.where(finite, a - b, 0)), 0)
-        allowed = EXACT * _rows(np.where(finite, np.abs(a), 0)) + share * np.where(finite, np.abs(a), 0) + 1e-300
+        if not np.isfinite(far).all():
+            agree = (a == b) | (np.isnan(a) & np.isnan(b))
+            finite = np.isfinite(a) & np.isfinite(b)
+            if not (agree | finite | np.any([~np.isfinite(m) for m in moves] or [False], axis=0)).all():
+                return False
+            far, sizes = np.where(finite & ~agree, far, 0), np.where(finite, sizes, 0)
+        allowed = EXACT * _rows(sizes) + share * sizes + 1e-300
         if moves:
             most = np.max([np.where(np.isfinite(m), m, 0) for m in moves], axis=0)
-            allowed = allowed + NOISE * np.maximum(most, _rows(most))
+            allowed += NOISE * np.maximum(most, _rows(most))
         return bool((far <= allowed).all())
 
 
