@@ -18,11 +18,11 @@ from graphopt.kernels.kernel import STORED
 from graphopt.lowering.analysis.dataflow import accesses_in
 from graphopt.lowering.cuda.barriers import BARRIER
 from graphopt.lowering.emit.kernel_source import Launchable, LibraryCall
-from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions, find_intrinsic, placed
 from graphopt.lowering.link.options import Options
-from graphopt.lowering.loops.expressions import Var, conjunction
+from graphopt.lowering.loops.expressions import Var, conjunction, substitute
 from graphopt.lowering.loops.interpret import interpret
-from graphopt.lowering.loops.nest import Buffer, For, If, Nest, Stmt, blocks, mutate, rename_buffers, seq
+from graphopt.lowering.loops.nest import Buffer, For, If, Invoke, Nest, Stmt, blocks, mutate, rename_buffers, seq
 from tests.lowering.cuda.simulated import perform
 from tests.lowering.native import Native, number, numpy_dtype
 
@@ -38,10 +38,24 @@ def in_turn(kernel: Nest, buffers: tuple[Buffer, ...]) -> Nest:
     """A kernel's part of a nest as plain loops over plain memory, with two more sizes for each axis of blocks: the
     first of them that is run, and the first that is not any more."""
     ends = {axis: (Var(f"first_{axis[-1]}"), Var(f"end_{axis[-1]}")) for axis in AXES}
+    held: list[Buffer] = []
+
+    def written_out(call: Invoke) -> Stmt:
+        """A call of what only a GPU has, as the loops that describe it."""
+        description = find_intrinsic(call.intrinsic).description
+        given = {p: a for p, a in zip(description.params, call.args, strict=True) if isinstance(p, Var)}
+        own = {
+            b: replace(b, name=f"{b.name}{len(held)}", shape=tuple(substitute(size, given) for size in b.shape))
+            for b in description.allocs
+        }
+        held.extend(own.values())
+        return placed(replace(description, body=rename_buffers(description.body, own), allocs=()), call)
 
     def plain(stmt: Stmt) -> Stmt | None:
         if stmt == BARRIER:
             return seq()
+        if isinstance(stmt, Invoke) and ".cuda." in str(find_intrinsic(stmt.intrinsic).function):
+            return written_out(stmt)
         if not isinstance(stmt, For):
             return None
         body = stmt.body
@@ -53,7 +67,7 @@ def in_turn(kernel: Nest, buffers: tuple[Buffer, ...]) -> Nest:
     moved = {b: replace(b, scope="global", strides=None) for b in kernel.allocs}
     body = rename_buffers(mutate(kernel.body, plain), moved)
     params = tuple(moved.get(b, b) for b in buffers)
-    own = tuple(made for b, made in moved.items() if b not in buffers)
+    own = (*(made for b, made in moved.items() if b not in buffers), *held)
     return Nest(kernel.name, (*params, *kernel.sizes, *(v for pair in ends.values() for v in pair)), body, own)
 
 
