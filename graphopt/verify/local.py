@@ -227,7 +227,7 @@ class _Trial:
         self.known.update(zip(values, run(self.feeds), strict=True))
 
     def _types(self, twin: Graph, graph: Graph) -> dict[Value, Type]:
-        """The types of an excerpt's inputs, and of its outputs as the whole graph has them, which saves inferring it."""
+        """The types of an excerpt's inputs, and of its outputs as the whole graph has them, which saves inferring."""
         facts = self.local.facts(graph)
         outputs = {v: facts[v].type for v in twin.outputs if v is not None and v in facts}
         types = {v: t for v, t in outputs.items() if t is not None}
