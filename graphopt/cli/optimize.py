@@ -65,6 +65,15 @@ class OptimizeOptions:
         str | None,
         typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of equality saturation.", show_default=False),
     ] = None
+    growth: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT",
+            min=0,
+            help="Let weights grow by no more; by default by 10 %, and by 10 MB for 5 % of modelled time.",
+            show_default=False,
+        ),
+    ] = None
     verify: Verify
     on_mismatch: Annotated[
         str,
@@ -153,6 +162,7 @@ class OptimizeOptions:
             "shapes": self.sizes.shapes,
             "dims": self.sizes.dims,
             "budget": None if self.budget is None else SaturationBudget(**values.budget(self.budget)),
+            "growth": None if self.growth is None else self.growth / 100,
             "verify": values.draws(self.verify),
             "on_mismatch": self.on_mismatch,
             "rtol": self.rtol,

@@ -157,6 +157,8 @@ def _changes(report: Report) -> Table:
     if report.cost_before and report.cost_after:
         ratio = f"{report.cost_before / report.cost_after:.2f}x"
         table.add_row("modelled cost", duration(report.cost_before), duration(report.cost_after), ratio)
+    elif report.cost_after:
+        table.add_row("modelled cost", "unknown", duration(report.cost_after), "")
     return table
 
 

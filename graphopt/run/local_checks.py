@@ -34,7 +34,7 @@ from graphopt.run.derivation import Derivation
 from graphopt.runtime.limits import confine, memory_of
 from graphopt.verify.inputs import Given, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_model
-from graphopt.verify.verification import how_it_ended, in_child
+from graphopt.verify.verification import Interpreter, how_it_ended
 from graphopt.verify.weights import is_whole, nudged
 
 SECONDS = 60.0
@@ -278,7 +278,7 @@ def _run(sides: _Sides, strict: set[int], inputs: Mapping[str, Given], seconds: 
         (folder / "request").write_bytes(pickle.dumps(request))
         why = f"the checks took longer than {seconds:g} s"
         with suppress(subprocess.TimeoutExpired, OSError):
-            why = f"the process that checks ended ({how_it_ended(in_child(__name__, folder, seconds))})"
+            why = f"the process that checks ended ({how_it_ended(Interpreter(__name__)(folder, seconds))})"
         answers = folder / "answer.json"
         if not answers.exists():
             return {id: LocalCheck("unchecked", why=why) for id in compared}
@@ -301,6 +301,10 @@ def _part(graph: Graph, values: Sequence[Value]) -> Graph:
 
 
 # -- running it, in the other process
+
+
+def prepare() -> None:
+    """Import what the checks take: it is imported when they begin."""
 
 
 def answer(folder: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
-from graphopt.rewrite.extract.choose import Extraction
+from graphopt.rewrite.extract.choose import Extraction, Growth
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.run.steps import Steps
 
@@ -21,7 +21,7 @@ class Chosen:
 
     saturated: Saturated
     model: CostModel
-    growth: int
+    growth: Growth
     extraction: Extraction
 
 
@@ -39,6 +39,6 @@ class Watch(Steps):
             saturated, model, growth = arguments
             assert isinstance(saturated, Saturated)
             assert isinstance(model, CostModel)
-            assert isinstance(growth, int)
+            assert isinstance(growth, Growth)
             self.seen.append(Chosen(saturated, model, growth, result))
         return result

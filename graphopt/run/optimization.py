@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.types import is_anonymous
 from graphopt.ir.work import stored_bytes
 from graphopt.progress import Event
 from graphopt.rewrite.derivations.derive import derive as apply_chosen
@@ -77,12 +78,13 @@ class Optimization:
         budget: SaturationBudget,
         step: Steps,
         timed: Timed | None = None,
+        growth: float | None = None,
     ) -> None:
         self.rules, self.policy, self.budget, self.step, self.timed = rules, policy, budget, step, timed
         self.stated = self.target = target
         """The target as it was stated, and with the prices that choices went by."""
-        self.growth = allowance(stored_bytes(graph), target)
-        self.limit = stored_bytes(graph) + self.growth
+        self.growth = allowance(stored_bytes(graph), target, growth)
+        self.limit = stored_bytes(graph) + self.growth.most
         """Bytes of constants that the result may store."""
         self.journal = Journal(_price(CostModel(target, stated_sizes(graph))))
         self.journal.families = {r.name: r.family for r in rules.rules} | {p.name: p.family for p in rules.passes}
@@ -180,7 +182,7 @@ class Optimization:
     def keep(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> None:
         """Note a choice for the report, and the bytes that it takes of those that may be added."""
         self.step.listen(Event("choose", cost=extraction.cost.total.seconds))
-        self.growth -= max(0, extraction.nbytes - stored_bytes(graph))
+        self.growth = self.growth.less(max(0, extraction.nbytes - stored_bytes(graph)))
         self.as_expected &= extraction.as_expected
         self.explorations.append(
             Exploration(
@@ -228,8 +230,12 @@ class Optimization:
 
     def report(self, before: Graph, after: Graph, preparation: Preparation) -> Report:
         """What the run did."""
-        cost_before = graph_cost(before, infer(before), self.target).total.seconds
-        cost_after = graph_cost(after, infer(after), self.target).total.seconds if after is not before else cost_before
+        facts, facts_after = infer(before), infer(after)
+        cost_after = graph_cost(after, facts_after, self.target).total.seconds
+        cost_before: float | None = cost_after
+        if after is not before:
+            is_guess = _has_open_sizes(facts) and not _has_open_sizes(facts_after)
+            cost_before = None if is_guess else graph_cost(before, facts, self.target).total.seconds
         return Report(
             model=before.name,
             target=self.target.name,
@@ -281,6 +287,11 @@ def _price(cost_model: CostModel) -> Callable[[Workspace, Node], float]:
         return cost_model.cost(node.op, node.attrs, inputs, [space.fact(v) for v in node.outputs]).seconds
 
     return price
+
+
+def _has_open_sizes(facts: Mapping[Value, Fact]) -> bool:
+    """Whether some tensor has a size that depends on values: what is computed of it has no price."""
+    return any(is_anonymous(size) for fact in facts.values() for size in fact.shape or ())
 
 
 def _together(explorations: Sequence[Exploration]) -> Exploration | None:

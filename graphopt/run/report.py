@@ -138,6 +138,7 @@ class Report(Displayed):
     bytes_before: int | None = None
     bytes_after: int | None = None
     cost_before: float | None = None
+    """None, too, where sizes depend on values in the original that are known in the result."""
     cost_after: float | None = None
     exploration: Exploration | None = None
     """All explorations together."""

@@ -12,7 +12,7 @@ from graphopt.errors import ReadError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.saving import folder_beside, real, take_places, whole
-from graphopt.verify.verification import DEMANDS, OFF, RESULT, Demands, Verification, verify_as_asked
+from graphopt.verify.verification import DEMANDS, OFF, RESULT, Demands, Interpreter, Verification, verify_as_asked
 
 if TYPE_CHECKING:
     from graphopt.run.steps import Steps
@@ -30,11 +30,12 @@ def deliver(
     beside: Callable[[Path, Verification], Mapping[Path, str]] | None = None,
     memory: int | None = None,
     demands: Demands = DEMANDS,
+    interpreter: Interpreter | None = None,
 ) -> tuple[Any, Verification, int | None]:
     """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
     that it takes on disk.
 
-    ``demands`` is how equal the result has to be.
+    ``demands`` is how equal the result has to be; ``interpreter`` is one that was started ahead to compare them.
     Files that go ``beside`` it (text by path, given the file that was written and its verification) are in their places
     before the model is.
     ``original`` is what the result is compared with: a file, or a graph where the model came without one.
@@ -58,7 +59,7 @@ def deliver(
             verified = OFF
             if verify not in (0, "off"):
                 source = original if isinstance(original, Path) else _saved(original, folder)
-                asked = (source, written, verify, inputs, RESULT, memory, demands)
+                asked = (source, written, verify, inputs, RESULT, memory, demands, interpreter)
                 verified = step("verify", verify_as_asked, *asked)
             size = _bytes(written.parent)
             for path, text in (beside(written, verified) if beside is not None else {}).items():

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import GraphoptError, LimitError, UsageError
+from graphopt.errors import GraphoptError, LimitError, MissingDependencyError, UsageError
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
@@ -27,7 +27,15 @@ from graphopt.verify.arrays import type_name
 from graphopt.verify.inputs import DISTRIBUTIONS, FREE, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
-from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
+from graphopt.verify.runtimes import (
+    ONNX_RUNTIME,
+    EngineError,
+    Feeds,
+    Runner,
+    onnxruntime_version,
+    open_in_onnxruntime,
+    open_model,
+)
 from graphopt.verify.weights import is_whole, moved, nudged
 
 FEW = 3
@@ -91,6 +99,14 @@ class UnverifiedError(Exception):
 
 class MismatchError(Exception):
     """The result does not compute what the original does."""
+
+
+def prepare() -> None:
+    """Import what a comparison takes."""
+    from graphopt.ir.onnx_io import read  # noqa: F401
+
+    with suppress(MissingDependencyError):
+        onnxruntime_version()
 
 
 def answer(folder: str) -> None:

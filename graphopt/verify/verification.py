@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,9 @@ from graphopt.runtime.limits import memory_of
 
 if TYPE_CHECKING:
     from graphopt.verify.inputs import Given
+
+COMPARISON = "graphopt.verify.compare"
+"""The module that compares two models."""
 
 SECONDS = 120.0
 """How long a verification may take before it is given up."""
@@ -130,11 +134,13 @@ def verify_as_asked(
     names: tuple[str, str] = RESULT,
     memory: int | None = None,
     demands: Demands = DEMANDS,
+    interpreter: Interpreter | None = None,
 ) -> Verification:
     """``verify`` as the option ``--verify`` says it: a number of draws, ``off``, ``require``, or ``full``."""
     if asked in (0, "off"):
         return OFF
     checked = partial(verify, original, result, inputs=inputs, names=names, memory=memory, demands=demands)
+    checked = partial(checked, interpreter=interpreter)
     if asked == "require":
         return checked(required=True)
     if asked == "full":
@@ -155,11 +161,13 @@ def verify(
     names: tuple[str, str] = RESULT,
     memory: int | None = None,
     demands: Demands = DEMANDS,
+    interpreter: Interpreter | None = None,
 ) -> Verification:
     """Compare two model files on random inputs and say how it went.
 
     ``inputs`` gives elements or bounds for some inputs by name; ``names`` is what messages call the two models.
-    ``memory`` is how many bytes it may take, by default four times those of the larger model and 1 GiB.
+    ``memory`` is how many bytes it may take, by default four times those of the larger model and 1 GiB; ``interpreter``
+    is one that was started ahead for it.
     Raises VerificationError where an output differs, and, with ``required``, for all that is not ``verified``.
     """
     from graphopt.ir import onnx_io
@@ -179,7 +187,7 @@ def verify(
             "memory": memory_of(max(map(onnx_io.bytes_of, (original, result))), memory),
         }
         (folder / "request.json").write_text(json.dumps(request))
-        answer = _ask(folder, seconds, names)
+        answer = _ask(folder, seconds, names, interpreter)
     match answer["status"]:
         case "wrong":
             verdict = "the result is wrong" if names == RESULT else "the models differ"
@@ -218,24 +226,59 @@ def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[
     return stored
 
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import answer; answer({folder!r})"
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from {module} import answer, prepare
+prepare()
+if folder := sys.stdin.read():
+    answer(folder)
+"""
 
 
-def in_child(module: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[bytes]:
-    """``answer(folder)`` of a module in a new interpreter: models of strangers may end it, or never end.
+class Interpreter:
+    """A new interpreter for ``answer(folder)`` of a module: models of strangers may end it, or never end.
 
-    Raises subprocess.TimeoutExpired, and OSError where no process can be started.
+    One that is started ahead has imported what it takes by the time that it is asked; it ends with this process, or
+    with the block that it is the context of. Raises OSError where no process can be started.
     """
-    path = [entry or str(Path.cwd()) for entry in sys.path]
-    program = _PROGRAM.format(path=path, module=module, folder=str(folder))
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        timeout=seconds,
-        check=False,
-    )
+
+    def __init__(self, module: str = COMPARISON) -> None:
+        path = [entry or str(Path.cwd()) for entry in sys.path]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM.format(path=path, module=module)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        self.is_free = True
+        """Whether it has not been asked yet: it can be once."""
+
+    def __call__(self, folder: Path, seconds: float) -> subprocess.CompletedProcess[bytes]:
+        """Have it answer. Raises subprocess.TimeoutExpired."""
+        self.is_free = False
+        with self:
+            _, errors = self._process.communicate(str(folder).encode(), seconds)
+            return subprocess.CompletedProcess(self._process.args, self._process.returncode, b"", errors)
+
+    def __enter__(self) -> Interpreter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def started_ahead(asked: int | str) -> Iterator[Interpreter | None]:
+    """An interpreter that imports what a comparison takes while the result is made; None where none is asked for."""
+    with ExitStack() as stack:
+        interpreter = None
+        if asked not in (0, "off"):
+            with suppress(OSError):
+                interpreter = stack.enter_context(Interpreter())
+        yield interpreter
 
 
 def how_it_ended(child: subprocess.CompletedProcess[bytes]) -> str:
@@ -244,13 +287,14 @@ def how_it_ended(child: subprocess.CompletedProcess[bytes]) -> str:
     return lines[-1] if lines else f"exit {child.returncode}"
 
 
-def _ask(folder: Path, seconds: float, names: tuple[str, str]) -> dict[str, Any]:
-    """The answer of a new interpreter. Its end in the original's turn is no fault of the result: kernels of runtimes
+def _ask(folder: Path, seconds: float, names: tuple[str, str], ahead: Interpreter | None) -> dict[str, Any]:
+    """The answer of an interpreter. Its end in the original's turn is no fault of the result: kernels of runtimes
     may not survive some sizes, a batch of 0 most often, and other sizes are tried then."""
     request, end = folder / "request.json", time.monotonic() + seconds
     for again in reversed(range(FATAL + 1)):
         try:
-            done = in_child("graphopt.verify.compare", folder, max(0.0, end - time.monotonic()))
+            interpreter = ahead if ahead is not None and ahead.is_free else Interpreter()
+            done = interpreter(folder, max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             reason = f"{_at_work(folder, names)} was still running after {seconds:g} s"
             return {"status": "unverified", "reason": reason}

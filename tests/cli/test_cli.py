@@ -94,7 +94,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
     rules = tmp_path / "my.rules"
     options = f"""-o {tmp_path / "out.onnx"} --target ort --opset 18 --rules {rules} --only A1 --only C2 --without E1
         --policy exact --freeze --shape x=1,3 --dim N=2 --budget nodes=10,iters=2,seconds=1.5 --verify require
-        --on-mismatch refuse --certificate {tmp_path / "c.json"} --rtol 0.1 --atol 0.2 --memory 1GB
+        --growth 5 --on-mismatch refuse --certificate {tmp_path / "c.json"} --rtol 0.1 --atol 0.2 --memory 1GB
         --input x=0..9 --costs analytic
         --measure --measure-seconds 9 --margin 5""".split()
     assert run(["optimize", str(model), *options]) == 0
@@ -113,6 +113,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
         "shapes": {"x": (1, 3)},
         "dims": {"N": 2},
         "budget": SaturationBudget(10, 2, 1.5),
+        "growth": 0.05,
         "verify": "require",
         "on_mismatch": "refuse",
         "rtol": 0.1,

@@ -11,7 +11,7 @@ import graphopt
 from graphopt.errors import ReadError, UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.verify.verification import OFF, Demands, Verification, verify, verify_as_asked
+from graphopt.verify.verification import OFF, Demands, Verification, started_ahead, verify, verify_as_asked
 
 pytest.importorskip("onnxruntime")
 
@@ -203,7 +203,7 @@ def test_sizes_that_the_runtime_does_not_survive_are_left_out(
         "def draw(graph, sizes, *rest):\n"
         "    if not sizes['n'] % 2: os.abort()\n"
         "    return once(graph, sizes, *rest)\n"
-        "c.draw = draw; c.answer({folder!r})"
+        "c.draw = draw; c.answer(sys.stdin.read())"
     )
     monkeypatch.setattr(import_module("graphopt.verify.verification"), "_PROGRAM", program)
     a = write(tmp_path / "a.onnx", [N("Relu", ["x"], ["y"])], {"x": (F, ["n", 3])}, {"y": F})
@@ -221,7 +221,9 @@ def test_sizes_that_the_runtime_does_not_survive_are_left_out(
 def test_a_process_that_ends_is_put_down_to_the_model_at_work(
     in_a_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, how: str, status: str, reason: str
 ) -> None:
-    program = f"import os, sys, pathlib; {{path!r}}; pathlib.Path({{folder!r}}, 'phase').write_text('{phase}'); {how}"
+    program = (
+        f"import os, sys, pathlib; {{path!r}}; pathlib.Path(sys.stdin.read(), 'phase').write_text('{phase}'); {how}"
+    )
     monkeypatch.setattr(import_module("graphopt.verify.verification"), "_PROGRAM", program)
     a = unary(tmp_path / "a.onnx", "Relu")
     if status == "wrong":
@@ -230,6 +232,23 @@ def test_a_process_that_ends_is_put_down_to_the_model_at_work(
     else:
         found = verify(a, a)
         assert (found.status, found.reason) == (status, reason)
+
+
+def test_an_interpreter_that_was_started_ahead_answers_once_and_ends_with_its_block(
+    in_a_process: None, tmp_path: Path
+) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    with started_ahead(1) as interpreter:
+        assert interpreter is not None
+        assert interpreter.is_free
+        assert verify(a, a, interpreter=interpreter).is_verified
+        assert not interpreter.is_free
+        assert verify(a, a, interpreter=interpreter).is_verified  # by another
+    with started_ahead("require") as unused:
+        assert unused is not None
+    assert unused._process.returncode is not None
+    with started_ahead("off") as none:
+        assert none is None
 
 
 def test_a_result_that_lacks_memory_is_not_called_wrong(in_a_process: None, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from math import isclose
+from math import inf, isclose
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
@@ -90,14 +90,34 @@ class Solution:
     reproducible: bool = True
 
 
-def allowance(stored: int, target: Target) -> int:
-    """By how many bytes the stored constants of a model may grow: the larger of 10 % and 10 MB, of a program, which is
-    no file that is handed on, three times as many as there are."""
-    return max(stored // 10 if target.makes_models else 3 * stored, 10_000_000)
+FREE, PAGE, WORTH = 0.1, 4096, 0.05
+"""By what share, or by how many bytes if that is more, constants may grow for any gain, and what share of the time more
+has to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """By how many bytes stored constants may grow: for any gain, and where that saves a share ``WORTH`` of the time."""
+
+    free: int
+    most: int
+
+    def less(self, taken: int) -> Growth:
+        """What is left of it."""
+        return Growth(self.free - taken, self.most - taken)
+
+
+def allowance(stored: int, target: Target, share: float | None = None) -> Growth:
+    """By how many bytes the constants of a model may grow: by a ``share`` of what is stored; by default by 10 %, and,
+    where that pays, by 10 MB. Those of a program, which is no file that is handed on, by three times as many."""
+    if share is not None:
+        return Growth(int(share * stored), int(share * stored))
+    most = max(int(FREE * stored) if target.makes_models else 3 * stored, 10_000_000)
+    return Growth(max(int(FREE * stored), PAGE) if target.makes_models else most, most)
 
 
 def extract(
-    saturated: Saturated, cost_model: CostModel, growth: int | None = None, limits: SolverLimits | None = None
+    saturated: Saturated, cost_model: CostModel, growth: Growth | None = None, limits: SolverLimits | None = None
 ) -> Extraction:
     """The cheapest graph among those that the classes hold.
 
@@ -106,20 +126,28 @@ def extract(
     """
     terms = Terms(saturated, cost_model)
     stored = stored_bytes(saturated.graph)
-    limit = stored + (allowance(stored, cost_model.target) if growth is None else growth)
+    room = growth or allowance(stored, cost_model.target)
     byte = cost_model.target.prices.stored_byte
     original = terms.complete(saturated.originals)
     assert original is not None
     before = _appraise(terms, original)
     solution, chosen, proven = Solution({}, optimal=False), original, False
+    larger: tuple[Solution, dict[int, ENode], bool] | None = None
     for attempt in range(10):  # constants get dearer until they fit
         solution = solve(problem(terms, byte), limits or SolverLimits())
         candidate = terms.complete(decode(solution.choice))
-        if candidate is not None and terms.stored_by(candidate) <= limit:
+        added = inf if candidate is None else terms.stored_by(candidate) - stored
+        if candidate is not None and added <= room.free:
             chosen, proven = candidate, solution.optimal and not attempt
             break
+        if candidate is not None and added <= room.most and larger is None:
+            larger = solution, candidate, solution.optimal and not attempt
         byte *= 10
     after = before if chosen == original else _appraise(terms, chosen)
+    if larger is not None:
+        faster = _appraise(terms, larger[1])
+        if faster.total.seconds <= (1 - WORTH) * after.total.seconds:
+            (solution, chosen, proven), after = larger, faster
     expected = isclose(breakdown(solution.choice).total.seconds, after.total.seconds, rel_tol=1e-6)
     byte = cost_model.target.prices.stored_byte
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
-from graphopt.rewrite.extract.choose import SolverLimits, allowance, extract, integer_program, solve
+from graphopt.rewrite.extract.choose import Growth, SolverLimits, allowance, extract, integer_program, solve
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.rewrite.extract.dag import Option, Problem, components, greedy, needed, price, prune
 from graphopt.target import CPU, ORT, PORTABLE, Target
@@ -93,8 +93,8 @@ def test_several_outputs_are_one_op() -> None:
     assert list(found.choice) == [0, 1, 2, 3, 4]
 
 
-def folded(size: int) -> Saturated:
-    """A bias that may be added, or folded into other weights of ``size`` elements."""
+def folded(size: int, more: int = 0) -> Saturated:
+    """A bias that may be added, or folded into other weights of ``size`` elements; ``more`` ops follow."""
     bias, bias_fact = constant(np.ones(64, np.float32))
     wide, wide_fact = constant(np.broadcast_to(np.float32(1), (size,)))
     return classes_of(
@@ -103,8 +103,9 @@ def folded(size: int) -> Saturated:
         [e(2, "Add", 0, 1, node=True)],
         [e(3, "Relu", 2, node=True), e(5, "Relu", 0, 4)],
         [ENode(4, CONSTANT, wide)],
+        *([e(5 + n, "Tanh", 4 + n if n else 3, node=True)] for n in range(more)),
         facts={1: bias_fact, 4: wide_fact},
-        roots=(3,),
+        roots=(4 + more if more else 3,),
     )
 
 
@@ -117,14 +118,21 @@ def test_constants_cost_only_their_bytes() -> None:
 
 def test_constants_may_not_grow_beyond_the_limit() -> None:
     assert extract(folded(3_000_000), MODEL).changed is False
-    assert extract(folded(3_000_000), MODEL, growth=20_000_000).changed is True
-    assert extract(folded(100), MODEL, growth=10).changed is False
+    assert extract(folded(3_000_000), MODEL, growth=Growth(20_000_000, 20_000_000)).changed is True
+    assert extract(folded(100), MODEL, growth=Growth(10, 10)).changed is False
 
 
-def test_the_limit_is_ten_percent_or_ten_megabytes() -> None:
-    assert allowance(0, PORTABLE) == 10_000_000
-    assert allowance(500_000_000, PORTABLE) == 50_000_000
-    assert allowance(500_000_000, CPU) == 1_500_000_000  # a program is no file that is handed on
+def test_more_than_is_free_has_to_pay() -> None:
+    assert extract(folded(1000), MODEL, growth=Growth(10, 10_000)).changed is True  # an addition of two ops
+    assert extract(folded(1000, more=40), MODEL, growth=Growth(10, 10_000)).changed is False
+    assert extract(folded(1000, more=40), MODEL, growth=Growth(10_000, 10_000)).changed is True
+
+
+def test_the_limit_is_ten_percent_and_ten_megabytes_where_that_pays() -> None:
+    assert allowance(0, PORTABLE) == Growth(4096, 10_000_000)
+    assert allowance(500_000_000, PORTABLE) == Growth(50_000_000, 50_000_000)
+    assert allowance(500_000_000, CPU) == Growth(1_500_000_000, 1_500_000_000)  # a program is no file that is handed on
+    assert allowance(500_000_000, PORTABLE, 0.5) == Growth(250_000_000, 250_000_000)
 
 
 def test_a_constant_that_is_one_element_repeated_takes_no_bytes() -> None:
