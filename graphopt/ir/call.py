@@ -16,8 +16,22 @@ from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, Array, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attr, Attrs, Graph
-from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, fresh_number, fresh_symbol, symbol, unranked
+from graphopt.ir.types import (
+    MANTISSA,
+    Real,
+    Shape,
+    Size,
+    TensorType,
+    Type,
+    Unranked,
+    fresh_number,
+    fresh_symbol,
+    symbol,
+    unranked,
+)
 
+FEW = 8
+"""Tensors of floats with more elements are not followed."""
 ApplyOp: TypeAlias = Callable[..., tuple[Array, ...]]
 """``apply(op, inputs, **attributes)``: an ONNX op on arrays."""
 Arrays: TypeAlias = Sequence["Array | None"]
@@ -68,6 +82,20 @@ class OpCall:
     def elements(self, index: int) -> tuple[Size, ...] | None:
         """The elements of a small integer input."""
         return self.fact(index).elements
+
+    def reals(self, index: int) -> tuple[Real, ...] | None:
+        """The elements of a small float input, where they are constants or computed of sizes."""
+        constant = self.constant(index)
+        if constant is None or constant.dtype not in MANTISSA or constant.size > FEW or len(constant.shape) > 1:
+            return self.fact(index).reals
+        numbers = constant.array.reshape(-1).tolist()
+        reals = tuple(r for n in numbers if (r := Real.constant(n, constant.dtype)) is not None)
+        return reals if len(reals) == len(numbers) else None
+
+    def numbers(self, index: int) -> tuple[Size | Real, ...] | None:
+        """The elements of a small input, of whole numbers or of floats."""
+        elements = self.elements(index)
+        return self.reals(index) if elements is None else elements
 
     def element(self, index: int) -> Size | None:
         """The only element of an integer input."""
@@ -156,7 +184,7 @@ class OpCall:
                 shape = fact.type.shape
                 parts.append(("token", shape.token) if isinstance(shape, Unranked) else shape)
             if index in values and fact is not None:
-                elements = fact.elements or _elements(fact.constant)
+                elements = fact.elements or fact.reals or _elements(fact.constant)
                 if elements is None:
                     return None
                 parts.append(elements)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from graphopt.ir.constants import Constant
-from graphopt.ir.types import Size, TensorType, Type
+from graphopt.ir.types import Real, Size, TensorType, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Fact:
     low: float = -inf
     high: float = inf
     """Bounds that every element keeps that is not NaN."""
+    reals: tuple[Real, ...] | None = None
+    """For float tensors of rank 0 or 1 that are computed of sizes: each element."""
 
     @property
     def dtype(self) -> str | None:
@@ -73,6 +75,7 @@ def meet(a: Fact, b: Fact) -> Fact:
         is_const=a.is_const or b.is_const,
         constant=a.constant or b.constant,
         elements=_better(a.elements, b.elements),
+        reals=a.reals or b.reals,
         low=max(a.low, b.low),
         high=min(a.high, b.high),
     )

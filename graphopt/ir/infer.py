@@ -30,7 +30,7 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
 from graphopt.ir.infer_blocked import BLOCKED
 from graphopt.ir.infer_bodies import InferBodied, infer_function, infer_if, infer_loop, infer_scan
-from graphopt.ir.infer_elements import infer_elements
+from graphopt.ir.infer_elements import KnownElements, infer_elements
 from graphopt.ir.infer_indexing import INDEXING
 from graphopt.ir.infer_nests import NESTS
 from graphopt.ir.infer_products import PRODUCTS
@@ -39,6 +39,7 @@ from graphopt.ir.infer_shapes import ELEMENTWISE, Types, spell
 from graphopt.ir.infer_views import VIEWS
 from graphopt.ir.types import (
     OptionalType,
+    Real,
     SequenceType,
     Size,
     TensorType,
@@ -78,14 +79,13 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
             raise ValueError("its first input is missing")
         types = list(function(call) if function else _by_onnx(call))[:n_outputs]
         types += [None] * (n_outputs - len(types))
-        elements = infer_elements(call, types)
-        return _facts(call, user, types, elements)
+        return _facts(call, user, types, infer_elements(call, types))
     except SENSELESS as error:  # a mistake in the model ends here, whatever Python makes of it
         raise InvalidModelError(complaint(call, words_of(error))) from error
 
 
 def _facts(
-    call: OpCall, user: Added | None, types: Sequence[Type | None], elements: Sequence[tuple[Size, ...] | None]
+    call: OpCall, user: Added | None, types: Sequence[Type | None], elements: Sequence[KnownElements]
 ) -> tuple[Fact, ...]:
     """What is known of the outputs, given their types and the elements that are known."""
     op, attrs, inputs = call.op, call.attrs, call.inputs
@@ -97,15 +97,17 @@ def _facts(
     )
 
 
-def _fact(call: OpCall, port: int, type: Type | None, elements: tuple[Size, ...] | None, is_const: bool) -> Fact:
+def _fact(call: OpCall, port: int, type: Type | None, known: KnownElements, is_const: bool) -> Fact:
     if not isinstance(type, TensorType):
         return NOTHING if type is None else Fact(type)
+    reals = tuple(e for e in known or () if isinstance(e, Real))
+    elements = None if known is None or reals else tuple(e for e in known if not isinstance(e, Real))
     if elements is not None and all(isinstance(e, int) for e in elements):
         assert isinstance(type.shape, tuple)
         array = np.array(elements, np.dtype(type.dtype)).reshape(type.shape)  # type: ignore[arg-type]
         return fact_of(Constant.of(array))
     low, high = infer_bounds(call, type.dtype, port)
-    return Fact(type, is_const, None, elements, low, high)
+    return Fact(type, is_const, None, elements, low, high, reals or None)
 
 
 def _by_user(outputs: Outputs, call: OpCall) -> Types:

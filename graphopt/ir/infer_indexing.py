@@ -8,8 +8,8 @@ from graphopt.ir import ops
 from graphopt.ir.call import OpCall
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import dtype_of
-from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes, rank_of
-from graphopt.ir.types import Shape, Size, TensorType, fresh_symbol, is_size
+from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes, product, rank_of
+from graphopt.ir.types import Shape, Size, TensorType, fresh_symbol, is_size, maximum, real
 
 
 def gather(call: OpCall) -> Types:
@@ -64,9 +64,10 @@ def top_k(call: OpCall) -> Types:
 
 
 def non_zero(call: OpCall) -> Types:
-    """Indices of the elements that are not zero: how many, nobody knows."""
-    x = call.shape(0)
-    return [TensorType("int64", (fresh_symbol() if x is None else max(len(x), 1), fresh_symbol()))]
+    """Indices of the elements that are not zero: how many, nobody knows but where none is."""
+    x, fact = call.shape(0), call.fact(0)
+    count = product(x) if x is not None and (fact.low > 0 or fact.high < 0) else fresh_symbol()
+    return [TensorType("int64", (fresh_symbol() if x is None else max(len(x), 1), count))]
 
 
 def non_max_suppression(call: OpCall) -> Types:
@@ -164,13 +165,21 @@ def range_(call: OpCall) -> Types:
     count: Size | None = None
     if start is not None and limit is not None and isinstance(delta, int) and delta:
         way = (limit - start) if delta > 0 else (start - limit)
-        step = abs(delta)
-        count = (way + (step - 1)) // step if is_size(way) else 0 if is_size(-way) else None
+        count = _or_none((way + (abs(delta) - 1)) // abs(delta))
+    elif all(r is not None and len(r) == 1 for r in map(call.reals, range(3))):
+        from_, to, by = (r[0] for r in map(call.reals, range(3)) if r is not None)
+        steps = real("div", real("sub", to, from_).cast("float64"), by.cast("float64"))
+        count = _or_none(real("ceil", steps).truncated())
     else:
         ends = [c.array.reshape(()) for i in range(3) if (c := call.constant(i)) is not None and c.size == 1]
         if len(ends) == 3 and ends[2] != 0:
             count = max(0, int(np.ceil((ends[1] - ends[0]) / ends[2])))
     return [call.tensor((call.size_of_its_own("range", values=(0, 1, 2)) if count is None else count,))]
+
+
+def _or_none(count: Size) -> Size:
+    """A number of elements, of which there are none where it is negative."""
+    return count if is_size(count) else maximum(0, count)
 
 
 def random(call: OpCall) -> Types:

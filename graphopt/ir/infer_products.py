@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
 from math import isfinite
 
 from graphopt.ir import contrib_attention, contrib_quantized
 from graphopt.ir.call import OpCall
-from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, one_way, same, spell
-from graphopt.ir.types import Shape, Size, TensorType, broadcast
+from graphopt.ir.infer_shapes import MOST_AXES, Inference, Types, agree, axis_of, broadcast_shapes, one_way, same, spell
+from graphopt.ir.types import Real, Shape, Size, TensorType, broadcast, real
 
 # -- products
 
@@ -209,38 +210,61 @@ def global_pool(call: OpCall) -> Types:
 
 
 def resize(call: OpCall) -> Types:
-    """Spatial sizes given, or scaled by constants."""
+    """Spatial sizes given, or scaled."""
     x = call.shape(0)
     if x is None:
         return [call.tensor(call.shape_of_its_own("resize"))]
     axes = [axis_of(a, len(x)) for a in call.integers("axes") or range(len(x))]
-    stretch = call.text("keep_aspect_ratio_policy") in ("", "stretch")
-    sizes, scales = call.elements(3), call.constant(2)
+    policy = call.text("keep_aspect_ratio_policy")
+    sizes, scales = call.elements(3), _scales(call)
     shape = list(x)
-    if call.has(3) and sizes is not None and len(sizes) == len(axes) and stretch:
+    values = tuple(i for i in (2, 3) if call.has(i))
+    if call.has(3) and sizes is not None and len(sizes) == len(axes):
+        if policy not in ("", "stretch"):
+            sizes = _keeping_ratio([x[a] for a in axes], sizes, policy)
         for axis, size in zip(axes, sizes, strict=True):
             shape[axis] = size
-        return [call.tensor(tuple(shape))]
-    if not call.has(3) and scales is not None and scales.size == len(axes):
-        for axis, scale in zip(axes, scales.array.tolist(), strict=True):
-            scaled = _scaled(shape[axis], scale)
-            shape[axis] = call.size_of_its_own("resize", axis, values=(2,)) if scaled is None else scaled
-        return [call.tensor(tuple(shape))]
-    values = tuple(i for i in (2, 3) if call.has(i))
-    for axis in axes:
-        shape[axis] = call.size_of_its_own("resize", axis, values=values)
+    elif not call.has(3) and scales is not None and len(scales) == len(axes):
+        for axis, scale in zip(axes, scales, strict=True):
+            shape[axis] = _scaled(x[axis], scale)
+    else:
+        for axis in axes:
+            shape[axis] = call.size_of_its_own("resize", axis, values=values)
     return [call.tensor(tuple(shape))]
 
 
-def _scaled(size: Size, scale: float) -> Size | None:
-    """The floor of a size times a scale, where that can be said."""
-    if not isfinite(scale) or scale <= 0:
-        raise ValueError(f"a scale of {scale:g}: expected a positive number")
-    if scale == int(scale):
-        return size * int(scale)
-    if isinstance(size, int):
-        return int(size * scale // 1)
-    return size // int(1 / scale) if (1 / scale) == int(1 / scale) else None
+def _scales(call: OpCall) -> tuple[Real, ...] | None:
+    """The scales of a Resize, constants or computed of sizes."""
+    scales, constant = call.reals(2), call.constant(2)
+    if constant is not None and constant.size <= MOST_AXES:
+        numbers = constant.array.reshape(-1).tolist()
+        for wrong in (n for n in numbers if not isfinite(n) or n <= 0):
+            raise ValueError(f"a scale of {wrong:g}: expected a positive number")
+        scales = tuple(r for n in numbers if (r := Real.constant(n, "float32")) is not None)
+    return scales
+
+
+def _scaled(size: Size, scale: Real) -> Size:
+    """The floor of a size times a scale, as runtimes compute it: in float32."""
+    if scale.value is not None and scale.value.is_integer():
+        return size * int(scale.value)
+    return real("mul", Real.of(size, "float32"), scale).truncated()
+
+
+def _keeping_ratio(sizes: Sequence[Size], wanted: Sequence[Size], policy: str) -> tuple[Size, ...]:
+    """The sizes times the scale that keeps their ratio, rounded."""
+    twice = real("mul", Real.of(2, "float32"), common_scale(sizes, wanted, policy))
+    halves = (real("floor", real("mul", twice, Real.of(size, "float32"))) for size in sizes)
+    return tuple(real("ceil", real("div", half, Real.of(2, "float32"))).truncated() for half in halves)  # halves go up
+
+
+def common_scale(sizes: Sequence[Size], wanted: Sequence[Size], policy: str) -> Real:
+    """The least or greatest of the scales that give what is wanted, as a policy of keeping the ratio says."""
+    scales = (
+        real("div", Real.of(want, "float32"), Real.of(size, "float32"))
+        for size, want in zip(sizes, wanted, strict=True)
+    )
+    return reduce(partial(real, "min" if policy == "not_larger" else "max"), scales)
 
 
 def space_to_depth(call: OpCall) -> Types:

@@ -16,8 +16,10 @@ from graphopt.ir.infer_shapes import (
     rank_of,
     spell,
 )
-from graphopt.ir.types import Size, is_size, minimum
+from graphopt.ir.types import Size, is_size, maximum, minimum, text_of
 
+LONGEST = 1500
+"""Characters of the longest size that is followed: what is longer is some size."""
 HUGE = 10**9
 """Ends of slices from here on mean "to the end": no axis is as long."""
 
@@ -165,21 +167,22 @@ def slice_length(n: Size, start: Size, end: Size, step: int) -> Size | None:
         whole = (start == -1 or is_size(start - HUGE)) and is_size(-HUGE - end)
         return (n + (-step - 1)) // -step if whole else None
     first, last = _clamped(n, start), _clamped(n, end)
-    if first is None or last is None:
-        return None
     same_side = is_size(start) == is_size(end)
     if first == 0 or last == n or (same_side and is_size(end - start)):
         return (last - first + (step - 1)) // step
-    return 0 if is_size(first - last) else None
+    return 0 if is_size(first - last) else maximum(0, (last - first + (step - 1)) // step)
 
 
-def _clamped(n: Size, position: Size) -> Size | None:
-    """Where a slice's bound falls among 0..n, where that can be said."""
+def _clamped(n: Size, position: Size) -> Size:
+    """Where a slice's bound falls among 0..n."""
     if position == n or (isinstance(position, int) and position >= HUGE):
         return n
     if is_size(position):
         return minimum(n, position)
-    return n - minimum(n, -position) if is_size(-position) else None  # counted from the end
+    if is_size(-position):  # counted from the end
+        return n - minimum(n, -position)
+    is_negative = minimum(1, maximum(0, -position))
+    return minimum(n, maximum(0, position + n * is_negative))
 
 
 def slice_parts(call: OpCall, rank: int) -> list[tuple[int, Size, Size, int]] | None:
@@ -223,7 +226,8 @@ def slice_(call: OpCall) -> Types:
         if axis >= len(x):
             raise ValueError(f"axis {axis} is out of range for rank {len(x)}")
         length = slice_length(x[axis], start, end, step)
-        shape[axis] = call.size_of_its_own("slice", axis, values=values) if length is None else length
+        is_short = length is not None and len(text_of(length)) <= LONGEST
+        shape[axis] = length if length is not None and is_short else call.size_of_its_own("slice", axis, values=values)
     return [call.tensor(tuple(shape))]
 
 

@@ -2,22 +2,25 @@
 
 A dimension (``Size``) is an ``int`` or a ``Dim``. A ``Dim`` is kept in one normal form, a sum of
 monomials with integer coefficients over *atoms*; an atom is a named symbol (an unknown size, at
-least 0), a floor division that does not come out even, the least of some sizes, or the broadcast of
-sizes that are not yet known to agree. Equal means equal normal forms: ``a == b`` is a proof, ``a != b`` is not knowing.
+least 0), a floor division that does not come out even, the least of some sizes, the broadcast of
+sizes that are not yet known to agree, or the whole part of a float that a model computes of sizes (``Real``).
+Equal means equal normal forms: ``a == b`` is a proof, ``a != b`` is not knowing.
 Arithmetic between sizes gives back an ``int`` wherever the symbols cancel.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, total_ordering
+from functools import cached_property, lru_cache, reduce, total_ordering
 from itertools import count
 from typing import TypeAlias
 
-_PLAIN = re.compile(r"(?!(broadcast|min)$)[A-Za-z_?][\w~]*")
+_PLAIN = re.compile(r"(?!(broadcast|min|trunc)$)[A-Za-z_?][\w~]*")
 
 
 def quoted(name: str) -> str:
@@ -67,7 +70,17 @@ class Minimum:
         return f"min({', '.join(map(text_of, self.sizes))})"
 
 
-SizeAtom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """A float without what is behind its point."""
+
+    number: Real
+
+    def __str__(self) -> str:
+        return f"trunc({self.number})"
+
+
+SizeAtom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum | Truncated
 Monomial: TypeAlias = tuple[SizeAtom, ...]
 
 
@@ -172,11 +185,14 @@ def _divide(numerator: Size, denominator: Size) -> Size:
         return numerator // denominator
     if numerator == denominator:
         return 1
+    if numerator == 0:
+        return 0
     divisor = _terms(denominator)
     if len(divisor) != 1:
-        return _sum([((FloorDiv(numerator, denominator),), 1)]) if numerator != 0 else 0
+        even = _evenly(numerator, denominator)
+        return _sum([(_floor(numerator, denominator), 1)]) if even is None else even
     (atoms, factor) = divisor[0]
-    even: list[tuple[Monomial, int]] = []
+    parts: list[tuple[Monomial, int]] = []
     rest: list[tuple[Monomial, int]] = []
     for monomial, coefficient in _terms(numerator):
         left = _without(monomial, atoms)
@@ -186,14 +202,35 @@ def _divide(numerator: Size, denominator: Size) -> Size:
         quotient, remainder = divmod(coefficient, factor) if factor > 0 else (0, coefficient)
         if factor < 0 and coefficient % factor == 0:
             quotient, remainder = coefficient // factor, 0
-        even.append((left, quotient))
+        parts.append((left, quotient))
         rest.append((monomial, remainder))
     left_over = _sum(rest)
     if isinstance(left_over, int) and not atoms:
-        return _sum([*even, ((), left_over // factor)])
+        return _sum([*parts, ((), left_over // factor)])
     if left_over == 0:
-        return _sum(even)
-    return _sum([*even, (_floor(left_over, denominator), 1)])
+        return _sum(parts)
+    if not atoms and 2 * max(((m, c) for m, c in _terms(left_over) if m), key=_rank)[1] > factor > 0:
+        return _sum(parts) - (factor - 1 - left_over) // factor  # the floor that is rounded up, of the two forms
+    return _sum([*parts, (_floor(left_over, denominator), 1)])
+
+
+def _evenly(numerator: Size, denominator: Size) -> Size | None:
+    """The quotient of polynomials, where nothing is left over."""
+    lead, factor = max(_terms(denominator), key=_rank)
+    quotient: Size = 0
+    while numerator != 0:
+        monomial, coefficient = max(_terms(numerator), key=_rank)
+        left = _without(monomial, lead)
+        if left is None or coefficient % factor:
+            return None
+        step = _sum([(left, coefficient // factor)])
+        quotient, numerator = quotient + step, numerator - step * denominator
+    return quotient
+
+
+def _rank(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
+    """The place of a term in an order in which products keep it: by degree, then by the factors' names."""
+    return len(term[0]), [str(atom) for atom in term[0]]
 
 
 def _without(monomial: Monomial, atoms: Monomial) -> Monomial | None:
@@ -207,14 +244,18 @@ def _without(monomial: Monomial, atoms: Monomial) -> Monomial | None:
 
 
 def _floor(numerator: Size, denominator: Size) -> Monomial:
-    """The floor as an atom: ``(a // b + c) // d`` is ``(a + b*c) // (b*d)`` for positive numbers b and d."""
+    """The floor as an atom: ``(a // b + c) // d`` is ``(a + b*c) // (b*d)`` for positive numbers b and d, and what
+    divides both parts is left out."""
     terms = [(m, c) for m, c in _terms(numerator) if m]
     if isinstance(denominator, int) and denominator > 0 and len(terms) == 1:
         (monomial, coefficient) = terms[0]
         match monomial:
             case (FloorDiv(above, int(below)),) if coefficient == 1 and below > 0:
                 offset = numerator - Dim(tuple(terms))
-                return (FloorDiv(above + below * offset, below * denominator),)
+                return _floor(above + below * offset, below * denominator)
+    common = math.gcd(*(c for _, c in terms), *(c for _, c in _terms(denominator)))
+    if common > 1:  # the floor of (g*a + r) / (g*d) is that of (a + r // g) / d
+        numerator, denominator = (_sum((m, c // common) for m, c in _terms(size)) for size in (numerator, denominator))
     return (FloorDiv(numerator, denominator),)
 
 
@@ -236,18 +277,26 @@ def fresh_number() -> Dim:
     return symbol(f"?~{next(_fresh)}")
 
 
-def is_size(number: Size) -> bool:
+@lru_cache(1 << 16)
+def is_size(number: Size, depth: int = 3) -> bool:
     """Whether the number is provably at least 0."""
     if isinstance(number, int):
         return number >= 0
+    if all(coefficient > 0 and all(map(_is_natural, monomial)) for monomial, coefficient in number.terms):
+        return True
+    return depth > 0 and any(is_size(least, depth - 1) for least in _at_least(number))
+
+
+def _at_least(number: Dim) -> Iterator[Size]:
+    """Numbers that are negative where the number is, made by a bound of one of its atoms."""
     for monomial, coefficient in number.terms:
-        if coefficient > 0 and all(map(_is_natural, monomial)):
-            continue
-        if coefficient < 0 and len(monomial) == 1 and isinstance(monomial[0], Minimum):
-            rest = number - Dim(((monomial, coefficient),))
-            return any(is_size(rest + coefficient * size) for size in monomial[0].sizes)
-        return False
-    return True
+        rest = number - Dim(((monomial, coefficient),))
+        match monomial:
+            case (Minimum(sizes),) if coefficient < 0:
+                yield from (rest + coefficient * size for size in sizes)
+            case (FloorDiv(above, int(below)),) if below > 0:  # whole numbers are negative where they are below -1
+                quotient = above if coefficient < 0 else above - (below - 1)
+                yield below * rest + coefficient * quotient + (below - 1)
 
 
 def _is_natural(atom: SizeAtom) -> bool:
@@ -258,6 +307,8 @@ def _is_natural(atom: SizeAtom) -> bool:
             return is_size(numerator) and is_size(denominator)
         case Broadcast(sizes) | Minimum(sizes):
             return all(map(is_size, sizes))
+        case Truncated(number):
+            return number.is_natural
 
 
 def is_anonymous(size: Size) -> bool:
@@ -279,6 +330,8 @@ def symbols(size: Size) -> set[str]:
                     names |= symbols(numerator) | symbols(denominator)
                 case Broadcast(sizes) | Minimum(sizes):
                     names.update(*map(symbols, sizes))
+                case Truncated(number):
+                    names.update(*map(symbols, number.sizes))
     return names
 
 
@@ -302,6 +355,8 @@ def substitute(size: Size, sizes: dict[str, Size]) -> Size:
                     product = product * broadcast(*(substitute(p, sizes) for p in parts))
                 case Minimum(parts):
                     product = product * minimum(*(substitute(p, sizes) for p in parts))
+                case Truncated(number):
+                    product = product * number.substituted(sizes).truncated()
         total = total + product
     return total
 
@@ -346,6 +401,11 @@ def _gives_way(size: Size, others: Iterable[Size]) -> bool:
     )
 
 
+def maximum(a: Size, b: Size) -> Size:
+    """The greater of two sizes."""
+    return a + b - minimum(a, b)
+
+
 def minimum(*sizes: Size) -> Size:
     """The least of these sizes."""
     parts: list[Size] = []
@@ -357,6 +417,240 @@ def minimum(*sizes: Size) -> Size:
         if not any(is_size(part - other) for other in kept):
             kept = [other for other in kept if not is_size(other - part)] + [part]
     return kept[0] if len(kept) == 1 else Dim((((Minimum(tuple(kept)),), 1),))
+
+
+# -- floats that are computed of sizes
+
+
+LARGEST = 1 << 22
+"""Sizes of which models compute in floats are taken to be at most this: float32 holds whole numbers up to four times
+as many exactly, so that a size, its half or three times it are no approximations."""
+MANTISSA: Mapping[str, int] = {"float32": 24, "float64": 53}
+"""The dtypes in which floats are followed, and how many bits of a whole number they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """A float that a model computes of sizes: a function of floats, rounded as the dtype rounds, or a quotient.
+
+    ``quotient`` has a size and a power of two as arguments, all others have reals. Constants are quotients, too. Where
+    all is exact, numbers have one form, so that equal is a proof here, too; what is rounded is kept as it is computed,
+    and so evaluates just as the model does.
+    """
+
+    dtype: str
+    function: str
+    arguments: tuple[Real | Size, ...]
+
+    def __str__(self) -> str:
+        if (value := self.value) is not None:
+            return f"{self.dtype}({value!r})"
+        if self.parts:
+            above, below = self.parts
+            return f"{self.dtype}.of({text_of(above)})" if below == 1 else f"{self.dtype}.of({text_of(above)}, {below})"
+        return f"{self.dtype}.{self.function}({', '.join(map(str, self.arguments))})"
+
+    @classmethod
+    def of(cls, size: Size, dtype: str) -> Real:
+        """A size as a float."""
+        return cls._quotient(dtype, size, 1)
+
+    @classmethod
+    def constant(cls, value: float, dtype: str) -> Real | None:
+        """A number; None where it is none."""
+        return cls(dtype, "quotient", float(value).as_integer_ratio()) if math.isfinite(value) else None
+
+    @classmethod
+    def _quotient(cls, dtype: str, above: Size, below: int) -> Real:
+        if isinstance(above, int):  # rounded here and now
+            above, below = _rounded(above / below, dtype).as_integer_ratio()
+        common = math.gcd(below, *(c for _, c in _terms(above)))
+        return cls(dtype, "quotient", (above // common, below // common))
+
+    @property
+    def value(self) -> float | None:
+        """The number, where no symbol is in it."""
+        return self.parts[0] / self.parts[1] if self.parts and isinstance(self.parts[0], int) else None
+
+    @property
+    def parts(self) -> tuple[Size, int] | None:
+        """Of a quotient the size and the power of two."""
+        match self:
+            case Real(function="quotient", arguments=(Dim() | int() as above, int(below))):
+                return above, below
+        return None
+
+    @property
+    def sizes(self) -> Iterator[Size]:
+        """The sizes that it is computed of."""
+        for argument in self.arguments:
+            if isinstance(argument, Real):
+                yield from argument.sizes
+            else:
+                yield argument
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether it is provably at least 0."""
+        if self.parts:
+            return is_size(self.parts[0])
+        return self.function not in ("sub", "neg") and all(a.is_natural for a in self._reals)
+
+    @property
+    def _reals(self) -> list[Real]:
+        return [a for a in self.arguments if isinstance(a, Real)]
+
+    @property
+    def exact(self) -> tuple[Size, int] | None:
+        """The size and the power of two whose quotient it is, where it is that without rounding."""
+        return self.parts if self.parts and _bits(self.parts[0]) <= MANTISSA[self.dtype] else None
+
+    def substituted(self, sizes: dict[str, Size]) -> Real:
+        """The number with named symbols replaced."""
+        if self.parts:
+            return Real._quotient(self.dtype, substitute(self.parts[0], sizes), self.parts[1])
+        if self.function == "cast":
+            return self._reals[0].substituted(sizes).cast(self.dtype)
+        return real(self.function, *(a.substituted(sizes) for a in self._reals))
+
+    def cast(self, dtype: str) -> Real:
+        """The number in another dtype."""
+        if dtype == self.dtype:
+            return self
+        if self.exact:
+            return Real._quotient(dtype, *self.exact)
+        return Real(dtype, "cast", (self,))
+
+    def truncated(self) -> Size:
+        """The number without what is behind its point, as a cast to integers leaves it."""
+        if self.exact:
+            above, below = self.exact
+            if below == 1 or is_size(above):
+                return above // below
+            if is_size(-above):
+                return -((-above) // below)
+        if self.is_natural:
+            below_it = real("floor", self)
+            if below_it.exact:
+                return below_it.exact[0]
+            if self.function == "floor":
+                return self._reals[0].truncated()
+        return Dim((((Truncated(self),), 1),))
+
+
+def real(function: str, *arguments: Real) -> Real:
+    """A function of reals of one dtype."""
+    dtype = arguments[0].dtype
+    values = [a.value for a in arguments]
+    numbers = [v for v in values if v is not None]
+    if len(numbers) == len(values):
+        try:
+            value = Real.constant(_rounded(REAL_FUNCTIONS[function](*numbers), dtype), dtype)
+        except (ArithmeticError, ValueError):
+            value = None
+        if value is not None:
+            return value
+    exact = [a.exact for a in arguments]
+    parts = [e for e in exact if e is not None]
+    if len(parts) == len(exact):
+        found = _exactly(function, dtype, parts)
+        result = None if found is None else Real._quotient(dtype, *found)
+        if result is not None and result.exact:
+            return result
+    if function in ("floor", "ceil"):
+        quotient = _whole_quotient(arguments[0], is_up=function == "ceil")
+        if quotient is not None:
+            return Real.of(quotient, dtype)
+    return Real(dtype, function, arguments)
+
+
+REAL_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "abs": abs,
+    "add": lambda a, b: a + b,
+    "ceil": math.ceil,
+    "div": lambda a, b: a / b,
+    "floor": math.floor,
+    "max": max,
+    "min": min,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "round": round,
+    "sqrt": math.sqrt,
+    "sub": lambda a, b: a - b,
+}
+"""The functions of floats that are followed: of doubles, which rounded once more are those of float32, too."""
+
+
+def _rounded(value: float, dtype: str) -> float:
+    """A number as the dtype holds it."""
+    return float(value) if dtype == "float64" else float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def _exactly(function: str, dtype: str, parts: list[tuple[Size, int]]) -> tuple[Size, int] | None:
+    """What a function gives of quotients, as a quotient, if that is one of a size and a power of two."""
+    (a, below), (b, other) = (*parts, (0, 1))[:2]
+    match function:
+        case "add" | "sub":
+            return a * other + b * below * (1 if function == "add" else -1), below * other
+        case "mul":
+            return a * b, below * other
+        case "div" if isinstance(b, int) and b:
+            above, divisor = (a * other, b * below) if b > 0 else (-a * other, -b * below)
+            power = divisor & -divisor
+            whole = above // (divisor // power)
+            return (whole, power) if whole * (divisor // power) == above else None
+        case "min" | "max":
+            one, another = a * other, b * below
+            return (minimum if function == "min" else maximum)(one, another), below * other
+        case "neg":
+            return -a, below
+        case "abs" if is_size(a):
+            return a, below
+        case "floor":
+            return a // below, 1
+        case "ceil":
+            return (a + (below - 1)) // below, 1
+        case "round" if below == 1:
+            return a, 1
+    return None
+
+
+def _whole_quotient(number: Real, is_up: bool) -> Size | None:
+    """The floor or ceiling of a rounded quotient of whole numbers, which is that of the quotient itself where both
+    are so small that no quotient comes as near to a whole number as rounding goes."""
+    if number.function != "div":
+        return None
+    parts = [a.exact for a in number._reals]
+    match parts:
+        case [(a, below), (b, other)]:
+            above, divisor = a * other, b * below
+            if is_size(above) and is_size(divisor) and _bound(above) + _bound(divisor) <= 1 << MANTISSA[number.dtype]:
+                return (above + (divisor - 1) * is_up) // divisor
+    return None
+
+
+def _bits(size: Size) -> float:
+    """How many bits the size has at most, its trailing zeros aside."""
+    common = math.gcd(*(c for _, c in _terms(size)))
+    return math.log2(_bound(size) / max(common & -common, 1) or 1)
+
+
+def _bound(size: Size) -> float:
+    """What the size never exceeds in either direction, if no symbol does ``LARGEST``."""
+    if isinstance(size, int):
+        return abs(size)
+    return sum(abs(c) * reduce(lambda a, b: a * b, map(_bound_of, m), 1.0) for m, c in size.terms)
+
+
+def _bound_of(atom: SizeAtom) -> float:
+    match atom:
+        case Symbol(name):
+            return math.inf if name.startswith("?~") else LARGEST
+        case FloorDiv(numerator, denominator):
+            return _bound(numerator) / (denominator if isinstance(denominator, int) and denominator > 0 else 1)
+        case Broadcast(sizes) | Minimum(sizes):
+            return max(map(_bound, sizes))
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True)

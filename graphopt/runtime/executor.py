@@ -110,7 +110,7 @@ class Walker(ABC):
 
     def _limit(self, count: BufferRef | Size) -> int:
         if not isinstance(count, BufferRef):
-            return evaluate(count, self.symbols)
+            return int(evaluate(count, self.symbols))
         whole = self.read(count.buffer).reshape(-1)
         return int(whole[evaluate(count.offset, self.symbols) // whole.itemsize])
 

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
+from math import ceil, floor, sqrt
+from operator import mul
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from graphopt.errors import InputError
 
-Size: TypeAlias = "int | str | tuple[Any, ...]"
+Size: TypeAlias = "int | float | str | tuple[Any, ...]"
 """A number, a symbol, or an operation with its arguments: ``("*", 2, ("+", "n", 1))``.
 
 Operations: ``+ * max min`` of any number of arguments; ``-``, ``//`` and ``%`` (rounding down) of two; ``broadcast``
 of any number is the size that axes of these sizes have together, and an error where they do not go together.
 Conditions are 1 where they hold, else 0: ``== != < <= > >= and or`` of two.
+``trunc`` is the whole part of a float: one that ``float32`` or ``float64`` rounds another to, ``/`` of two, or
+``abs ceil floor neg round sqrt`` of one.
 """
 
 
-def evaluate(size: Size, symbols: Mapping[str, int]) -> int:
+def evaluate(size: Size, symbols: Mapping[str, int]) -> Any:
     """The number that a size is; raises ``InputError`` where it has none, ``KeyError`` where a symbol is unknown."""
-    if isinstance(size, int):
+    if isinstance(size, int | float):
         return size
     if isinstance(size, str):
         return symbols[size]
     operation = _OPERATIONS[size[0]]
     try:
         return operation([evaluate(s, symbols) for s in size[1:]])
-    except ZeroDivisionError:
+    except InputError:
+        raise
+    except (ArithmeticError, ValueError):
         values = {name: symbols[name] for name in symbols_of(size)}
         raise InputError(
             f"the size {show(size)} divides by zero, with {values}: inputs of this shape cannot be run"
@@ -61,10 +69,10 @@ def _broadcast(sizes: Sequence[int]) -> int:
 
 
 _INFIX = frozenset({"+", "-", "*", "//", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"})
-_OPERATIONS: Mapping[str, Callable[[list[int]], int]] = {
+_OPERATIONS: Mapping[str, Callable[[list[Any]], Any]] = {
     "+": sum,
     "-": lambda a: a[0] - a[1],
-    "*": lambda a: reduce(int.__mul__, a, 1),
+    "*": lambda a: reduce(mul, a, 1),
     "//": lambda a: a[0] // a[1],
     "%": lambda a: a[0] % a[1],
     "max": max,
@@ -78,4 +86,14 @@ _OPERATIONS: Mapping[str, Callable[[list[int]], int]] = {
     ">=": lambda a: int(a[0] >= a[1]),
     "and": min,
     "or": max,
+    "/": lambda a: a[0] / a[1],
+    "abs": lambda a: abs(a[0]),
+    "ceil": lambda a: ceil(a[0]),
+    "float32": lambda a: float(np.float32(a[0])),
+    "float64": lambda a: float(a[0]),
+    "floor": lambda a: floor(a[0]),
+    "neg": lambda a: -a[0],
+    "round": lambda a: round(a[0]),
+    "sqrt": lambda a: sqrt(a[0]),
+    "trunc": lambda a: int(a[0]),
 }

@@ -32,6 +32,7 @@ from graphopt.ir.types import (
     fresh_number,
     fresh_symbol,
     is_anonymous,
+    minimum,
     substitute,
     symbol,
     symbols,
@@ -235,16 +236,17 @@ def test_constants_only_make_constants() -> None:
         (node("Cast", ints(N), to=6), (N,)),
         (node("Mul", ints(N, 2), scalar(M)), (M * N, 2 * M)),
         (node("Div", ints(N, -7), scalar(2)), (N // 2, -3)),
-        (node("Div", ints(N - 9), scalar(2)), None),
+        (node("Div", ints(N - 9), scalar(M)), ((N - 9 - minimum(0, N - 9)) // M - -minimum(0, N - 9) // M,)),
         (node("Div", ints(4 * N, 7), scalar(2)), (2 * N, 3)),
         (node("Div", ints(-7), ints(2)), (-3,)),
         (node("Div", ints(7), ints(0)), None),
         (node("Mod", ints(7, N), scalar(4)), (3, N - 4 * (N // 4))),
-        (node("Mod", ints(-7), ints(4)), None),
+        (node("Mod", ints(-7), ints(4)), (1,)),
+        (node("Mod", ints(N - 7), ints(4), fmod=1), None),
         (node("Min", ints(N, 3), ints(N + 1, 5)), (N, 3)),
         (node("Max", ints(N, 3), ints(N + 1, 5)), (N + 1, 5)),
         (node("Equal", ints(N, N, 3), ints(N, -1, 4)), (1, 0, 0)),
-        (node("Equal", ints(N), ints(3)), None),
+        (node("Equal", ints(*[N] * 9), ints(3)), None),
         (node("Where", Fact(TensorType("bool", (2,)), elements=(1, 0)), ints(N, 1), ints(2, M)), (N, M)),
         (node("ReduceProd", ints(N, 3), ints(0), keepdims=0), (3 * N,)),
         (node("Range", scalar(1), scalar(4), scalar(1)), (1, 2, 3)),
@@ -259,7 +261,7 @@ def test_elements(found: tuple[Fact, ...], expected: tuple[Size, ...] | None) ->
 
 
 def test_one_unknown_element_does_not_hide_the_others() -> None:
-    found = [node("Div", ints(N, N - 9), scalar(2))[0].elements for _ in range(2)]
+    found = [node("Div", ints(N, N), ints(2, N - 9))[0].elements for _ in range(2)]
     assert found[0] == found[1]
     assert found[0] is not None
     assert found[0][0] == N // 2

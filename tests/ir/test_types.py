@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from graphopt.ir.types import (
+    Real,
     Size,
     TensorType,
     broadcast,
     fresh_symbol,
     is_anonymous,
+    is_size,
+    maximum,
+    minimum,
+    real,
     substitute,
     symbol,
     symbols,
     unranked,
 )
+from graphopt.lowering.loops.sizes import Symbols
+from graphopt.runtime.sizes import evaluate
 
 N, H = symbol("n"), symbol("h")
 
@@ -85,3 +93,59 @@ def test_sizes_that_divide_by_zero_do_not_fit() -> None:
     n, m = symbol("n"), symbol("m")
     with pytest.raises(ValueError, match="divides by zero"):
         substitute(m // n, {"n": 0, "m": 4})
+
+
+def test_polynomials_that_divide_leave_no_floor() -> None:
+    assert (96 * N * H + 96 * N) // (24 * N * H + 24 * N) == 4
+    assert (N * N - 1) // (N + 1) == N - 1
+    assert (2 * N + 2) // 2 == N + 1
+    assert (2 * N) // 4 == N // 2
+    assert (6 * N + 3) // 4 == N + (2 * N + 3) // 4
+    assert str((N * N + 2) // (N + 1)) == "((n*n + 2) // (n + 1))"
+
+
+def test_what_is_left_of_a_division_is_a_size() -> None:
+    left = N - 8 * (N // 8)
+    assert is_size(left)
+    assert is_size(8 - left)
+    assert not is_size(7 - left - 1)
+    assert is_size(N - minimum(N, H))
+    assert is_size(maximum(N - H, 0))
+    assert is_size(7 * ((N + 6) // 7) - N)
+    assert not is_size(7 * (N // 7) - N)
+
+
+def number(value: float) -> Real:
+    constant = Real.constant(float(np.float32(value)), "float32")
+    assert constant is not None
+    return constant
+
+
+_NUMPYS = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "sub": np.subtract}
+_NUMPYS |= {"div": np.divide, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "neg": np.negative, "abs": np.abs}
+
+
+@given(st.data(), st.integers(1, 5000), st.integers(1, 5000))
+def test_floats_of_sizes_are_rounded_as_numpys(data: st.DataObject, n: int, h: int) -> None:
+    """What is computed of symbols and then of numbers is what numpy computes of the numbers in float32."""
+    sizes: dict[str, Size] = {"n": n, "h": h}
+
+    def drawn(depth: int) -> tuple[Real, np.float32]:
+        if not depth or data.draw(st.booleans()):
+            if data.draw(st.booleans()):
+                size = data.draw(st.sampled_from([N, H, N * H, N // 3 + 1]))
+                return Real.of(size, "float32"), np.float32(substitute(size, sizes))
+            value = data.draw(st.sampled_from([0.5, 0.7, 2.0, 1 / 3, 3.0]))
+            return number(value), np.float32(value)
+        function = data.draw(st.sampled_from(sorted(_NUMPYS)))
+        parts = [drawn(depth - 1) for _ in range(_NUMPYS[function].nin)]
+        result = _NUMPYS[function](*(p[1] for p in parts))
+        assume(np.isfinite(result))
+        return real(function, *(p[0] for p in parts)), result
+
+    with np.errstate(all="ignore"):
+        symbolic, expected = drawn(4)
+    assume(abs(expected) < 2**60)
+    whole = symbolic.truncated()
+    assert substitute(whole, sizes) == int(expected)
+    assert evaluate(Symbols().size(whole), {"n": n, "h": h}) == int(expected)

@@ -18,6 +18,7 @@ from graphopt.ir.text.elements import numpy_dtype, parse_number, read_numbers
 from graphopt.ir.types import (
     OpaqueType,
     OptionalType,
+    Real,
     SequenceType,
     Size,
     SparseTensorType,
@@ -27,6 +28,7 @@ from graphopt.ir.types import (
     fresh_number,
     fresh_symbol,
     minimum,
+    real,
     symbol,
     unranked,
 )
@@ -159,6 +161,8 @@ class _GraphTextReader:
                 return broadcast(*map(self.size, parts))
             case "minimum":
                 return minimum(*map(self.size, parts))
+            case "truncated":
+                return self.real(parts[0]).truncated()
             case "signed":
                 return self.size(parts[1]) * (-1 if parts[0] == "-" else 1)
         total = self.size(parts[0])
@@ -174,6 +178,16 @@ class _GraphTextReader:
                 case _:
                     total = total // right
         return total
+
+    def real(self, branch: Any) -> Real:
+        """A float that is computed of sizes."""
+        dtype, _, function = str(branch.children[0]).partition(".")
+        if branch.data == "real_constant":
+            return Real(dtype, "quotient", float(branch.children[1]).as_integer_ratio())
+        if branch.data == "quotient":
+            return Real(dtype, "quotient", (self.size(branch.children[1]), int(branch.children[2] or 1)))
+        parts = [self.real(b) for b in branch.children[1:]]
+        return parts[0].cast(dtype) if function == "cast" else real(function, *parts)
 
     def symbol(self, name: str) -> Size:
         """The size of that name; a number behind ``?`` only says which ones are the same."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphopt.ir.types import Broadcast, FloorDiv, Minimum, SizeAtom, Symbol
+from graphopt.ir.types import Broadcast, FloorDiv, Minimum, Real, SizeAtom, Symbol, Truncated
 from graphopt.ir.types import Size as Dimension
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
 from graphopt.runtime import sizes as runtime
 
 _OPERATIONS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "min": "min", "max": "max"}
 _OPERATIONS |= {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or"}
+_OF_REALS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
 class Symbols:
@@ -50,6 +51,22 @@ class Symbols:
                 return ("broadcast", *map(self.size, atom.sizes))
             case Minimum():
                 return ("min", *map(self.size, atom.sizes))
+            case Truncated():
+                return ("trunc", self.real(atom.number))
+
+    def real(self, number: Real) -> runtime.Size:
+        """A float that is computed of sizes, in the form that programs use."""
+        if number.value is not None:
+            return number.value
+        if number.parts:
+            above, below = number.parts
+            return (number.dtype, self.size(above) if below == 1 else ("/", self.size(above), below))
+        parts = [self.real(a) for a in number.arguments if isinstance(a, Real)]
+        return (
+            (number.dtype, *parts)
+            if number.function == "cast"
+            else (number.dtype, (_OF_REALS.get(number.function, number.function), *parts))
+        )
 
 
 def symbols_in(size: Dimension) -> set[Symbol]:
@@ -67,6 +84,8 @@ def symbols_of(atom: SizeAtom) -> set[Symbol]:
             return symbols_in(atom.numerator) | symbols_in(atom.denominator)
         case Broadcast() | Minimum():
             return set().union(*map(symbols_in, atom.sizes))
+        case Truncated():
+            return set().union(*map(symbols_in, atom.number.sizes))
 
 
 def size_of(expr: Expr, values: Mapping[Var, runtime.Size]) -> runtime.Size:

@@ -11,9 +11,20 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
-from graphopt.ir.types import Broadcast, Dim, FloorDiv, Minimum, Size, SizeAtom, Symbol
+from graphopt.ir.types import Broadcast, Dim, FloorDiv, Minimum, Real, Size, SizeAtom, Symbol, Truncated
 from graphopt.lowering.loops.compute import Tensor
-from graphopt.lowering.loops.expressions import Const, Expr, Var, equal, minimum, select
+from graphopt.lowering.loops.expressions import (
+    INDEX,
+    Const,
+    Expr,
+    Var,
+    apply,
+    cast,
+    const,
+    equal,
+    minimum,
+    select,
+)
 
 
 class NotLowered(Exception):  # noqa: N818  it is an answer, not an error
@@ -63,6 +74,18 @@ class SizeVars:
                 return reduce(lambda a, b: select(equal(a, 1), b, a), map(self, atom.sizes))
             case Minimum():
                 return reduce(minimum, map(self, atom.sizes))
+            case Truncated():
+                return cast(apply("trunc", self.real(atom.number)), INDEX)
+
+    def real(self, number: Real) -> Expr:
+        """A float that is computed of sizes as an expression."""
+        if number.value is not None:
+            return const(number.value, number.dtype)
+        if number.parts:
+            above, below = number.parts
+            return cast(self(above), number.dtype) / float(below)
+        parts = [self.real(a) for a in number.arguments if isinstance(a, Real)]
+        return cast(parts[0], number.dtype) if number.function == "cast" else apply(number.function, *parts)
 
 
 def _is_plain(atom: SizeAtom) -> bool:

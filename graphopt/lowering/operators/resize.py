@@ -12,19 +12,18 @@ from functools import reduce
 from math import floor
 from typing import TypeAlias
 
+from graphopt.ir.infer_products import common_scale
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Tensor, compute, reduce_axis
 from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     apply,
-    as_expr,
     cast,
     conjunction,
     const,
     equal,
     maximum,
-    minimum,
     select,
 )
 from graphopt.lowering.operators.coordinates import (
@@ -38,7 +37,7 @@ from graphopt.lowering.operators.coordinates import (
 )
 from graphopt.lowering.operators.elements import integer, label, number, text, wide
 from graphopt.lowering.operators.indices import clamped
-from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
+from graphopt.lowering.operators.operation import LoweringTable, NotKnown, NotLowered, Operation
 
 LARGE = 2**30
 """Fractions of numbers below this one can be multiplied by indices."""
@@ -123,7 +122,10 @@ def _lines(op: Operation, transformation: str) -> dict[int, ResizedAxis]:
 def _scales(op: Operation, axes: Sequence[int]) -> list[Scale]:
     x, shape = op.input(0), op.shape()
     if not _given(op, 3):
-        return [(float(s), _ratio(s)) for s in op.known(2).reshape(-1).tolist()]
+        reals = op.facts[2].reals if op.facts[2] is not None else None
+        if reals is not None:
+            return [(cast(op.size.real(r), DOUBLE), None) if r.value is None else _number(r.value) for r in reals]
+        return [_number(s) for s in op.known(2).reshape(-1).tolist()]
     policy = "stretch" if "@" in op.op else text(op, "keep_aspect_ratio_policy")
     if policy in ("", "stretch"):
         return [_scale(x.shape[a], shape[a]) for a in axes]
@@ -131,8 +133,15 @@ def _scales(op: Operation, axes: Sequence[int]) -> list[Scale]:
     least = policy == "not_larger"
     if all(isinstance(s, float) for s, _ in wanted):
         return [(min if least else max)(wanted, key=lambda scale: scale[0])] * len(axes)
-    together = reduce(minimum if least else maximum, (as_expr(s, DOUBLE) for s, _ in wanted))
-    return [(together, None)] * len(axes)
+    shapes, given = op.facts[0], op.facts[3]
+    if shapes is None or shapes.shape is None or given is None or given.elements is None:
+        raise NotKnown(op.op, 3)
+    scale = op.size.real(common_scale([shapes.shape[a] for a in axes], given.elements, policy))
+    return [(cast(scale, DOUBLE), None)] * len(axes)
+
+
+def _number(scale: float) -> Scale:
+    return float(scale), _ratio(scale)
 
 
 def _scale(size: Expr, count: Expr) -> Scale:

@@ -8,11 +8,14 @@ from graphopt.ir.text import parse, show
 from graphopt.ir.types import (
     OpaqueType,
     OptionalType,
+    Real,
     SequenceType,
     SparseTensorType,
     TensorType,
     broadcast,
     fresh_symbol,
+    minimum,
+    real,
     symbol,
     unranked,
 )
@@ -73,11 +76,16 @@ def test_bodies() -> None:
 
 def test_every_kind_of_type() -> None:
     n, m = symbol("n"), symbol("m")
+    third = Real.constant(float(np.float32(1 / 3)), "float32")
+    assert third is not None
+    scaled = real("mul", Real.of(n, "float32"), third)
     types = [
         None,
         TensorType("bfloat16", ()),
         TensorType("string", unranked()),
         TensorType("float32", (2 * n - 1, n * m, (n + 1) // 2, broadcast(n, m), -n + 7)),
+        TensorType("float32", (scaled.truncated(), real("round", scaled.cast("float64")).truncated() + minimum(n, 3))),
+        TensorType("float32", (real("round", Real.of(n + m, "float64")).truncated(), symbol("trunc"), symbol("min"))),
         SparseTensorType("float32", (3,)),
         SequenceType(OptionalType(TensorType("int4", (n,)))),
         OpaqueType(b"\x00\xff map"),
@@ -87,7 +95,7 @@ def test_every_kind_of_type() -> None:
         graph.add_input(f"x{i}", type)
     again = reads_back(graph)
     found = [again.types.get(v) for v in again.inputs]
-    assert [found[i] for i in (0, 1, 3, 4, 5, 6)] == [types[i] for i in (0, 1, 3, 4, 5, 6)]
+    assert [found[i] for i in (0, 1, 3, 4, 5, 6, 7, 8)] == [types[i] for i in (0, 1, 3, 4, 5, 6, 7, 8)]
 
 
 def test_sizes_without_a_name_stay_the_same_or_different() -> None:
