@@ -8,7 +8,7 @@ of If, Loop and Scan and calls of local functions included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -48,6 +48,7 @@ from graphopt.ir.types import (
     fresh_number,
     fresh_symbol,
     is_anonymous,
+    symbols,
     unranked,
 )
 from graphopt.ir.winograd import WINOGRAD
@@ -324,7 +325,9 @@ class _Walk:
             try:
                 for value, fact in zip(node.outputs, outputs, strict=True):
                     declared = graph.types.get(value) if node.op != CONSTANT else None
-                    facts_of[value] = _numbered(fact if declared is None else _completed(fact, declared))
+                    facts_of[value] = _numbered(
+                        fact if declared is None else _completed(fact, declared, inputs or outputs)
+                    )
                     _check_size(graph, node, facts_of[value])
             except SENSELESS as error:
                 what = f"its types, {', '.join(f'{f.type}' for f in outputs)}, make no sense"
@@ -396,18 +399,19 @@ def _check_outputs(graph: Graph, facts: Mapping[Value, Fact]) -> None:
             )
 
 
-def _completed(fact: Fact, declared: Type) -> Fact:
+def _completed(fact: Fact, declared: Type, inputs: Sequence[Fact | None] = ()) -> Fact:
     """The fact, with what is declared where inference knows nothing; what is inferred wins where both speak."""
     if fact is NOTHING:
         return fact_of_type(declared)
-    type = _completed_type(fact.type, declared)
+    given = {name for f in inputs if f is not None for size in f.shape or () for name in symbols(size)}
+    type = _completed_type(fact.type, declared, given)
     if type is fact.type:
         return fact
     low, high = of_dtype(type.dtype) if isinstance(type, TensorType) else (fact.low, fact.high)
     return replace(fact, type=type, low=max(fact.low, low), high=min(fact.high, high))
 
 
-def _completed_type(type: Type | None, declared: Type) -> Type | None:
+def _completed_type(type: Type | None, declared: Type, given: Set[str]) -> Type | None:
     match type, declared:
         case None, _:
             return declared
@@ -418,18 +422,22 @@ def _completed_type(type: Type | None, declared: Type) -> Type | None:
                 return declared
             if len(type.shape) != len(declared.shape):
                 return type
-            sizes = tuple(
-                d if is_anonymous(s) and not is_anonymous(d) else s
-                for s, d in zip(type.shape, declared.shape, strict=True)
-            )
+            sizes = tuple(_completed_size(s, d, given) for s, d in zip(type.shape, declared.shape, strict=True))
             return type if sizes == type.shape else TensorType(type.dtype, sizes)
         case SequenceType(element), SequenceType(other):
-            inner = _completed_type(element, other)
+            inner = _completed_type(element, other, given)
             return type if inner is element or inner is None else SequenceType(inner)
         case OptionalType(element), OptionalType(other):
-            inner = _completed_type(element, other)
+            inner = _completed_type(element, other, given)
             return type if inner is element or inner is None else OptionalType(inner)
     return type
+
+
+def _completed_size(size: Size, declared: Size, given: Set[str]) -> Size:
+    """A size that nobody named gets the declared name, but where it is one that came in: to know that says more."""
+    if not is_anonymous(size) or is_anonymous(declared):
+        return size
+    return declared if isinstance(declared, int) or not symbols(size) <= given else size
 
 
 def _numbered(fact: Fact) -> Fact:

@@ -546,10 +546,9 @@ def real(function: str, *arguments: Real) -> Real:
     if len(numbers) == len(values):
         try:
             value = Real.constant(_rounded(REAL_FUNCTIONS[function](*numbers), dtype), dtype)
-        except (ArithmeticError, ValueError):
+        except (ArithmeticError, ValueError):  # infinite, or no number
             value = None
-        if value is not None:
-            return value
+        return Real(dtype, function, arguments) if value is None else value
     exact = [a.exact for a in arguments]
     parts = [e for e in exact if e is not None]
     if len(parts) == len(exact):

@@ -21,6 +21,7 @@ from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError
 from graphopt.program import program_cache
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime.device_program import DeviceProgram
+from graphopt.runtime.host import BUILT_IN
 from graphopt.runtime.profile import ProfileRow
 from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
@@ -364,4 +365,5 @@ class CompiledModel(Displayed):
 def _calls_functions(compiled: Compiled) -> bool:
     """Whether steps call Python functions other than those of nodes that no kernel computes."""
     left = {node.name for node in compiled.report.unlowered}
-    return any(isinstance(s, HostStep) and not left & set(s.nodes) for s in walk(compiled.program.code.steps))
+    hosts = (s for s in walk(compiled.program.code.steps) if isinstance(s, HostStep) and s.function not in BUILT_IN)
+    return any(not left & set(s.nodes) for s in hosts)

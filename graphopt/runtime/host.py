@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,6 +12,25 @@ from graphopt.errors import ExecutionError
 from graphopt.runtime.steps import Array, HostStep, KernelStep, Launch
 
 HostFunction: TypeAlias = Callable[..., Any]
+
+
+def keep(array: Any) -> Any:
+    """What a loop keeps for its next round, or hands on at its end."""
+    return array.copy()
+
+
+def append(kept: Any, array: Any) -> Any:
+    """What the rounds of a loop gave so far: a list, or, before the first, an array without elements."""
+    return [*kept, array.copy()] if isinstance(kept, list) else [array.copy()]
+
+
+def take(kept: Any) -> Any:
+    """What was kept, or, of several rounds, all in one array."""
+    return np.stack(kept) if isinstance(kept, list) else kept
+
+
+BUILT_IN: Mapping[str, HostFunction] = {"append": append, "keep": keep, "take": take}
+"""Functions that every program has: they hand on arrays whose sizes are found out."""
 
 
 class UnloweredNode(NamedTuple):

@@ -14,7 +14,7 @@ from graphopt.errors import InputError
 from graphopt.runtime.binding import Binder, Binding, Lease
 from graphopt.runtime.device import Resident
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
-from graphopt.runtime.host import HostFunction
+from graphopt.runtime.host import BUILT_IN, HostFunction
 from graphopt.runtime.layout import CodeLayout
 from graphopt.runtime.signature import Signature, given
 from graphopt.runtime.steps import Array, Code, HostStep, walk
@@ -44,7 +44,7 @@ class Interface(Displayed):
     ) -> None:
         self.code = code
         self._dtypes = {**STORAGE, **(dtypes or {})}
-        self._functions = dict(functions or {})
+        self._functions = {**BUILT_IN, **(functions or {})}
         if left := code.regions.keys() - self._functions.keys():
             from graphopt.runtime.onnxruntime import Region
 

@@ -28,6 +28,7 @@ from graphopt.runtime.arena import up
 from graphopt.runtime.device import Device
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
+from graphopt.runtime.host import BUILT_IN
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import (
     Array,
@@ -84,7 +85,8 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
     what the folder had is there as it was.
     """
     code = program.code
-    in_python = [s for s in walk(code.steps) if isinstance(s, HostStep) and s.function not in code.regions]
+    known = {*code.regions, *BUILT_IN}
+    in_python = [s for s in walk(code.steps) if isinstance(s, HostStep) and s.function not in known]
     hosts = list(dict.fromkeys(s.label or s.function for s in in_python))
     if hosts:
         raise CompilationError(

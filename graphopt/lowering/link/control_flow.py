@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from graphopt.ir.bounds import fact_of
+from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
 from graphopt.ir.infer_bodies import loop_head, scan_axis
+from graphopt.ir.text.elements import numpy_dtype
 from graphopt.lowering.link.lowered import Control
 from graphopt.lowering.link.moves import Move, Sized
 from graphopt.lowering.loops.expressions import Var
-from graphopt.lowering.lower.lower import Bodied, FactsByValue, LoweredBody, Viewed
+from graphopt.lowering.lower.lower import Binds, Bodied, FactsByValue, LoweredBody, Viewed
 from graphopt.lowering.lower.unlowered import name_of
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Branch, BufferRef, LoopStep, ProgramBuffer, Step
+from graphopt.runtime.steps import Branch, BufferRef, HostStep, LoopStep, ProgramBuffer, Step
 
 if TYPE_CHECKING:
     from graphopt.lowering.link.plan_memory import ScopePlanner
@@ -37,7 +42,9 @@ def moves_of(facts: FactsByValue, lowering: Bodied) -> dict[Move, Sized]:
 
 def _branch_moves(facts: FactsByValue, lowering: Bodied) -> Iterator[Move]:
     for body in lowering.bodies.values():
-        for value, output in zip(_results(body), lowering.node.outputs, strict=True):
+        for k, (value, output) in enumerate(zip(_results(body), lowering.node.outputs, strict=True)):
+            if k in lowering.handed:
+                continue
             if not _is_in_place(body, value) or isinstance(body.lowered[value.node], Viewed):
                 yield Move.of("copy", facts[output])
 
@@ -50,8 +57,9 @@ def _loop_moves(facts: FactsByValue, lowering: Bodied) -> Iterator[Move]:
     if _has_condition(facts, lowering):
         yield Move.of("copy", _given(facts, lowering, 1))
         yield Move.of("copy", body.facts[goes_on])
-    yield from (Move.of("copy", fact) for fact in outputs[:n_states])
-    yield from (Move.of("stack", fact) for fact in outputs[n_states:])
+    for k, fact in enumerate(outputs):
+        if k not in lowering.handed:
+            yield Move.of("copy" if k < n_states else "stack", fact)
 
 
 def _scan_moves(facts: FactsByValue, lowering: Bodied) -> Iterator[Move]:
@@ -125,7 +133,12 @@ class _Control:
         self.scope, self.planner, self.item, self.lowering = scope, scope.planner, item, item.lowering
         self.node = self.lowering.node
         self.outer = len(self.node.inputs) - self.node.captures
-        self.outputs = [scope.result_buffer(v, "arena") for v in self.node.outputs]
+        self.handed = self.lowering.handed
+        """The outputs that Python hands on: what is kept of each in between lies in an object of its own."""
+        self.outputs = [
+            scope.result_buffer(v, "host" if k in self.handed else "arena") for k, v in enumerate(self.node.outputs)
+        ]
+        self.kept = {k: self.planner.add(ProgramBuffer("object", None, "host")) for k in sorted(self.handed)}
         self.facts = [scope.facts[v] for v in self.node.outputs]
         self.names = (name_of(scope.graph, self.node),)
 
@@ -136,13 +149,15 @@ class _Control:
         condition = self.given(0)
         then, other = (tuple(self.either(n)) for n in ("then_branch", "else_branch"))
         yield Branch(condition, then, other)
+        yield from self.taken()
 
     def either(self, name: str) -> Iterator[Step]:
         """The steps of one body."""
         body, inner = self.lowering.bodies[name], self.inner(name)
         self.capture(inner, body)
         for value, number in zip(body.graph.outputs, self.outputs, strict=True):
-            if value is not None and _is_in_place(body, value):
+            is_handed = number in map(self.outputs.__getitem__, self.handed)
+            if value is not None and not is_handed and _is_in_place(body, value):
                 inner.numbers.setdefault(value, number)
         yield from inner.steps()
         yield from self.hand_on(inner, _results(body), self.outputs, self.facts)
@@ -159,13 +174,23 @@ class _Control:
             fact = _given(self.scope.facts, self.lowering, 1)
             yield from self.copy(self.given(1), self.shaped(condition, fact), fact)
         for k in range(n_states):
-            yield from self.copy(self.given(2 + k), self.outputs[k], self.facts[k])
+            if k in self.handed:
+                yield self.host("keep", self.given(2 + k), self.kept[k])
+            else:
+                yield from self.copy(self.given(2 + k), self.outputs[k], self.facts[k])
+        for k in sorted(self.handed - set(range(n_states))):
+            yield self.host("keep", self.nothing(self.facts[k]), self.kept[k])
         inner = self.inner("body")
         self.capture(inner, body)
         for value, type, number in zip(body.graph.inputs, loop_head(body.graph), (counter, condition), strict=False):
             inner.numbers[value] = self.shaped(self.planner.true() if number is None else number, Fact(type))
         inner.numbers.update(zip(body.graph.inputs[2 : 2 + n_states], self.outputs, strict=False))
-        steps = [*inner.steps()]
+        steps: list[Step] = []
+        for k in sorted(self.handed & set(range(n_states))):
+            state = body.graph.inputs[2 + k]
+            inner.numbers[state] = self.planner.buffer(body.facts[state], "host")
+            steps.append(self.host("take", self.kept[k], inner.numbers[state], body.binds, k))
+        steps += inner.steps()
         goes_on, *results = _results(body)
         steps += self.stacked(inner, results[n_states:], counter)
         targets, facts = self.outputs[:n_states], self.facts[:n_states]
@@ -175,6 +200,7 @@ class _Control:
             targets = [*targets, self.shaped(condition, kept)]
         steps += self.hand_on(inner, results[: len(targets)], targets, facts)
         yield LoopStep(tuple(steps), counter, self.trips(), condition)
+        yield from self.taken()
 
     def trips(self) -> BufferRef | Size | None:
         """The maximal number of iterations."""
@@ -240,6 +266,10 @@ class _Control:
     ) -> Iterator[Step]:
         """Copies of a body's results to where they are wanted, as if all were copied at once."""
         sources = [inner.number(v) for v in results]
+        handed = {k for k, target in enumerate(targets) if k in self.handed and target == self.outputs[k]}
+        yield from (self.host("keep", sources[k], self.kept[k]) for k in sorted(handed))
+        rest = [k for k in range(len(targets)) if k not in handed]
+        sources, targets, facts = [sources[k] for k in rest], [targets[k] for k in rest], [facts[k] for k in rest]
         roots = {self.planner.root(target) for target in targets}
         for k, (source, target) in enumerate(zip(sources, targets, strict=True)):
             if source != target and self.planner.root(source) in roots:
@@ -248,6 +278,21 @@ class _Control:
         for source, target, fact in zip(sources, targets, facts, strict=True):
             if source != target:
                 yield from self.copy(source, target, fact)
+
+    def taken(self) -> Iterator[Step]:
+        """What was kept of outputs, in their buffers, with sizes that are known from here on."""
+        for k in sorted(self.handed):
+            yield self.host("take", self.kept[k], self.outputs[k], self.lowering.binds, k)
+
+    def host(self, function: str, source: int, target: int, binds: Binds = (), port: int = 0) -> HostStep:
+        """A call of a function that every program has, and the symbols that are bound where it gives this output."""
+        found = tuple((self.planner.symbols.name(s), 0, axis) for s, at, axis in binds if at == port)
+        return HostStep(function, (source,), (target,), False, found, self.node.op, self.names)
+
+    def nothing(self, fact: Fact) -> int:
+        """The buffer of an array without elements: what no round has given."""
+        constant = Constant.of(np.zeros((0,) * len(fact.shape or ()), numpy_dtype(fact.dtype or "")))
+        return self.planner.constant(constant, fact_of(constant))
 
     def copy(self, source: int, target: int, fact: Fact) -> Iterator[Step]:
         """A buffer's elements, copied to another of the same shape."""
@@ -259,7 +304,11 @@ class _Control:
         for k, (value, target, whole) in enumerate(
             zip(results, self.outputs[first:], self.facts[first:], strict=False)
         ):
-            yield from self.moved(_stack(self.lowering, k, whole), [inner.number(value), counter], target)
+            if first + k in self.handed:
+                kept = self.kept[first + k]
+                yield HostStep("append", (kept, inner.number(value)), (kept,), label=self.node.op, nodes=self.names)
+            else:
+                yield from self.moved(_stack(self.lowering, k, whole), [inner.number(value), counter], target)
 
     def moved(self, move: Move, numbers: list[int], target: int) -> Iterator[Step]:
         """The calls of a move."""

@@ -9,7 +9,7 @@ the graph: then the graph has to be lowered for their values, which ``NeedsValue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.infer_bodies import loop_head, scan_axis
-from graphopt.ir.types import Dim, Size, Symbol, TensorType
+from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol
 from graphopt.lowering.loops.compute import Tensor, compute, producers_first
 from graphopt.lowering.loops.expressions import INDEX, Expr, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 FactsByValue: TypeAlias = Mapping[Value, Fact]
 
+Binds: TypeAlias = "tuple[tuple[Symbol, int, int], ...]"
+"""Symbols that are known once something ran, as the sizes of an output's axis: (symbol, output, axis)."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 """Ops whose output is their first input's elements in the same order."""
 SMALL = 64
@@ -71,6 +73,8 @@ class LoweredBody:
     graph: Graph
     facts: FactsByValue
     lowered: Mapping[int, LoweredNode]
+    binds: Binds = ()
+    """Symbols that each round finds out, as the sizes of a state's axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,13 @@ class Bodied:
 
     node: Node
     bodies: Mapping[str, LoweredBody]
+    binds: Binds = ()
+    """Symbols that are known once it ran."""
+
+    @property
+    def handed(self) -> frozenset[int]:
+        """The outputs whose sizes are known only once it ran, which are handed on by Python."""
+        return frozenset(port for _, port, _ in self.binds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +98,8 @@ class Unlowered:
 
     node: Node
     reason: str
-    binds: tuple[tuple[Symbol, int, int], ...] = ()
-    """Symbols that are known once it ran, as the sizes of an output's axis: (symbol, output, axis)."""
+    binds: Binds = ()
+    """Symbols that are known once it ran."""
 
 
 LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Unlowered
@@ -199,46 +210,69 @@ class _Lowerer:
         return Described(node, tensors, tuple(dict.fromkeys(reads)))
 
     def bodied(self, node: Node) -> LoweredNode:
-        """If, Loop and Scan, where all that they hand on has a size that is known beforehand."""
+        """If, Loop and Scan; a size that an If or a Loop finds out is known behind it."""
         if node.op not in ("If", "Loop", "Scan"):
             raise NotLowered(f"the bodies of {node.op} are no loops")
         outputs = [self.facts[v] for v in node.outputs]
         for value in (*node.inputs, *node.outputs):
             if value is not None and self.facts[value].dtype not in DTYPES:
                 raise NotLowered(f"{node.op} takes or gives what is no tensor that kernels compute with")
-        self.check_bound(node, outputs, SizeVars())
-        return Bodied(node, {name: self.body(node, body) for name, body in sorted(node.bodies.items())})
+        binds = () if node.op == "Scan" else self.binds(node)
+        self.check_bound(node, outputs, SizeVars(), {symbol for symbol, _, _ in binds})
+        lowering = Bodied(node, {}, binds)
+        bodies = {name: self.body(lowering, body) for name, body in sorted(node.bodies.items())}
+        self.bound |= {symbol for symbol, _, _ in binds}
+        return Bodied(node, bodies, binds)
 
-    def body(self, node: Node, body: Graph) -> LoweredBody:
-        facts = infer(body, self.body_inputs(node, body))
+    def body(self, lowering: Bodied, body: Graph) -> LoweredBody:
+        node = lowering.node
+        given, binds = self.body_inputs(lowering, body)
+        facts = infer(body, given)
         results = [facts[v] for v in body.outputs if v is not None]
         wanted = [self.facts[v] for v in node.outputs]
         if node.op == "Loop":
             results, n_states = results[1:], len(node.inputs) - node.captures - 2
+            wanted[:n_states] = [facts[v] for v in body.inputs[2 : 2 + n_states]]
         else:
             n_states = len(wanted) if node.op == "If" else _states(node)
+        unknown = {symbol for symbol, _, _ in (*lowering.binds, *binds)}
         for k, (fact, want) in enumerate(zip(results, wanted, strict=True)):
             axis = 0 if node.op == "Loop" else scan_axis(node, "scan_output_axes", k - n_states, fact.rank or 0)
             shape = want.shape or ()
-            if fact.dtype != want.dtype or fact.shape != (
-                shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
-            ):
+            shape = shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
+            fits = (
+                fact.dtype == want.dtype
+                and len(fact.shape or ()) == len(shape)
+                and all(a == b or _symbol(b) in unknown for a, b in zip(fact.shape or (), shape, strict=True))
+            )
+            if not fits:
                 raise NotLowered(f"what the body of {node.op} gives changes its size")
-        return LoweredBody(body, facts, self.lowered(body, facts))
+        return LoweredBody(body, facts, self.lowered(body, facts, {symbol for symbol, _, _ in binds}), binds)
 
-    def lowered(self, body: Graph, facts: FactsByValue) -> Mapping[int, LoweredNode]:
-        """The lowering of a body's nodes."""
+    def lowered(self, body: Graph, facts: FactsByValue, more: set[Symbol]) -> Mapping[int, LoweredNode]:
+        """The lowering of a body's nodes, which know some more symbols."""
         kept: dict[str, Any] = {"takes": self.takes, "failed": self.failed, "is_for_host": self.is_for_host}
-        return lower(body, facts, self.bound, is_body=True, **kept)
+        return lower(body, facts, self.bound | more, is_body=True, **kept)
 
-    def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
-        """The facts of a body's inputs that hold in every iteration."""
+    def body_inputs(self, lowering: Bodied, body: Graph) -> tuple[dict[Value, Fact], Binds]:
+        """The facts of a body's inputs that hold in every iteration, and the symbols that are bound in each."""
+        node = lowering.node
+        binds: list[tuple[Symbol, int, int]] = []
         outer = len(node.inputs) - node.captures
         captured = [NOTHING if v is None else self.facts[v] for v in node.inputs[outer:]]
         inputs: list[Fact] = []
         if node.op == "Loop":
-            states = [self.facts[v].type for v in node.outputs[: outer - 2]]
-            inputs = [fact_of_type(t) for t in (*loop_head(body), *states)]
+            unknown = {symbol for symbol, _, _ in lowering.binds}
+            states = [self.facts[v] for v in node.outputs[: outer - 2]]
+            types: list[Type | None] = [fact.type for fact in states]
+            for k in lowering.handed & set(range(len(states))):
+                sizes = list(states[k].shape or ())
+                for axis, size in enumerate(sizes):
+                    if _symbol(size) in unknown:
+                        sizes[axis] = found = fresh_symbol()
+                        binds += [(symbol, k, axis) for symbol in symbols_in(found)]
+                types[k] = TensorType(states[k].dtype or "", tuple(sizes))
+            inputs = [fact_of_type(t) for t in (*loop_head(body), *types)]
         elif node.op == "Scan":
             n_states = _states(node)
             inputs = [fact_of_type(self.facts[v].type) for v in node.outputs[:n_states]]
@@ -249,7 +283,7 @@ class _Lowerer:
                 axis = scan_axis(node, "scan_input_axes", k, len(shape))
                 dtype = self.facts[value].dtype or ""
                 inputs.append(fact_of_type(TensorType(dtype, (*shape[:axis], *shape[axis + 1 :]))))
-        return dict(zip(body.inputs, [*inputs, *captured], strict=True))
+        return dict(zip(body.inputs, [*inputs, *captured], strict=True)), tuple(binds)
 
     def is_view(self, node: Node) -> bool:
         """Whether the output is the first input in another shape, or in the same."""
@@ -272,14 +306,14 @@ class _Lowerer:
             return None
         return known_tensor(fact, sizes)
 
-    def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: SizeVars) -> None:
-        """Raise NotLowered where a size would be needed that nobody knows by then."""
+    def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: SizeVars, more: Collection[Symbol] = ()) -> None:
+        """Raise NotLowered where a size would be needed that nobody knows by then; ``more`` is known as well."""
         needed = {s for atom in sizes.variables for s in symbols_of(atom)}
         for fact in outputs:
             if fact.shape is None:
                 raise self.unknown(node, "the rank of its output is not known")
             needed |= {s for size in fact.shape for s in symbols_in(size)}
-        if needed - self.bound:
+        if needed - self.bound - set(more):
             raise self.unknown(node, "sizes of its output depend on what its inputs hold")
 
     def unknown(self, node: Node, reason: str) -> NotLowered:
@@ -317,14 +351,19 @@ class _Lowerer:
 
     def unlowered(self, node: Node, reason: str) -> Unlowered:
         """The node that is left out, and what sizes are known from then on."""
-        binds = []
+        binds = self.binds(node)
+        self.bound |= {symbol for symbol, _, _ in binds}
+        return Unlowered(node, reason, binds)
+
+    def binds(self, node: Node) -> Binds:
+        """The symbols that are known once a node ran."""
+        found: dict[Symbol, tuple[Symbol, int, int]] = {}
         for port, value in enumerate(node.outputs):
             for axis, size in enumerate(self.facts[value].shape or ()):
                 symbol = _symbol(size)
                 if symbol is not None and symbol not in self.bound:
-                    self.bound.add(symbol)
-                    binds.append((symbol, port, axis))
-        return Unlowered(node, reason, tuple(binds))
+                    found.setdefault(symbol, (symbol, port, axis))
+        return tuple(found.values())
 
 
 def _states(node: Node) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import pytest
 import graphopt
 from graphopt.ir.evaluate import run
 from graphopt.ir.onnx_io import load
+from graphopt.runtime import load as load_program
 
 X = np.arange(6, dtype=np.float32)
 
@@ -72,3 +74,69 @@ def test_programs_of_such_loops(number: str, condition: str) -> None:
     inputs = {"x": X, "M": np.array(4)}
     (want,) = run(load(proto), inputs).values()
     np.testing.assert_array_equal(graphopt.compile(proto, jobs=0)(inputs)["z"], want)
+
+
+GROWING = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[b,3] x, int64 M, bool c) => (float[b,n] joined, float[k,b] means, float[b] last) <float limit = {3}> {
+  start = Slice(x, zero, one, axis)
+  j, last, means = Loop(M, c, start, first) <body: graph = body (int64 i, bool cc, float[b,m] grown, float[b] state)
+    => (bool co, float[b,m1] grown2, float[b] state2, float[b] mean) <int64[1] ax = {1}> {
+      total = ReduceSum<keepdims=1>(grown, ax)
+      f = Cast<to=1>(i)
+      next = Add(total, f)
+      grown2 = Concat<axis=1>(grown, next, x)
+      mean = ReduceMean<axes=[1], keepdims=0>(grown)
+      state2 = Add(state, mean)
+      most = ReduceMax<keepdims=0>(state2)
+      co = Less(most, limit)
+  }>
+  joined = Relu(j)
+}"""
+
+
+def growing() -> onnx.ModelProto:
+    """A Loop with a state that grows, one that stays, and an output of as many rounds as its condition allows."""
+    text = GROWING.replace("<float limit", "<int64[1] zero={0}, int64[1] one={1}, int64[1] axis={1}, float limit")
+    text = text.replace("j, last", "rows = Squeeze(start, axis) first = Mul(rows, limit0) j, last")
+    return onnx.parser.parse_model(text.replace("float limit", "float limit0={0}, float limit", 1))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 5])
+@pytest.mark.parametrize("goes", [True, False])
+def test_states_that_grow_and_rounds_that_nobody_counted_are_compiled(trips: int, goes: bool) -> None:
+    proto = growing()
+    compiled = graphopt.compile(proto, jobs=0)
+    assert not compiled.report.unlowered
+    for b in (1, 3):
+        inputs = {"x": np.ones((b, 3), np.float32), "M": np.array(trips), "c": np.array(goes)}
+        want = run(load(proto), inputs)
+        found = compiled(inputs)
+        assert found["joined"].shape == (b, 1 + 4 * min(trips, 3) * goes)
+        for name, array in want.items():
+            if array.size:  # of no rounds the reference knows no sizes
+                np.testing.assert_allclose(found[name], array, rtol=1e-5)
+            assert found[name].shape[0] == array.shape[0]
+
+
+def test_branches_of_different_sizes_are_compiled() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,4] x, bool c) => (float[m,4] y) {
+      z = If(c) <then_branch: graph = t () => (float[m,4] a) { a = Concat<axis=0>(x, x) },
+                 else_branch: graph = e () => (float[m,4] b) { b = Identity(x) }>
+      y = Neg(z)
+    }""")
+    compiled = graphopt.compile(proto, jobs=0)
+    assert not compiled.report.unlowered
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(compiled({"x": x, "c": np.array(True)})["y"], -np.concatenate([x, x]))
+    np.testing.assert_array_equal(compiled({"x": x, "c": np.array(False)})["y"], -x)
+
+
+def test_a_program_whose_loop_grows_is_saved(tmp_path: Path) -> None:
+    proto = growing()
+    inputs = {"x": np.ones((2, 3), np.float32), "M": np.array(3), "c": np.array(True)}
+    compiled = graphopt.compile(proto, jobs=0)
+    compiled.save(tmp_path / "program")
+    found = load_program(tmp_path / "program")(inputs)
+    for name, array in compiled(inputs).items():
+        np.testing.assert_array_equal(found[name], array)

@@ -94,8 +94,17 @@ def test_branches_that_give_one_size_become_steps() -> None:
     assert isinstance(found["y"], Bodied)
 
 
-def test_branches_that_give_different_sizes_are_left_to_reference() -> None:
+def test_the_size_of_branches_that_differ_is_known_behind_them() -> None:
     yes, no = "q: ? r = Neg(q) return r", "q: ? r = Concat(q, q, axis=0) return r"
+    call = f"c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}"
+    found = lowered(f"x: float32[n] c: bool[] z = If({call}) y = Neg(z) return y")
+    assert isinstance(found["z"], Bodied)
+    assert found["z"].handed == {0}
+    assert isinstance(found["y"], Described)
+
+
+def test_branches_that_give_different_ranks_are_left_out() -> None:
+    yes, no = "q: ? r = Neg(q) return r", "q: ? r = Unsqueeze(q, [0]) return r"
     found = lowered(f"x: float32[n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
     assert isinstance(found["y"], Unlowered)
 
