@@ -63,7 +63,11 @@ class OptimizeOptions:
     sizes: FixedSizes
     budget: Annotated[
         str | None,
-        typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of equality saturation.", show_default=False),
+        typer.Option(
+            metavar="nodes=N,iters=N,seconds=S,unroll=N",
+            help="Limits of equality saturation, and of the nodes that a loop is unrolled to (256).",
+            show_default=False,
+        ),
     ] = None
     growth: Annotated[
         float | None,

@@ -30,11 +30,11 @@ def inputs(options: Iterable[str]) -> dict[str, str]:
 
 
 def budget(option: str) -> dict[str, Any]:
-    """``--budget nodes=N,iters=N,seconds=S``: numbers by what they limit."""
+    """``--budget nodes=N,iters=N,seconds=S,unroll=N``: numbers by what they limit."""
     limits: dict[str, Any] = {}
     for name, value, _ in _pairs("--budget", option.split(",")):
-        if name not in ("nodes", "iters", "seconds"):
-            raise UsageError(f"--budget {option}: {name!r} is no limit; there are nodes, iters and seconds")
+        if name not in ("nodes", "iters", "seconds", "unroll"):
+            raise UsageError(f"--budget {option}: {name!r} is no limit; there are nodes, iters, seconds and unroll")
         try:
             limits[name] = float(value) if name == "seconds" else int(value)
         except ValueError:

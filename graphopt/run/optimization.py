@@ -170,8 +170,8 @@ class Optimization:
 
     @property
     def noted(self) -> dict[str, Any]:
-        """Where tidying notes what it does."""
-        return {"journal": self.journal, "statistics": self.statistics}
+        """Where tidying notes what it does, and how far it unrolls loops."""
+        return {"journal": self.journal, "statistics": self.statistics, "unroll": self.budget.unroll}
 
     def note_folding(self, before: Graph, after: Graph) -> Graph:
         """The graph after folding, which is noted where it changed anything."""

@@ -16,7 +16,7 @@ def test_inputs() -> None:
 
 
 def test_budget() -> None:
-    assert values.budget("nodes=100,seconds=1.5") == {"nodes": 100, "seconds": 1.5}
+    assert values.budget("nodes=100,seconds=1.5,unroll=0") == {"nodes": 100, "seconds": 1.5, "unroll": 0}
 
 
 def test_draws() -> None:
@@ -30,7 +30,7 @@ def test_draws() -> None:
         (values.shapes, ["x=1,a"], "--shape x=1,a: 'a' is not a size"),
         (values.shapes, ["x=-1"], "--shape x=-1: a size is not negative"),
         (values.dims, ["N=1", "N=2"], "--dim N=2: 'N' is given twice"),
-        (values.budget, "time=3", "--budget time=3: 'time' is no limit; there are nodes, iters and seconds"),
+        (values.budget, "time=3", "--budget time=3: 'time' is no limit; there are nodes, iters, seconds and unroll"),
         (values.budget, "nodes=x", "--budget nodes=x: 'x' is not a number"),
         (values.budget, "nodes=-1", "--budget nodes=-1: nodes must not be negative"),
         (values.draws, "maybe", "--verify maybe: expected a number of random inputs, off, require, or full"),

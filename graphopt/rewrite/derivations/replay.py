@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from graphopt.ir.graph import Graph, Node, Value
@@ -162,6 +163,12 @@ class _Replay:
 
     def take_up(self, entry: Entry) -> None:
         """Open the model's graph, or a body of the graph that is open."""
+        self.open(entry)
+        if (space := self.frames[-1].space) is not None:
+            space.unroll = inf  # what was unrolled was within a limit that the journal does not tell
+
+    def open(self, entry: Entry) -> None:
+        """Open it, as it is now."""
         above = self.frames[-1] if self.frames else None
         path = (*(above.path if above else ()), *(a for a in entry.at if isinstance(a, int | str)))
         names = self.names.setdefault(path, _Names())

@@ -29,6 +29,7 @@ from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, family, replacements
 from graphopt.rewrite.match.matcher import is_on_all
 from graphopt.rewrite.match.statistics import RuleStatistics, failed_at
+from graphopt.rewrite.match.workspace import UNROLL
 from graphopt.rewrite.rule.rule import Field, GuardExpr, NameRef, Rule, subexpressions
 
 OFTEN = 1000
@@ -48,7 +49,7 @@ FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class SaturationBudget:
-    """When saturation stops at the latest."""
+    """When saturation stops at the latest, and loops are left as they are."""
 
     nodes: int = 10_000
     """Distinct e-nodes that rules may add to those of the graph; never exceeded."""
@@ -56,6 +57,8 @@ class SaturationBudget:
     """Rounds of finding and applying matches."""
     seconds: float = 60.0
     """A safety stop, in seconds of the processor, whatever else it does: a run that it ends cannot be reproduced."""
+    unroll: int = UNROLL
+    """Nodes that a loop is unrolled to at most, those of its bodies included; a loop of one pass always is."""
 
 
 def saturate(

@@ -24,6 +24,10 @@ HUB = 64
 """Where more nodes than this read what was edited, those further down are not looked at again."""
 
 
+UNROLL = 256
+"""Nodes that a loop is unrolled to at most, unless told otherwise."""
+
+
 class Workspace:
     """Edits a graph in place and keeps facts and the list of pending nodes up to date.
 
@@ -40,6 +44,8 @@ class Workspace:
         """How many nodes below an edit are looked at again: the depth of the deepest pattern."""
         self.edits = 0
         """How many edits were made so far: equal before and after means that nothing changed."""
+        self.unroll: float = UNROLL
+        """How many nodes a loop is unrolled to at most; a loop of one pass always is."""
         self.computed = 0
         """How many operations were done ahead so far."""
         self.replaced: list[tuple[Value, Value]] = []

@@ -13,8 +13,6 @@ from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.splice import splice
 
-UNROLLED = 256
-"""Loops are unrolled to at most this many nodes, and loops of one pass always."""
 MOVED_BYTES = 1024
 """Constants up to this size are copied into the bodies that read them."""
 
@@ -58,7 +56,7 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
     if node.op != "Loop" or not isinstance(body, Graph):
         return False
     trips = _trips(space, node, body)
-    if trips is None or (trips > 1 and trips * max(len(body), 1) > UNROLLED):
+    if trips is None or (trips > 1 and trips * max(_nodes(body, space.unroll), 1) > space.unroll):
         return False
     n_states = len(body.inputs) - 2 - node.captures
     states = list(node.inputs[2 : 2 + n_states])
@@ -78,6 +76,17 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
     results = [None if not parts else parts[0] if len(parts) == 1 else _joined(space, parts) for parts in collected]
     _become(space, node, [*states, *results])
     return True
+
+
+def _nodes(body: Graph, limit: float) -> int:
+    """The nodes of a body, those of bodies within included, and of loops within that are going to be unrolled."""
+    total = len(body)
+    for node in body.nodes():
+        inside = sum(_nodes(inner, limit) for inner in node.bodies.values())
+        count = body.constant_of(node.inputs[0]) if node.op == "Loop" else None
+        trips = 1 if count is None or count.size != 1 else int(count.array.reshape(-1)[0])
+        total += inside * trips if 1 < trips * inside <= limit else inside
+    return total
 
 
 def _trips(space: Workspace, node: Node, body: Graph) -> int | None:

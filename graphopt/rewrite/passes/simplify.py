@@ -18,7 +18,7 @@ from graphopt.rewrite.match.describe import describe, leaves_of, name_of, show_c
 from graphopt.rewrite.match.journal import Action, Journal, sign
 from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
 from graphopt.rewrite.match.statistics import Statistics, failed_at
-from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.match.workspace import UNROLL, Workspace, captured_facts
 from graphopt.rewrite.passes import PASSES, NativePass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule.rule import Rule
@@ -40,6 +40,7 @@ def simplify(
     journal: Journal | None = None,
     limit: int | None = None,
     statistics: Statistics | None = None,
+    unroll: float = UNROLL,
 ) -> Graph:
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
@@ -47,13 +48,14 @@ def simplify(
     what is known of its inputs beyond their types; what is done is noted in the ``journal``. A rule or pass in which
     something goes wrong is left out at that place, after ``PLACES`` of them everywhere, and warned of, or told to the
     ``statistics``. Raises RuleError after ``limit`` applications (a generous multiple of the graph's size): rules undo
-    each other, or make what they apply to.
+    each other, or make what they apply to. Loops are unrolled to ``unroll`` nodes at most.
     """
     rules, facts_of = tuple(rules), infer.infer(graph, facts)
     left_out: dict[str, set[str]] = {}
     while True:
         before = None if journal is None else journal.state()
         space = Workspace(graph.copy(), dict(facts_of))
+        space.unroll = unroll
         try:
             mark = 0 if journal is None else journal.open()
             _Simplifier(space, rules, passes, journal, limit, statistics, left_out).run()
@@ -299,6 +301,7 @@ class _Simplifier:
     def body(self, body: Graph, facts: Mapping[Value, Fact]) -> Graph:
         """The simplified body; ``facts`` is what is known of its inputs."""
         space = Workspace(body.copy(), infer.infer(body, facts), is_body=True)
+        space.unroll = self.space.unroll
         arguments = self.rules, self.passes, self.journal, self.limit, self.statistics, self.left_out
         _Simplifier(space, *arguments).run()
         return space.graph if space.edits else body

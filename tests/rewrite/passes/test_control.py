@@ -71,6 +71,18 @@ def test_a_loop_of_a_few_passes(trips: int) -> None:
     assert ops(made).count("Add") == trips
 
 
+def test_a_limit_on_the_nodes_that_loops_are_unrolled_to() -> None:
+    graph = parse(loop("3"))
+    assert "Loop" not in ops(simplify(graph, passes=PASSES, unroll=12))
+    assert "Loop" in ops(simplify(graph, passes=PASSES, unroll=5))
+    assert "Loop" not in ops(simplify(parse(loop("1")), passes=PASSES, unroll=0))
+    within = "body={ i: ? go: ? s: float32[2] t = Neg(s) u = Abs(t) v = Neg(u) return go, v }"
+    nested = f"""x: float32[2] c = true y = Loop(3, c, x, body={{ i: ? go: ? s: float32[2]
+        n: int64[] = int64[]{{9}} a = Loop(n, go, s, {within}) return go, a }}) return y"""
+    assert "Loop" in ops(simplify(parse(nested), passes=PASSES, unroll=30))
+    assert "Loop" not in ops(simplify(parse(nested), passes=PASSES))
+
+
 def test_a_loop_of_no_passes() -> None:
     assert ops(simplify(parse(loop("0", result="y")), passes=PASSES)) == []
     assert ops(simplify(parse(loop("0")), passes=PASSES)) == ["Loop"]
