@@ -8,6 +8,7 @@ from math import prod
 from graphopt.ir.graph import INPUT, Attrs, Graph, Value
 from graphopt.ir.types import TensorType
 from tests.recipes.maker import Maker, Misfit, remove_unused
+from tests.recipes.movements import alike_but
 
 DEEPEST = 2
 """How many bodies stand in one another."""
@@ -63,12 +64,15 @@ def scan(m: Maker) -> None:
 def sequence(m: Maker) -> None:
     """A sequence of two values, one of which is taken out, or both are put together."""
     x = m.pick("float32", "int64", least=1)
+    is_joined, axis = m.random.random() < 0.5, m.random.randrange(len(m.shape(x)))
     y = m.pick(m.dtype(x), rank=len(m.shape(x)))
+    if is_joined and not alike_but(m.space.fact(y).shape, m.shape(x), axis):
+        y = x
     both = m.space.add("SequenceConstruct", (x, y))[0]
-    if m.random.random() < 0.5:
-        m.call("SequenceAt", (both, m.constant(m.random.choice((0, 1, -1)))))
+    if is_joined:
+        m.call("ConcatFromSequence", (both,), axis=axis)
     else:
-        m.call("ConcatFromSequence", (both,), axis=m.random.randrange(len(m.shape(x))))
+        m.call("SequenceAt", (both, m.constant(m.random.choice((0, 1, -1)))))
 
 
 def optional(m: Maker) -> None:

@@ -106,7 +106,7 @@ class Maker:
 
     def calls(self, op: str, inputs: Sequence[Value | None], attrs: Attrs, n_outputs: int) -> tuple[Value, ...]:
         facts = [None if v is None else self.space.fact(v) for v in inputs]
-        if op == "Split" and len(inputs) < 2 and "num_outputs" not in attrs:
+        if op == "Split" and len(inputs) < 2 and attrs.get("num_outputs") != n_outputs:
             raise Misfit("not how graphs hold a Split")
         reason = ops.refusal(op, attrs, facts, self.graph.opset)
         if reason is not None:

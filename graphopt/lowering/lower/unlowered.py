@@ -131,7 +131,7 @@ def _by_graph(graph: Graph, node: Node, facts: FactsByValue) -> Callable[[Sequen
 
 def _typed(node: Node, outputs: Sequence[Fact]) -> Attrs:
     """The node's attributes, a loop's body with the types of what it gives: no round may tell them."""
-    if node.op not in ("Loop", "Scan"):
+    if node.op not in ("Loop", "Scan") or "body" not in node.bodies:
         return node.attrs
     body = node.bodies["body"].copy()
     results = body.outputs[1:] if node.op == "Loop" else body.outputs
