@@ -379,8 +379,10 @@ class _Trial:
                 continue
             else:
                 slight.append((self._size(w), w, want, made))
-        for number, (size, w, want, made) in enumerate(sorted(slight, key=lambda entry: entry[0])):
-            if not self.local.pays(size):
+        # what reads a pair that is none differs, too, and is no fault for that
+        blamed = {v for w in found for v in _begins(self.b, self.of, w)}
+        for number, (size, w, want, made) in enumerate(sorted(slight, key=lambda one: (one[1] not in blamed, one[0]))):
+            if w not in blamed and not self.local.pays(size):
                 self.local.left += len(slight) - number
                 break
             if (words := self._difference(w, want, made)) is not None:
