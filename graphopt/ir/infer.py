@@ -135,7 +135,7 @@ def _by_onnx(call: OpCall) -> list[Type | None]:
     """
     unknown = [_by_schema(call, port) for port in range(call.n_outputs)]
     domain, name, version = ops.split(call.op)
-    if call.op in MISTAKEN or any(isinstance(a, _NOT_PLAIN) for a in call.attrs.values()):
+    if any(isinstance(a, _NOT_PLAIN) for a in call.attrs.values()):
         return unknown
     try:
         schema = defs.get_schema(name, version or ops.LATEST, domain)
@@ -156,9 +156,6 @@ def _by_onnx(call: OpCall) -> list[Type | None]:
 
 
 _NOT_PLAIN = (Graph, TensorType, SequenceType, OptionalType)
-
-MISTAKEN = frozenset({"STFT"})
-"""Ops for which onnx infers sizes that its reference implementation does not give."""
 
 
 def _ask_onnx(

@@ -9,7 +9,7 @@ from math import isfinite
 from graphopt.ir import contrib_attention, contrib_quantized
 from graphopt.ir.call import OpCall
 from graphopt.ir.infer_shapes import MOST_AXES, Inference, Types, agree, axis_of, broadcast_shapes, one_way, same, spell
-from graphopt.ir.types import Real, Shape, Size, TensorType, broadcast, real
+from graphopt.ir.types import Real, Shape, Size, TensorType, broadcast, is_size, real
 
 # -- products
 
@@ -337,6 +337,23 @@ def recurrent(call: OpCall) -> Types:
     return [call.tensor(every, 0), call.tensor(states, 1), call.tensor(states, 2)]
 
 
+def stft(call: OpCall) -> Types:
+    """The spectra of frames: onnx infers other sizes than its reference implementation gives."""
+    x, window = call.shape(0), call.shape(2)
+    length = call.element(3) if call.has(3) else window[0] if window else None if call.has(2) else x[1] if x else None
+    hop = call.element(1)
+    if x is None or len(x) not in (2, 3):
+        return [call.tensor(tuple(call.size_of_its_own(i) for i in range(4)))]
+    frames = bins = None
+    if length is not None and hop is not None and is_size(length) and is_size(hop) and hop != 0:
+        frames = (x[1] - length) // hop + 1
+    if length is not None:
+        bins = length // 2 + 1 if call.integer("onesided", 1) else length
+    values = tuple(i for i in (1, 3) if call.has(i))
+    found = [call.size_of_its_own(i, values=values) if s is None else s for i, s in enumerate((frames, bins))]
+    return [call.tensor((x[0], *found, 2))]
+
+
 PRODUCTS: dict[str, Inference] = {
     "Attention": attention,
     "AveragePool": pool,
@@ -360,6 +377,7 @@ PRODUCTS: dict[str, Inference] = {
     "QLinearMatMul": matmul,
     "RNN": recurrent,
     "Resize": resize,
+    "STFT": stft,
     "SpaceToDepth": space_to_depth,
     "com.microsoft::Attention": contrib_attention.infer_packed_attention,
     "com.microsoft::EmbedLayerNormalization": contrib_attention.infer_embed_layer_normalization,

@@ -133,7 +133,7 @@ class Walker(ABC):
         if level is None:
             return
         for symbol, value in sizes.items():
-            if value < 0:
+            if value < 0 and not symbol.startswith("?~"):
                 raise ExecutionError(f"the size {symbol!r} was computed to be {value}, and sizes are at least 0")
         places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
         for n in self._binder.levels[level].outputs:

@@ -160,7 +160,8 @@ class HostStep:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """The symbols are, from here on, the elements of an int64 buffer, in order; negative ones are an error."""
+    """The symbols are, from here on, the elements of a buffer of integers, in order; negative ones are an error, but
+    of symbols that are no sizes (``?~`` is how they begin)."""
 
     symbols: tuple[str, ...]
     buffer: int

@@ -16,7 +16,7 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.types import Size
 from graphopt.lowering.fuse.kinds import FusionKind, is_repeated, kind_of, loads_of, work
 from graphopt.lowering.loops.compute import ElementwiseStage, Reduced, Tensor, producers_first
-from graphopt.lowering.lower.lower import Described, FactsByValue, LoweredNode
+from graphopt.lowering.lower.lower import Described, FactsByValue, LoweredNode, Told
 
 NODES = 48
 """Nodes that a group holds at most."""
@@ -99,10 +99,14 @@ def _readers(order: Sequence[LoweredNode]) -> dict[Value, list[int]]:
     """For each value, the nodes that read its elements."""
     readers: dict[Value, list[int]] = {}
     for lowering in order:
-        read = lowering.reads if isinstance(lowering, Described) else lowering.node.inputs
+        read: Iterable[Value | None] = lowering.node.inputs
+        if isinstance(lowering, Described):
+            read = lowering.reads
+        elif isinstance(lowering, Told):
+            read = (lowering.value,)
         for value in read:
             if value is not None:
-                readers.setdefault(value, []).append(lowering.node.id)
+                readers.setdefault(value, []).append(-1 if isinstance(lowering, Told) else lowering.node.id)
     return readers
 
 

@@ -20,7 +20,7 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
 from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram
-from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Unlowered, Viewed
+from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Told, Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import name_of
 
 NestKey: TypeAlias = tuple[Nest, bool]
@@ -98,7 +98,7 @@ class Control:
     moves: Mapping[Move, Sized] = field(default_factory=dict)
 
 
-ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Control | Called | Unlowered
+ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Control | Called | Unlowered | Told
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,6 +220,8 @@ def _fate(lowering: LoweredNode) -> str:
             return f"{op} is a view"
         case Bodied():
             return f"{op} is control flow"
+        case Told():
+            return f"what {op} gives is read as sizes"
         case Unlowered(reason=reason):
             return f"{op} is left out: {reason}"
     return f"{op} brings what computes it"

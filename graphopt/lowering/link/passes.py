@@ -38,7 +38,7 @@ from graphopt.lowering.link.options import BY_RULE, Options
 from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import EmbeddedProgram
-from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Viewed, lower
+from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Told, Viewed, lower
 from graphopt.lowering.lower.unlowered import name_of
 
 
@@ -218,7 +218,7 @@ def needed(graph: Graph, lowered: Mapping[int, LoweredNode]) -> list[int]:
     order: list[int] = []
     for id in reversed(list(lowered)):
         node = lowered[id].node
-        if any(v in wanted for v in node.outputs) or graph.has_effects(node):
+        if isinstance(lowered[id], Told) or any(v in wanted for v in node.outputs) or graph.has_effects(node):
             order.append(id)
             wanted.update(reads(lowered[id]))
     return order[::-1]
@@ -231,4 +231,6 @@ def reads(lowering: LoweredNode) -> Iterable[Value]:
             return lowering.reads
         case Viewed():
             return (lowering.source,)
+        case Told():
+            return (lowering.value,)
     return tuple(v for v in lowering.node.inputs if v is not None)

@@ -16,6 +16,7 @@ from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
+from graphopt.ir.types import Symbol
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.cpu.constant_precompute import PrecomputedNest
@@ -40,13 +41,14 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
 from graphopt.lowering.lower.embedded_programs import Called, inputs_of
-from graphopt.lowering.lower.lower import Unlowered, Viewed
+from graphopt.lowering.lower.lower import Told, Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
 from graphopt.runtime.host import HostFunction, UnloweredNode
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
+    Bind,
     BufferRef,
     Condition,
     HostStep,
@@ -290,6 +292,12 @@ class ScopePlanner:
                     yield from self.brought(item)
                 case Called():
                     yield self.called(item)
+                case Told():
+                    names = tuple(
+                        self.planner.symbols.name(s or Symbol(f"?~{len(self.planner.buffers)} {k}"))
+                        for k, s in enumerate(item.symbols)
+                    )
+                    yield Bind(names, self.number(item.value))
 
     def inner(self, scope: LoweredScope) -> ScopePlanner:
         """The planner of a body."""

@@ -10,7 +10,7 @@ the graph: then the graph has to be lowered for their values, which ``NeedsValue
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +21,7 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.infer_bodies import loop_head, scan_axis
-from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol
+from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol, unranked
 from graphopt.lowering.loops.compute import Tensor, compute, producers_first
 from graphopt.lowering.loops.expressions import INDEX, Expr, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
@@ -102,7 +102,18 @@ class Unlowered:
     """Symbols that are known once it ran."""
 
 
-LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Unlowered
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Elements of a small integer value that the program reads, to know sizes that are computed of them."""
+
+    node: Node
+    """The node that makes the value."""
+    value: Value
+    symbols: tuple[Symbol | None, ...]
+    """What the elements are, in order; None for those that are known, or asked of nobody."""
+
+
+LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Unlowered | Told
 
 
 class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
@@ -115,7 +126,7 @@ class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
 
 def lower(
     graph: Graph,
-    facts: FactsByValue,
+    facts: dict[Value, Fact],
     bound: Iterable[Symbol] = (),
     *,
     is_body: bool = False,
@@ -123,11 +134,13 @@ def lower(
     failed: Mapping[str, str] | None = None,
     is_for_host: bool = True,
 ) -> dict[int, LoweredNode]:
-    """The lowering of each node, in order, by the node's id. ``bound`` are the symbols known at the start.
+    """The lowering of each node, in order, by the node's id; negative ids are reads of sizes (``Told``). ``bound`` are
+    the symbols known at the start.
 
     A node that ``takes`` does not take is left to reference, and so is one that ``failed`` before, which gives the
     reasons by name. ``is_for_host`` is as in ``Operation``.
 
+    ``facts`` says nothing any more of the shape of what is left out where nobody can tell it.
     Raises NeedsValues where the elements of some inputs have to be known (never for a body).
     """
     return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host).run()
@@ -137,7 +150,7 @@ class _Lowerer:
     def __init__(
         self,
         graph: Graph,
-        facts: FactsByValue,
+        facts: dict[Value, Fact],
         bound: Iterable[Symbol],
         is_body: bool,
         takes: Callable[[Node], bool],
@@ -150,30 +163,61 @@ class _Lowerer:
         if not is_body:
             self.bound.update(s for v in graph.inputs for s in _bare(facts[v]))
         self.missing: dict[Value, None] = {}
+        self.lowered_nodes: dict[int, LoweredNode] = {}
+        self.holders: dict[Symbol, Value] = {}
+        """The small value of whose elements a symbol is one, that were computed so far."""
+        self.lacking: set[Symbol] = set()
+        """The symbols that the node that was looked at last would need."""
 
     def run(self) -> dict[int, LoweredNode]:
-        lowered: dict[int, LoweredNode] = {}
         for node in in_order(self.graph):
             if node.op not in (INPUT, CONSTANT):
-                lowered[node.id] = self.node(node)
+                lowered = self.node(node)
+                self.lowered_nodes[node.id] = lowered
+            if self.is_body or node.op != INPUT:
+                self.note_elements(node)
         if self.missing and not self.is_body:
             raise NeedsValues(self.missing)
-        return lowered
+        return self.lowered_nodes
+
+    def note_elements(self, node: Node) -> None:
+        """Note which symbols are elements of what a node gives."""
+        for value in node.outputs:
+            fact = self.facts[value]
+            for element in fact.elements or () if fact.dtype in ("int64", "int32") else ():
+                symbol = _symbol(element)
+                if symbol is not None and symbol not in self.bound:
+                    self.holders.setdefault(symbol, value)
+
+    def tell(self, symbols: set[Symbol]) -> bool:
+        """Let the program read the values of which symbols are elements; whether all of them are such."""
+        if not symbols or not symbols <= self.holders.keys():
+            return False
+        for value in dict.fromkeys(self.holders[s] for s in sorted(symbols, key=str)):
+            found = [_symbol(element) for element in self.facts[value].elements or ()]
+            asked = [s if s in symbols and s not in found[:k] else None for k, s in enumerate(found)]
+            self.lowered_nodes[-1 - len(self.lowered_nodes)] = Told(self.graph.node(value.node), value, tuple(asked))
+            self.bound |= {s for s in asked if s is not None}
+        return True
 
     def node(self, node: Node) -> LoweredNode:
         brought = given(self.graph, node, self.facts)
         if brought is not None:
             return self.by_user(brought)
+        self.lacking = set()
         try:
             return self.by_nest(node)
         except NotKnown as why:
             value = node.inputs[why.input] if why.input < len(node.inputs) else None
             roots = None if value is None else self.small_inputs(value)
+            are_sizes = roots is not None and all(map(is_of_sizes, map(self.facts.__getitem__, roots)))
+            if not are_sizes and self.tell(self.lacking):
+                return self.node(node)
             if roots:
                 self.missing.update(dict.fromkeys(roots))
             return self.unlowered(node, str(why))
         except NotLowered as why:
-            return self.unlowered(node, str(why))
+            return self.node(node) if self.tell(self.lacking) else self.unlowered(node, str(why))
         except SENSELESS as error:  # nests rest on what the model may not keep to, as ONNX says it has to
             return self.unlowered(node, f"its lowering failed: {words_of(error)}")
 
@@ -249,7 +293,7 @@ class _Lowerer:
                 raise NotLowered(f"what the body of {node.op} gives changes its size")
         return LoweredBody(body, facts, self.lowered(body, facts, {symbol for symbol, _, _ in binds}), binds)
 
-    def lowered(self, body: Graph, facts: FactsByValue, more: set[Symbol]) -> Mapping[int, LoweredNode]:
+    def lowered(self, body: Graph, facts: dict[Value, Fact], more: set[Symbol]) -> Mapping[int, LoweredNode]:
         """The lowering of a body's nodes, which know some more symbols."""
         kept: dict[str, Any] = {"takes": self.takes, "failed": self.failed, "is_for_host": self.is_for_host}
         return lower(body, facts, self.bound | more, is_body=True, **kept)
@@ -313,7 +357,8 @@ class _Lowerer:
             if fact.shape is None:
                 raise self.unknown(node, "the rank of its output is not known")
             needed |= {s for size in fact.shape for s in symbols_in(size)}
-        if needed - self.bound - set(more):
+        self.lacking = needed - self.bound - set(more)
+        if self.lacking:
             raise self.unknown(node, "sizes of its output depend on what its inputs hold")
 
     def unknown(self, node: Node, reason: str) -> NotLowered:
@@ -353,6 +398,11 @@ class _Lowerer:
         """The node that is left out, and what sizes are known from then on."""
         binds = self.binds(node)
         self.bound |= {symbol for symbol, _, _ in binds}
+        for value in node.outputs:
+            fact = self.facts[value]
+            lacking = {symbol for size in fact.shape or () for symbol in symbols_in(size)} - self.bound
+            if lacking and not self.tell(lacking):  # nobody can tell its size: it is whatever comes
+                self.facts[value] = replace(fact, type=TensorType(fact.dtype or "", unranked()), elements=None)
         return Unlowered(node, reason, binds)
 
     def binds(self, node: Node) -> Binds:
@@ -382,6 +432,11 @@ def is_small(fact: Fact) -> bool:
         and fact.dtype in DTYPES
         and (not isinstance(size, int) or size <= SMALL)
     )
+
+
+def is_of_sizes(fact: Fact) -> bool:
+    """Whether a small tensor is one of so many integers, as those are that hold sizes or axes."""
+    return isinstance(fact.size, int) and fact.dtype is not None and "int" in fact.dtype
 
 
 def is_written(fact: Fact) -> bool:

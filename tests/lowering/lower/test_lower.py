@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 
+import graphopt
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
@@ -114,3 +116,29 @@ def test_a_node_with_sizes_that_are_forbidden_is_left_to_reference() -> None:
     (lowered,) = lower(graph, infer(graph)).values()
     assert isinstance(lowered, Unlowered)
     assert "its lowering failed" in lowered.reason
+
+
+def test_a_size_that_is_computed_is_read_before_it_is_needed() -> None:
+    found = lowered("""
+        x: float32[n]
+        most = Cast(ReduceMax(x, keepdims=0), to=7)
+        y = Range(int64[]{0}, Add(most, most), int64[]{1})
+        z = Neg(y)
+        return z
+    """)
+    assert isinstance(found["y"], Described)
+    assert isinstance(found["z"], Described)
+
+
+def test_elements_that_are_read_may_be_negative() -> None:
+    graph = parse("""
+        x: float32[n]
+        last = Reshape(Cast(ReduceMax(x, keepdims=0), to=7), [1])
+        y = Slice(x, last, [9223372036854775807], [0])
+        return y
+    """)
+    compiled = graphopt.compile(graph, jobs=0)
+    assert not compiled.report.unlowered
+    for most in (-2, 1, 0, 7):
+        x = np.array([most, most - 5, most - 1], np.float32)
+        np.testing.assert_array_equal(compiled({"x": x})["y"], x[most:])
