@@ -123,8 +123,7 @@ def _divide(a: Size, b: Size) -> Size | None:
         return None
     if is_size(a):
         return a // b
-    below = minimum(0, a)
-    return (a - below) // b - (-below) // b
+    return maximum(0, a) // b - maximum(0, -a) // b
 
 
 def _modulo(call: OpCall) -> KnownElements:
@@ -146,7 +145,7 @@ def _least(*sizes: Size) -> Size:
 
 
 def _greatest(*sizes: Size) -> Size:
-    return next((s for s in sizes if all(is_size(s - other) for other in sizes)), reduce(maximum, sizes))
+    return maximum(*sizes)
 
 
 def _less(a: Size, b: Size) -> Size:

@@ -2,7 +2,7 @@
 
 A dimension (``Size``) is an ``int`` or a ``Dim``. A ``Dim`` is kept in one normal form, a sum of
 monomials with integer coefficients over *atoms*; an atom is a named symbol (an unknown size, at
-least 0), a floor division that does not come out even, the least of some sizes, the broadcast of
+least 0), a floor division that does not come out even, the least or greatest of some sizes, the broadcast of
 sizes that are not yet known to agree, or the whole part of a float that a model computes of sizes (``Real``).
 Equal means equal normal forms: ``a == b`` is a proof, ``a != b`` is not knowing.
 Arithmetic between sizes gives back an ``int`` wherever the symbols cancel.
@@ -20,7 +20,7 @@ from functools import cached_property, lru_cache, reduce, total_ordering
 from itertools import count
 from typing import TypeAlias
 
-_PLAIN = re.compile(r"(?!(broadcast|min|trunc)$)[A-Za-z_?][\w~]*")
+_PLAIN = re.compile(r"(?!(broadcast|max|min|trunc)$)[A-Za-z_?][\w~]*")
 
 
 def quoted(name: str) -> str:
@@ -71,6 +71,16 @@ class Minimum:
 
 
 @dataclass(frozen=True, slots=True)
+class Maximum:
+    """The greatest of these sizes, none of which is known to be it."""
+
+    sizes: tuple[Size, ...]
+
+    def __str__(self) -> str:
+        return f"max({', '.join(map(text_of, self.sizes))})"
+
+
+@dataclass(frozen=True, slots=True)
 class Truncated:
     """A float without what is behind its point."""
 
@@ -80,7 +90,7 @@ class Truncated:
         return f"trunc({self.number})"
 
 
-SizeAtom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum | Truncated
+SizeAtom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum | Maximum | Truncated
 Monomial: TypeAlias = tuple[SizeAtom, ...]
 
 
@@ -294,6 +304,8 @@ def _at_least(number: Dim) -> Iterator[Size]:
         match monomial:
             case (Minimum(sizes),) if coefficient < 0:
                 yield from (rest + coefficient * size for size in sizes)
+            case (Maximum(sizes),) if coefficient > 0:
+                yield from (rest + coefficient * size for size in sizes)
             case (FloorDiv(above, int(below)),) if below > 0:  # whole numbers are negative where they are below -1
                 quotient = above if coefficient < 0 else above - (below - 1)
                 yield below * rest + coefficient * quotient + (below - 1)
@@ -307,6 +319,8 @@ def _is_natural(atom: SizeAtom) -> bool:
             return is_size(numerator) and is_size(denominator)
         case Broadcast(sizes) | Minimum(sizes):
             return all(map(is_size, sizes))
+        case Maximum(sizes):
+            return any(map(is_size, sizes))
         case Truncated(number):
             return number.is_natural
 
@@ -328,7 +342,7 @@ def symbols(size: Size) -> set[str]:
                     names.add(name)
                 case FloorDiv(numerator, denominator):
                     names |= symbols(numerator) | symbols(denominator)
-                case Broadcast(sizes) | Minimum(sizes):
+                case Broadcast(sizes) | Minimum(sizes) | Maximum(sizes):
                     names.update(*map(symbols, sizes))
                 case Truncated(number):
                     names.update(*map(symbols, number.sizes))
@@ -355,6 +369,8 @@ def substitute(size: Size, sizes: dict[str, Size]) -> Size:
                     product = product * broadcast(*(substitute(p, sizes) for p in parts))
                 case Minimum(parts):
                     product = product * minimum(*(substitute(p, sizes) for p in parts))
+                case Maximum(parts):
+                    product = product * maximum(*(substitute(p, sizes) for p in parts))
                 case Truncated(number):
                     product = product * number.substituted(sizes).truncated()
         total = total + product
@@ -401,22 +417,31 @@ def _gives_way(size: Size, others: Iterable[Size]) -> bool:
     )
 
 
-def maximum(a: Size, b: Size) -> Size:
-    """The greater of two sizes."""
-    return a + b - minimum(a, b)
-
-
 def minimum(*sizes: Size) -> Size:
     """The least of these sizes."""
+    kept = _undominated(Minimum, sizes, lambda part, other: is_size(part - other))
+    return kept[0] if len(kept) == 1 else Dim((((Minimum(tuple(kept)),), 1),))
+
+
+def maximum(*sizes: Size) -> Size:
+    """The greatest of these sizes."""
+    kept = _undominated(Maximum, sizes, lambda part, other: is_size(other - part))
+    return kept[0] if len(kept) == 1 else Dim((((Maximum(tuple(kept)),), 1),))
+
+
+def _undominated(
+    kind: type[Minimum | Maximum], sizes: Iterable[Size], gives_way: Callable[[Size, Size], bool]
+) -> list[Size]:
+    """The sizes, those of the same kind taken apart, of which none is known to give way to another."""
     parts: list[Size] = []
     for size in sizes:
         inner = _atom(size)
-        parts.extend(inner.sizes if isinstance(inner, Minimum) else [size])
+        parts.extend(inner.sizes if isinstance(inner, Minimum | Maximum) and isinstance(inner, kind) else [size])
     kept: list[Size] = []
     for part in sorted(set(parts), key=text_of):
-        if not any(is_size(part - other) for other in kept):
-            kept = [other for other in kept if not is_size(other - part)] + [part]
-    return kept[0] if len(kept) == 1 else Dim((((Minimum(tuple(kept)),), 1),))
+        if not any(gives_way(part, other) for other in kept):
+            kept = [other for other in kept if not gives_way(other, part)] + [part]
+    return kept
 
 
 # -- floats that are computed of sizes
@@ -647,7 +672,7 @@ def _bound_of(atom: SizeAtom) -> float:
             return math.inf if name.startswith("?~") else LARGEST
         case FloorDiv(numerator, denominator):
             return _bound(numerator) / (denominator if isinstance(denominator, int) and denominator > 0 else 1)
-        case Broadcast(sizes) | Minimum(sizes):
+        case Broadcast(sizes) | Minimum(sizes) | Maximum(sizes):
             return max(map(_bound, sizes))
     return math.inf
 

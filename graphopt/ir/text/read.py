@@ -27,6 +27,7 @@ from graphopt.ir.types import (
     broadcast,
     fresh_number,
     fresh_symbol,
+    maximum,
     minimum,
     real,
     symbol,
@@ -161,6 +162,8 @@ class _GraphTextReader:
                 return broadcast(*map(self.size, parts))
             case "minimum":
                 return minimum(*map(self.size, parts))
+            case "maximum":
+                return maximum(*map(self.size, parts))
             case "truncated":
                 return self.real(parts[0]).truncated()
             case "signed":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphopt.ir.types import Broadcast, FloorDiv, Minimum, Real, SizeAtom, Symbol, Truncated
+from graphopt.ir.types import Broadcast, FloorDiv, Maximum, Minimum, Real, SizeAtom, Symbol, Truncated
 from graphopt.ir.types import Size as Dimension
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
 from graphopt.runtime import sizes as runtime
@@ -53,6 +53,8 @@ class Symbols:
                 return ("broadcast", *map(self.size, atom.sizes))
             case Minimum():
                 return ("min", *map(self.size, atom.sizes))
+            case Maximum():
+                return ("max", *map(self.size, atom.sizes))
             case Truncated():
                 return ("trunc", self.real(atom.number))
 
@@ -84,7 +86,7 @@ def symbols_of(atom: SizeAtom) -> set[Symbol]:
             return {atom}
         case FloorDiv():
             return symbols_in(atom.numerator) | symbols_in(atom.denominator)
-        case Broadcast() | Minimum():
+        case Broadcast() | Minimum() | Maximum():
             return set().union(*map(symbols_in, atom.sizes))
         case Truncated():
             return set().union(*map(symbols_in, atom.number.sizes))

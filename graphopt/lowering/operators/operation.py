@@ -11,7 +11,20 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
-from graphopt.ir.types import Broadcast, Dim, FloorDiv, Minimum, Real, Size, SizeAtom, Symbol, Truncated
+from graphopt.ir.types import (
+    Broadcast,
+    Dim,
+    FloorDiv,
+    Maximum,
+    Minimum,
+    Real,
+    Size,
+    SizeAtom,
+    Symbol,
+    Truncated,
+    is_size,
+)
+from graphopt.ir.types import maximum as greatest
 from graphopt.lowering.loops.compute import Tensor
 from graphopt.lowering.loops.expressions import (
     INDEX,
@@ -22,6 +35,7 @@ from graphopt.lowering.loops.expressions import (
     cast,
     const,
     equal,
+    maximum,
     minimum,
     select,
 )
@@ -43,6 +57,7 @@ class SizeVars:
     """The variables that stand for symbolic dimensions in nests, named in order of first use.
 
     What a nest learns nothing from when it is spelled out, such as a size that broadcasting gives, is one variable.
+    Variables are at least 0: what may be negative is the difference of what is above 0 and what is below.
     """
 
     spells_out: ClassVar[bool] = False
@@ -66,6 +81,9 @@ class SizeVars:
 
     def _atom(self, atom: SizeAtom) -> Expr:
         if isinstance(atom, Symbol) or not (self.spells_out or _is_plain(atom)):
+            number = Dim((((atom,), 1),))
+            if not self.spells_out and not is_size(number):
+                return self(greatest(0, number)) - self(greatest(0, -number))
             return self.variables.setdefault(atom, Var(f"n{len(self.variables)}"))
         match atom:
             case FloorDiv():
@@ -74,6 +92,8 @@ class SizeVars:
                 return reduce(lambda a, b: select(equal(a, 1), b, a), map(self, atom.sizes))
             case Minimum():
                 return reduce(minimum, map(self, atom.sizes))
+            case Maximum():
+                return reduce(maximum, map(self, atom.sizes))
             case Truncated():
                 return cast(apply("trunc", self.real(atom.number)), INDEX)
 
