@@ -95,7 +95,9 @@ def _of_either(function: Callable[..., Size | None], of_reals: str, *numbers: Si
         return function(*numbers)
     if not of_reals or len(reals) < len(numbers):
         return None
-    return reduce(partial(real, of_reals), reals) if len(reals) > 1 else real(of_reals, *reals)
+    if len(reals) == 1:
+        return reals[0] if of_reals in ("max", "min") else real(of_reals, *reals)
+    return reduce(partial(real, of_reals), reals)
 
 
 def _map(

@@ -530,6 +530,14 @@ class Real:
         """The size and the power of two whose quotient it is, where it is that without rounding."""
         return self.parts if self.parts and _bits(self.parts[0]) <= MANTISSA[self.dtype] else None
 
+    @property
+    def fraction(self) -> tuple[Size, Size] | None:
+        """The whole numbers of which it is the quotient, rounded once; None where it is none."""
+        match [a.exact for a in self.arguments if isinstance(a, Real)]:
+            case [(a, below), (b, other)] if self.function == "div":
+                return a * other, b * below
+        return self.exact
+
     def substituted(self, sizes: dict[str, Size]) -> Real:
         """The number with named symbols replaced."""
         if self.parts:
@@ -581,7 +589,7 @@ def real(function: str, *arguments: Real) -> Real:
         result = None if found is None else Real._quotient(dtype, *found)
         if result is not None and result.exact:
             return result
-    if function in ("floor", "ceil"):
+    if function in ("floor", "ceil") and arguments[0].function == "div":
         quotient = _whole_quotient(arguments[0], is_up=function == "ceil")
         if quotient is not None:
             return Real.of(quotient, dtype)
@@ -642,14 +650,11 @@ def _exactly(function: str, dtype: str, parts: list[tuple[Size, int]]) -> tuple[
 def _whole_quotient(number: Real, is_up: bool) -> Size | None:
     """The floor or ceiling of a rounded quotient of whole numbers, which is that of the quotient itself where both
     are so small that no quotient comes as near to a whole number as rounding goes."""
-    if number.function != "div":
+    if number.fraction is None:
         return None
-    parts = [a.exact for a in number._reals]
-    match parts:
-        case [(a, below), (b, other)]:
-            above, divisor = a * other, b * below
-            if is_size(above) and is_size(divisor) and _bound(above) + _bound(divisor) <= 1 << MANTISSA[number.dtype]:
-                return (above + (divisor - 1) * is_up) // divisor
+    above, divisor = number.fraction
+    if is_size(above) and is_size(divisor) and _bound(above) + _bound(divisor) <= 1 << MANTISSA[number.dtype]:
+        return (above + (divisor - 1) * is_up) // divisor
     return None
 
 

@@ -13,6 +13,7 @@ from math import floor
 from typing import TypeAlias
 
 from graphopt.ir.infer_products import common_scale
+from graphopt.ir.types import Real
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Tensor, compute, reduce_axis
 from graphopt.lowering.loops.expressions import (
@@ -123,25 +124,38 @@ def _scales(op: Operation, axes: Sequence[int]) -> list[Scale]:
     x, shape = op.input(0), op.shape()
     if not _given(op, 3):
         reals = op.facts[2].reals if op.facts[2] is not None else None
-        if reals is not None:
-            return [(cast(op.size.real(r), DOUBLE), None) if r.value is None else _number(r.value) for r in reals]
-        return [_number(s) for s in op.known(2).reshape(-1).tolist()]
+        return [_computed(op, r) for r in reals] if reals else [_number(s) for s in op.known(2).reshape(-1).tolist()]
     policy = "stretch" if "@" in op.op else text(op, "keep_aspect_ratio_policy")
     if policy in ("", "stretch"):
         return [_scale(x.shape[a], shape[a]) for a in axes]
     wanted = [_scale(x.shape[a], size) for size, a in zip(op.elements(3), axes, strict=True)]
-    least = policy == "not_larger"
     if all(isinstance(s, float) for s, _ in wanted):
-        return [(min if least else max)(wanted, key=lambda scale: scale[0])] * len(axes)
+        return [(min if policy == "not_larger" else max)(wanted, key=lambda scale: scale[0])] * len(axes)
     shapes, given = op.facts[0], op.facts[3]
     if shapes is None or shapes.shape is None or given is None or given.elements is None:
         raise NotKnown(op.op, 3)
-    scale = op.size.real(common_scale([shapes.shape[a] for a in axes], given.elements, policy))
-    return [(cast(scale, DOUBLE), None)] * len(axes)
+    return [_computed(op, common_scale([shapes.shape[a] for a in axes], given.elements, policy))] * len(axes)
 
 
 def _number(scale: float) -> Scale:
     return float(scale), _ratio(scale)
+
+
+def _computed(op: Operation, number: Real) -> Scale:
+    """A scale that the model computes of sizes: the quotient of two where it is one, as if it was never rounded."""
+    if number.value is not None:
+        return _number(number.value)
+    if number.function in ("min", "max"):
+        one, other = (_computed(op, part)[1] for part in number.arguments if isinstance(part, Real))
+        if one is not None and other is not None:
+            is_first = one[0] * other[1] <= other[0] * one[1]
+            pairs = zip(one, other, strict=True)
+            above, below = (select(is_first, *(p if number.function == "min" else p[::-1])) for p in pairs)
+            return cast(above, DOUBLE) / cast(below, DOUBLE), (above, below)
+    if number.fraction is not None:
+        above, below = map(op.size, number.fraction)
+        return cast(above, DOUBLE) / cast(below, DOUBLE), (above, below)
+    return cast(op.size.real(number), DOUBLE), None
 
 
 def _scale(size: Expr, count: Expr) -> Scale:
