@@ -89,8 +89,20 @@ def _layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array
     return (y if shift is None else y + shift), mean, inverse
 
 
+def _gather_elements(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """onnx's clips some indices that are out of range, which ONNX forbids."""
+    data, indices = x
+    assert data is not None
+    assert indices is not None
+    axis: Any = attribute("GatherElements", attrs, "axis")
+    if indices.size and not (-data.shape[axis] <= indices.min() and indices.max() < data.shape[axis]):
+        raise IndexError(f"an index is out of range for {data.shape[axis]} elements")
+    return apply("GatherElements", [data, indices], axis=axis)
+
+
 CORRECTIONS: dict[str, Semantics] = {
     "Erf": _erf,
+    "GatherElements": _gather_elements,
     "HardSwish": _hard_swish,
     "LRN": _lrn,
     "LayerNormalization": _layer_normalization,

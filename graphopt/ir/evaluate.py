@@ -239,7 +239,7 @@ def compute(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> tup
             if user is not None and user.function is not None:
                 outputs = _filled(op, user.function, attrs, arrays, n_outputs)
             elif meaning is not None:
-                outputs = meaning(_apply, attrs, arrays)[:n_outputs]
+                outputs = meaning(_apply if op in CORRECTIONS else _correctly, attrs, arrays)[:n_outputs]
             else:
                 outputs = _reference(op, attrs, arrays, n_outputs)
         except Exception as error:  # whatever the Python of an op raises on these inputs
@@ -268,6 +268,12 @@ def _filled(
 
 def _apply(op: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attrs: Attr) -> tuple[Array, ...]:
     return _reference(op, Attrs(attrs), inputs, n_outputs)
+
+
+def _correctly(op: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attrs: Attr) -> tuple[Array, ...]:
+    """An op that another is made of, which is corrected as it is by itself."""
+    correction = CORRECTIONS.get(op)
+    return _apply(op, inputs, n_outputs, **attrs) if correction is None else correction(_apply, Attrs(attrs), inputs)
 
 
 def _reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> tuple[Any, ...]:
@@ -354,7 +360,7 @@ def _op_run(op: str) -> type:
         attrs = Attrs({n: _plain(v) for n, v in named.items()})
         n_outputs = len(self.onnx_node.output)
         if op in _MEANINGS:
-            return _MEANINGS[op](_apply, attrs, arrays)[:n_outputs]
+            return _MEANINGS[op](_apply if op in CORRECTIONS else _correctly, attrs, arrays)[:n_outputs]
         return compute(op, attrs, arrays, n_outputs)
 
     domain, name, _ = ops.split(op)

@@ -79,3 +79,22 @@ def test_layers_of_halves_are_normalized_in_single_precision(shift: str) -> None
     wide = x.astype(np.float64)
     want = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5) * given["s"] + given.get("b", 0)
     np.testing.assert_allclose(run(parse(text), given)["y"], want, atol=3e-3)
+
+
+def test_a_norm_within_another_op_is_computed_as_it_is_alone() -> None:
+    rng = np.random.default_rng(0)
+    x, s, b = (rng.standard_normal(n).astype(np.float16) for n in ((1, 2, 2), 2, 2))
+    feeds = {"x": x, "zero": np.zeros_like(x), "s": s, "b": b}
+    text = "x: float16[1, 2, 2] zero: float16[1, 2, 2] s: float16[2] b: float16[2] y = {} return y"
+    alone = parse(text.format("LayerNormalization(x, s, b, epsilon=0.01)"))
+    within = parse(text.format("com.microsoft::SkipLayerNormalization(x, zero, s, b, epsilon=0.01)"))
+    np.testing.assert_array_equal(run(alone, feeds)["y"], run(within, feeds)["y"])
+
+
+@pytest.mark.parametrize("index", [2, -3])
+def test_elements_are_gathered_within_the_axis_only(index: int) -> None:
+    graph = parse("x: float32[2] i: int64[2] y = GatherElements(x, i) return y")
+    feeds = {"x": np.arange(2, dtype=np.float32), "i": np.array([-2, 1])}
+    np.testing.assert_array_equal(run(graph, feeds)["y"], [0, 1])
+    with pytest.raises(IndexError):
+        run(graph, {**feeds, "i": np.array([0, index])})
