@@ -1,5 +1,5 @@
 """Function expansion: ops without a nest, which ONNX defines by other ops, become calls of functions, which are
-inlined.
+inlined, and the Scan of opset 8, which goes through batches, becomes one Scan within another.
 
 It stands apart from ``graphopt.compile``, which holds the steps alone.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from graphopt.errors import SENSELESS
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Function, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Function, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import TensorType
 from graphopt.lowering.operators.table import lowering
@@ -24,6 +24,7 @@ def expanded(graph: Graph) -> Graph:
     """The graph with the bodies of such ops as local functions; the graph itself where there are none."""
     from graphopt.ir.onnx_io.bodies import function_of  # only here is onnx needed to lower a graph
 
+    graph = _nested(graph)
     wanted = [n for n in graph.nodes() if _is_unknown(graph, n)]
     if not wanted:
         return graph
@@ -46,6 +47,25 @@ def expanded(graph: Graph) -> Graph:
     for id, function in functions.items():
         expanded_graph.update(id, origin=replace(expanded_graph.node(id).origin, overload=function.overload))
     return expanded_graph
+
+
+def _nested(graph: Graph) -> Graph:
+    """The graph with a Scan over batches in the place of each Scan of opset 8; its body is the Scan of a batch."""
+    result = graph
+    for node in graph.nodes():
+        if node.op != "Scan@8" or node.inputs[0] is not None:  # batches of different lengths are left as they are
+            continue
+        result = graph.copy() if result is graph else result
+        directions, scans = node.attrs.get("directions"), node.attrs["num_scan_inputs"]
+        attrs = Attrs(body=node.bodies["body"], num_scan_inputs=scans)
+        attrs = attrs.with_(scan_input_directions=directions) if isinstance(directions, tuple) else attrs
+        body = Graph("batch", graph.header)
+        inner = tuple(body.add_input(f"x{k}") for k in range(len(node.inputs) - 1))
+        for k, value in enumerate(body.add("Scan", inner, attrs, node.n_outputs, captures=node.captures).outputs):
+            body.add_output(f"y{k}", value)
+        over = Attrs(body=body, num_scan_inputs=len(inner) - node.captures)
+        result.update(node.id, op="Scan", inputs=node.inputs[1:], attrs=over)
+    return result
 
 
 def _is_unknown(graph: Graph, node: Node) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -58,3 +60,23 @@ def test_other_graphs_stay_as_they_are() -> None:
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
     graph = onnx_io.load(helper.make_model(helper.make_graph([node], "g", values[:1], values[1:])))
     assert expanded(graph) is graph
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_a_scan_of_opset_8_is_one_within_another(direction: int) -> None:
+    proto = onnx.parser.parse_model(f"""<ir_version: 4, opset_import: ["" : 8]>
+    g (float[b,2] init, float[b,n,2] x, float[2] w) => (float[b,2] y, float[b,n,2] z) {{
+      y, z = Scan <body: graph = body (float[2] s, float[2] v) => (float[2] s2, float[2] o) {{
+        p = Mul(v, w) s2 = Add(s, p) o = Sub(s2, v)
+      }}, num_scan_inputs = 1, directions = [{direction}]> ("", init, x)
+    }}""")
+    compiled = graphopt.compile(proto, jobs=0)
+    assert not compiled.report.unlowered
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    for b, n in ((1, 3), (2, 4)):
+        shapes = {"init": (b, 2), "x": (b, n, 2), "w": (2,)}
+        feeds = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+        found = compiled(feeds)
+        for name, want in zip("yz", session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(found[name], want, rtol=1e-6)
