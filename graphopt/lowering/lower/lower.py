@@ -133,17 +133,19 @@ def lower(
     takes: Callable[[Node], bool] = lambda node: True,
     failed: Mapping[str, str] | None = None,
     is_for_host: bool = True,
+    outside: _Lowerer | None = None,
 ) -> dict[int, LoweredNode]:
     """The lowering of each node, in order, by the node's id; negative ids are reads of sizes (``Told``). ``bound`` are
     the symbols known at the start.
 
     A node that ``takes`` does not take is left to reference, and so is one that ``failed`` before, which gives the
-    reasons by name. ``is_for_host`` is as in ``Operation``.
+    reasons by name. ``is_for_host`` is as in ``Operation``, and ``outside`` is
+    the lowering that a body belongs to.
 
     ``facts`` says nothing any more of the shape of what is left out where nobody can tell it.
     Raises NeedsValues where the elements of some inputs have to be known (never for a body).
     """
-    return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host).run()
+    return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host, outside).run()
 
 
 class _Lowerer:
@@ -156,7 +158,10 @@ class _Lowerer:
         takes: Callable[[Node], bool],
         failed: Mapping[str, str],
         is_for_host: bool,
+        outside: _Lowerer | None,
     ) -> None:
+        self.outside = outside
+        """The lowering of the graph that a body stands in."""
         self.takes, self.failed, self.is_for_host = takes, failed, is_for_host
         self.graph, self.facts, self.is_body = graph, facts, is_body
         self.bound = {*bound}
@@ -174,8 +179,7 @@ class _Lowerer:
             if node.op not in (INPUT, CONSTANT):
                 lowered = self.node(node)
                 self.lowered_nodes[node.id] = lowered
-            if self.is_body or node.op != INPUT:
-                self.note_elements(node)
+            self.note_elements(node)
         if self.missing and not self.is_body:
             raise NeedsValues(self.missing)
         return self.lowered_nodes
@@ -189,9 +193,20 @@ class _Lowerer:
                 if symbol is not None and symbol not in self.bound:
                     self.holders.setdefault(symbol, value)
 
-    def tell(self, symbols: set[Symbol]) -> bool:
-        """Let the program read the values of which symbols are elements; whether all of them are such."""
+    def tell(self, symbols: set[Symbol], is_for_body: bool = False) -> bool:
+        """Let the program read the values of which symbols are elements, outside of bodies if they are there already;
+        whether all of them are such. A graph is lowered for the values of its own inputs instead."""
+        if self.outside is not None and (held := symbols & self.outside.all_held()):
+            if not self.outside.tell(held, is_for_body=True):
+                return False
+            self.bound |= held
+            symbols = symbols - held
+            if not symbols:
+                return True
         if not symbols or not symbols <= self.holders.keys():
+            return False
+        are_inputs = any(self.graph.node(self.holders[s].node).op == INPUT for s in symbols)
+        if are_inputs and not self.is_body and not is_for_body:
             return False
         for value in dict.fromkeys(self.holders[s] for s in sorted(symbols, key=str)):
             found = [_symbol(element) for element in self.facts[value].elements or ()]
@@ -199,6 +214,10 @@ class _Lowerer:
             self.lowered_nodes[-1 - len(self.lowered_nodes)] = Told(self.graph.node(value.node), value, tuple(asked))
             self.bound |= {s for s in asked if s is not None}
         return True
+
+    def all_held(self) -> set[Symbol]:
+        """The symbols that are elements of values here, or outside of this body."""
+        return self.holders.keys() | (self.outside.all_held() if self.outside is not None else set())
 
     def node(self, node: Node) -> LoweredNode:
         brought = given(self.graph, node, self.facts)
@@ -211,7 +230,7 @@ class _Lowerer:
             value = node.inputs[why.input] if why.input < len(node.inputs) else None
             roots = None if value is None else self.small_inputs(value)
             are_sizes = roots is not None and all(map(is_of_sizes, map(self.facts.__getitem__, roots)))
-            if not are_sizes and self.tell(self.lacking):
+            if (self.is_body or not are_sizes) and self.tell(self.lacking):
                 return self.node(node)
             if roots:
                 self.missing.update(dict.fromkeys(roots))
@@ -296,6 +315,7 @@ class _Lowerer:
     def lowered(self, body: Graph, facts: dict[Value, Fact], more: set[Symbol]) -> Mapping[int, LoweredNode]:
         """The lowering of a body's nodes, which know some more symbols."""
         kept: dict[str, Any] = {"takes": self.takes, "failed": self.failed, "is_for_host": self.is_for_host}
+        kept["outside"] = self
         return lower(body, facts, self.bound | more, is_body=True, **kept)
 
     def body_inputs(self, lowering: Bodied, body: Graph) -> tuple[dict[Value, Fact], Binds]:

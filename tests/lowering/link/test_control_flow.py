@@ -140,3 +140,22 @@ def test_a_program_whose_loop_grows_is_saved(tmp_path: Path) -> None:
     found = load_program(tmp_path / "program")(inputs)
     for name, array in compiled(inputs).items():
         np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_size_that_branches_and_what_follows_need_is_read_once() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[a,n] x, bool c) => (float[m] y, float[k] z) <int64 zero={0}, int64 one={1}> {
+      most = ReduceMax<keepdims=0>(x) length = Cast<to=7>(most)
+      y = If(c) <then_branch: graph = t () => (float[p] u) { r = Range(zero, length, one) u = Cast<to=1>(r) },
+                 else_branch: graph = e () => (float[q] v) {
+                   two = Add(length, length) s = Range(zero, two, one) f = Cast<to=1>(s) v = Neg(f) }>
+      w = Range(zero, length, one) z = Cast<to=1>(w)
+    }""")
+    compiled = graphopt.compile(proto, jobs=0)
+    assert not compiled.report.unlowered
+    for length in (3, 5, 0):
+        for condition in (True, False):
+            inputs = {"x": np.full((2, 3), length, np.float32), "c": np.array(condition)}
+            found = compiled(inputs)
+            for name, want in run(load(proto), inputs).items():
+                np.testing.assert_array_equal(found[name], want)
