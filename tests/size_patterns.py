@@ -6,7 +6,7 @@ Each pattern is a function of a generator that gives the nodes of a model as tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
@@ -103,8 +103,6 @@ def model(pattern: Pattern, seed: int) -> onnx.ModelProto:
     }}"""
     proto = onnx.parser.parse_model(text)
     proto.graph.output[0].type.tensor_type.ClearField("shape")
-    if write.lines[-1] == "integers":
-        proto.graph.output[0].type.tensor_type.elem_type = 7
     return proto
 
 
@@ -492,10 +490,3 @@ def feeds(proto: onnx.ModelProto, sizes: dict[str, int]) -> dict[str, np.ndarray
         dims = value.type.tensor_type.shape.dim
         result[value.name] = rng.random([sizes.get(d.dim_param, d.dim_value) for d in dims], np.float32)
     return result
-
-
-def models(seeds: int) -> Iterator[tuple[str, int, onnx.ModelProto]]:
-    """Each pattern with so many seeds."""
-    for name, pattern in PATTERNS.items():
-        for seed in range(seeds):
-            yield name, seed, model(pattern, seed)

@@ -1,4 +1,5 @@
 import numpy as np
+import onnxruntime
 import pytest
 
 import graphopt
@@ -7,6 +8,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.lowering.link.passes import needed
 from graphopt.lowering.lower.lower import Bodied, Described, LoweredNode, NeedsValues, Unlowered, Viewed, lower
+from tests import size_patterns
 
 
 def lowered(text: str) -> dict[str, LoweredNode]:
@@ -142,3 +144,14 @@ def test_elements_that_are_read_may_be_negative() -> None:
     for most in (-2, 1, 0, 7):
         x = np.array([most, most - 5, most - 1], np.float32)
         np.testing.assert_array_equal(compiled({"x": x})["y"], x[most:])
+
+
+@pytest.mark.parametrize("name", ["scaled_sizes", "computed_scales", "grid", "padded_to_multiples", "centre"])
+def test_computed_sizes_leave_no_node_out(name: str) -> None:
+    proto = size_patterns.model(size_patterns.PATTERNS[name], 0)
+    compiled = graphopt.compile(proto, jobs=0)
+    assert not compiled.report.unlowered
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for sizes in ({"b": 1, "h": 20, "w": 31, "p": 9, "q": 12}, {"b": 2, "h": 33, "w": 16, "p": 40, "q": 7}):
+        feeds = size_patterns.feeds(proto, sizes)
+        assert compiled(feeds)["y"].shape == session.run(None, feeds)[0].shape
