@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.benchmark import ceilings
-from graphopt.compile import CompiledModel, compile
+from graphopt.compile import CompiledModel, ReferenceWarning, compile
 from graphopt.errors import (
     ExecutionError,
     GraphoptError,
@@ -53,6 +54,8 @@ ENGINES: Mapping[str, Callable[[str, int], Runner]] = {
 """The engines to compare with, graphopt itself without tuned schedules among them: each opens a model file for a number
 of threads."""
 RANDOM = "random"
+SHARE = 0.05
+"""The part of a program's time that nodes take at most of which nothing is said though no kernel computes them."""
 WARM = 3
 ROUNDS = 10
 
@@ -72,6 +75,8 @@ class EngineTiming:
     """The largest difference between its outputs and graphopt's, in units of the tolerance (above 1 is wrong)."""
     limit: float | None = None
     """Of graphopt's own: which part of the time its kernels would need at the least on this machine (``ceilings``)."""
+    unlowered: float | None = None
+    """Of graphopt's own: the part of the time that nodes take that no kernel computes."""
 
 
 def bench(
@@ -92,7 +97,8 @@ def bench(
     are those of ``graphopt.compile``.
 
     Raises UsageError for a target of another device than the CPU, for an engine that nobody knows, and for one that
-    refuses the model; MissingDependencyError for one that is not installed.
+    refuses the model; MissingDependencyError for one that is not installed. Warns (ReferenceWarning) where nodes that
+    no kernel computes take more than 5 % of the time.
     """
     target = target_named(target)
     if not target.device.is_host:
@@ -118,7 +124,8 @@ def bench(
     listen(Event("measure"))
     times = dict(zip(runs, turns([*runs.values()], seconds), strict=True))
     ours = times[OURS]
-    least = ceilings.measure(threads).least(compiled.profile(feeds))
+    rows = compiled.profile(feeds)
+    least, left = ceilings.measure(threads).least(rows), _unlowered_share(compiled, rows)
     return [
         EngineTiming(
             name,
@@ -129,9 +136,23 @@ def bench(
             median(t / our_time for t, our_time in zip(seconds_of_runs, ours, strict=True)),
             None if name == OURS else _error(outputs[name], outputs[OURS]),
             least / median(seconds_of_runs) if name == OURS else None,
+            left if name == OURS else None,
         )
         for name, seconds_of_runs in times.items()
     ]
+
+
+def _unlowered_share(compiled: CompiledModel, rows: Sequence[ProfileRow]) -> float:
+    """The part of a run that nodes take that no kernel computes, with a warning where that is much."""
+    nodes = {node.name: node.engine for node in compiled.report.unlowered}
+    left = [row for row in rows if not row.is_native and nodes.keys() & set(row.nodes)]
+    share = sum(row.seconds for row in left) / (sum(row.seconds for row in rows) or 1.0)
+    if share > SHARE:
+        labels = ", ".join(dict.fromkeys(f"{row.label} in {nodes[row.nodes[0]]}" for row in left))
+        warnings.warn(
+            f"{share:.0%} of the time goes to {labels}: no kernel computes it", ReferenceWarning, stacklevel=3
+        )
+    return share
 
 
 def profile(

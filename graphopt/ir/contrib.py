@@ -92,6 +92,7 @@ CONTRIB: dict[str, Contrib] = {
             **_CACHE,
         },
     ),
+    "com.microsoft::Inverse": Contrib("X", "Y", dtypes=_FLOATS),
     "com.microsoft::MatMulIntegerToFloat": Contrib(
         "A B a_scale b_scale a_zero_point? b_zero_point? bias?",
         "Y",
@@ -111,6 +112,7 @@ CONTRIB: dict[str, Contrib] = {
         {"num_heads": int, "scale": float, "unidirectional": 0, "mask_filter_value": -10000.0},
         typed=dict.fromkeys(("key_padding_mask", "past_sequence_length", "cache_indirection"), ("int32",)),
     ),
+    "com.microsoft::NhwcMaxPool": Contrib("x", "y", _WINDOW, _BYTES),
     "com.microsoft::QGemm": Contrib(
         "A a_scale a_zero_point B b_scale b_zero_point C? y_scale? y_zero_point?",
         "Y",

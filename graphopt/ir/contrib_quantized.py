@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -205,9 +206,21 @@ def infer_numbers(call: OpCall) -> Types:
     return [None if shape is None or dtype is None else TensorType(dtype, shape)]
 
 
+def infer_channels_last(call: OpCall) -> Types:
+    """What MaxPool gives of images with the channels behind the pixels."""
+    x = call.inputs[0]
+    if x is None or x.dtype is None or x.shape is None:
+        return [None]
+    moved = replace(x, type=TensorType(x.dtype, (x.shape[0], x.shape[-1], *x.shape[1:-1])))
+    shape = _shape(replace(call, inputs=(moved,)), "MaxPool", (0,))
+    return [call.tensor((shape[0], *shape[2:], shape[1])) if isinstance(shape, tuple) else None]
+
+
 INFERENCES: dict[str, Callable[[OpCall], Types]] = {
     DOMAIN + "DequantizeLinear": infer_numbers,
     DOMAIN + "QuantizeLinear": infer_codes,
+    DOMAIN + "Inverse": infer_operands("Neg", 0),
+    DOMAIN + "NhwcMaxPool": infer_channels_last,
     DOMAIN + "DynamicQuantizeMatMul": infer_operands("MatMul", 0, 1),
     DOMAIN + "MatMulIntegerToFloat": infer_operands("MatMul", 0, 1),
     DOMAIN + "MatMulNBits": infer_packed,

@@ -106,6 +106,20 @@ def _simplified_norm(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ..
     return apply("RMSNormalization", list(x), axis=axis, epsilon=epsilon)
 
 
+def _inverse(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    matrices = x[0]
+    assert matrices is not None
+    wide = np.float64 if matrices.dtype == np.float64 else np.float32
+    return (np.linalg.inv(matrices.astype(wide)).astype(matrices.dtype),)
+
+
+def _channels_last_max_pool(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    images = x[0]
+    assert images is not None
+    (y,) = apply("MaxPool", [np.moveaxis(images, -1, 1).astype(np.float32)], **attrs)  # which has what pads are
+    return (np.ascontiguousarray(np.moveaxis(y, 1, -1).astype(images.dtype)),)
+
+
 MEANINGS: dict[str, Semantics] = {
     **{op: _said(op, row) for op, row in OPS.items() if row.means},
     "SimplifiedLayerNormalization": _simplified_norm,
@@ -116,7 +130,9 @@ MEANINGS: dict[str, Semantics] = {
     "com.microsoft::FusedGemm": _fused_gemm,
     "com.microsoft::FusedMatMul": _fused_matmul,
     "com.microsoft::GroupQueryAttention": attention.group_query_attention,
+    "com.microsoft::Inverse": _inverse,
     "com.microsoft::MultiHeadAttention": attention.multi_head_attention,
+    "com.microsoft::NhwcMaxPool": _channels_last_max_pool,
     "com.microsoft::RotaryEmbedding": attention.rotary_embedding,
     "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from graphopt.benchmark.bench import accepted_feeds, bench, random_feeds
-from graphopt.compile import CompiledModel, compile
+from graphopt.compile import CompiledModel, ReferenceWarning, compile
 from graphopt.errors import ExecutionError, InputError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
@@ -21,6 +21,24 @@ def test_times_of_several_runs(tmp_path: Path) -> None:
     assert found.runs >= 10
     assert found.ratio == 1
     assert found.error is None
+    assert found.unlowered == 0
+
+
+def test_nodes_that_no_kernel_computes_are_told_with_their_share_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = "x: float32[2, 8, 64, 64] r: float32[50, 5]"
+    graph = parse(f"{inputs} y = Neg(MaxRoiPool(x, r, pooled_shape=[7, 7])) return y")
+    onnx_io.save(graph, tmp_path / "m.onnx")
+    given = {"x": np.ones((2, 8, 64, 64), np.float32), "r": np.array([[0, 0, 0, 63, 63]] * 50, np.float32)}
+    with pytest.warns(ReferenceWarning, match=r"^\d+% of the time goes to MaxRoiPool in ONNX Runtime: no kernel"):
+        (found,) = bench(tmp_path / "m.onnx", inputs=given, seconds=0.01)
+    assert found.unlowered is not None
+    assert 0.05 < found.unlowered <= 1
+    monkeypatch.setattr("graphopt.benchmark.bench.SHARE", 1.0)
+    with pytest.warns(ReferenceWarning) as told:
+        bench(tmp_path / "m.onnx", inputs=given, seconds=0.01)
+    assert not [w for w in told if "of the time" in str(w.message)]
 
 
 def test_an_engine_that_nobody_knows(tmp_path: Path) -> None:

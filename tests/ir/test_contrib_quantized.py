@@ -41,6 +41,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("QLinearSoftmax", [*A, scale(1 / 256), zero(0)], {"axis": -1, "opset": 13}),
     ("QLinearAveragePool", [*X, *Y], {"kernel_shape": (2, 2), "strides": (2, 2)}),
     ("QLinearGlobalAveragePool", [*X, *Y], {}),
+    ("Inverse", [RNG.normal(size=(2, 5, 5)).astype(np.float32)], {}),
+    ("NhwcMaxPool", [bytes_of(2, 7, 6, 3)], {"kernel_shape": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}),
     ("QLinearConcat", [*Y, *A, *B], {"axis": 1}),
     ("QLinearWhere", [RNG.random((4, 8)) < 0.5, *A, *B, *Y], {}),
     ("QGemm", [*A, *W, RNG.integers(-900, 900, 5).astype(np.int32), *Y], {}),

@@ -1,4 +1,4 @@
-"""Determinants: Gaussian elimination with column pivoting (Golub and Van Loan, Matrix Computations)."""
+"""Determinants and inverses: Gaussian elimination with column pivoting (Golub and Van Loan, Matrix Computations)."""
 
 from __future__ import annotations
 
@@ -63,4 +63,58 @@ def determinant(op: Operation) -> Sequence[Tensor]:
     return procedure([(label(op), op.shape(), dtype)], (x,), build, (rows, pivot, total, spare))
 
 
-TABLE: LoweringTable = {"Det": determinant}
+def inverse(op: Operation) -> Sequence[Tensor]:
+    """The inverse of each matrix: what makes it the identity makes that of the identity."""
+    x, dtype = op.input(0), op.dtype()
+    inner, n = wide(dtype), x.shape[-1]
+    rows = Buffer("rows", (n, n * 2), inner)
+    pivot, spare = Buffer("pivot", (Const(1),), INDEX, "local"), Buffer("spare", (Const(1),), inner, "local")
+    zero = (Const(0),)
+
+    def column(k: Expr) -> Stmt:
+        def better(u: Expr) -> Stmt:
+            i = k + 1 + u
+            larger = apply("abs", rows[i, k]) > apply("abs", rows[pivot[0], k])
+            return Store(pivot, zero, select(larger, i, pivot[0]))
+
+        def exchanged(j: Expr) -> Stmt:
+            first, second = Store(spare, zero, rows[k, j]), Store(rows, (k, j), rows[pivot[0], j])
+            return seq(first, second, Store(rows, (pivot[0], j), spare[0]))
+
+        def divided(j: Expr) -> Stmt:
+            return Store(rows, (k, j), rows[k, j] / spare[0])
+
+        def eliminated(i: Expr) -> Stmt:
+            j = fresh()
+            step = For(j, n * 2, Store(rows, (i, j), rows[i, j] - spare[0] * rows[k, j]), "vectorized")
+            return If(apply("ne", i, k), seq(Store(spare, zero, rows[i, k]), step))
+
+        return seq(
+            Store(pivot, zero, k),
+            loop(n - 1 - k, better),
+            If(apply("ne", pivot[0], k), loop(n * 2, exchanged)),
+            Store(spare, zero, rows[k, k]),
+            loop(n * 2, divided),
+            loop(n, eliminated),
+        )
+
+    def build(out: Buffer) -> Stmt:
+        def matrix(at: tuple[Expr, ...]) -> Stmt:
+            def beside(where: tuple[Expr, ...]) -> Stmt:
+                i, j = where
+                one = select(equal(i, j), const(1, inner), const(0, inner))
+                return seq(Store(rows, where, cast(x[(*at, *where)], inner)), Store(rows, (i, j + n), one))
+
+            def taken(where: tuple[Expr, ...]) -> Stmt:
+                i, j = where
+                return Store(out, (*at, *where), cast(rows[i, j + n], dtype))
+
+            return seq(over((n, n), beside), loop(n, column), over((n, n), taken))
+
+        fits = [Check(r.condition, r.message) for r in matching(op, x.shape[-2:-1], x.shape[-1:])]
+        return seq(*fits, over(x.shape[:-2], matrix))
+
+    return procedure([(label(op), op.shape(), dtype)], (x,), build, (rows, pivot, spare))
+
+
+TABLE: LoweringTable = {"Det": determinant, "com.microsoft::Inverse": inverse}

@@ -45,6 +45,24 @@ def _max_pool(op: Operation) -> Tensor | Sequence[Tensor]:
     return compute(op.shape(), element, name=label(op))
 
 
+def _channels_last_max_pool(op: Operation) -> Tensor:
+    x, kernel = op.input(0), tuple(Const(k) for k in integers(op, "kernel_shape", ()))
+    sizes, shape = x.shape[1:-1], op.shape()
+    if len(kernel) != len(sizes):
+        raise NotLowered(f"{op.op} lacks its kernel_shape")
+    where = windows(op, sizes, kernel, shape[1:-1])
+
+    def element(n: Expr, *rest: Expr) -> t.ReduceStage:
+        *at, c = rest
+        steps = [t.reduce_axis(k) for k in where.kernel]
+        position = where.at(tuple(at), [s.var for s in steps])
+        inside = conjunction(*(e for p, s in zip(position, sizes, strict=True) for e in (p >= 0, p < s)))
+        held = [minimum(maximum(p, 0), s - 1) for p, s in zip(position, sizes, strict=True)]
+        return t.max(select(inside, x[(n, *held, c)], lowest(x.dtype)), *steps)
+
+    return compute(shape, element, name=label(op))
+
+
 def _max_pool_with_places(op: Operation, x: Tensor, where: Windows) -> tuple[Tensor, ...]:
     """The largest of each window and its place in the whole input, the first of equals."""
     sizes = x.shape[2:]
@@ -161,6 +179,7 @@ def _over_image(op: Operation, combine: str) -> Tensor:
 
 TABLE: LoweringTable = {
     "MaxPool": _max_pool,
+    "com.microsoft::NhwcMaxPool": _channels_last_max_pool,
     "AveragePool": _average_pool,
     "LpPool": _lp_pool,
     "GlobalMaxPool": lambda op: _over_image(op, "max"),

@@ -27,6 +27,15 @@ def test_sizes(n: int) -> None:
     agree("Det", [x], [("b", "n", "n")])
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_inverses(n: int, dtype: str) -> None:
+    x = (np.random.default_rng(n).uniform(-1, 1, (2, 3, n, n)) + 2 * np.eye(n)).astype(dtype)
+    agree("com.microsoft::Inverse", [x])
+    agree("com.microsoft::Inverse", [x], [("b", 3, "n", "n")])
+    agree("com.microsoft::Inverse", [x[0, 0, ::-1].copy()])
+
+
 def test_rows_that_depend_on_each_other() -> None:
     agree("Det", [np.array([[1.0, 2.0], [2.0, 4.0]], np.float32)])
     agree("Det", [np.array([[0.0, 2.0, 1.0], [0.0, 4.0, 3.0], [0.0, 1.0, 1.0]])])
