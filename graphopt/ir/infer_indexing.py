@@ -9,7 +9,7 @@ from graphopt.ir.call import OpCall
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes, product, rank_of
-from graphopt.ir.types import Shape, Size, TensorType, fresh_symbol, is_size, maximum, real
+from graphopt.ir.types import Shape, Size, TensorType, fresh_symbol, is_size, maximum, real, unranked
 
 
 def gather(call: OpCall) -> Types:
@@ -73,6 +73,30 @@ def non_zero(call: OpCall) -> Types:
 def non_max_suppression(call: OpCall) -> Types:
     """Triples of indices: how many, nobody knows."""
     return [TensorType("int64", (fresh_symbol(), 3))]
+
+
+def compress(call: OpCall) -> Types:
+    """As much of the axis, or of all elements, as the condition holds for: how much, nobody knows."""
+    x, axis = call.shape(0), call.attr("axis")
+    if not isinstance(axis, int):
+        return [call.tensor((fresh_symbol(),))]
+    if x is None:
+        return [call.tensor(unranked())]
+    axis = axis_of(axis, len(x))
+    return [call.tensor((*x[:axis], fresh_symbol(), *x[axis + 1 :]))]
+
+
+def unique(call: OpCall) -> Types:
+    """The different elements, or slices along an axis: how many, nobody knows."""
+    x, axis, count = call.shape(0), call.attr("axis"), fresh_symbol()
+    each = TensorType("int64", (count,))
+    if x is None:
+        shape: Shape = unranked() if isinstance(axis, int) else (count,)
+        return [call.tensor(shape), each, TensorType("int64", (fresh_symbol(),)), each]
+    if not isinstance(axis, int):
+        return [call.tensor((count,)), each, TensorType("int64", (product(x),)), each]
+    axis = axis_of(axis, len(x))
+    return [call.tensor((*x[:axis], count, *x[axis + 1 :])), each, TensorType("int64", (x[axis],)), each]
 
 
 def grid_sample(call: OpCall) -> Types:
@@ -197,6 +221,7 @@ INDEXING: dict[str, Inference] = {
     "ArgMax": arg_reduce,
     "ArgMin": arg_reduce,
     "Bernoulli": random,
+    "Compress": compress,
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
     "EyeLike": random,
@@ -215,5 +240,6 @@ INDEXING: dict[str, Inference] = {
     "Shape": shape_of,
     "Size": size_of,
     "TopK": top_k,
+    "Unique": unique,
 }
 """How to infer the types of an op's outputs."""

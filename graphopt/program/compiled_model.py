@@ -79,7 +79,7 @@ class CompiledModel(Displayed):
     """A compiled model: called with arrays, it gives arrays.
 
     It is one program where types say all that has to be known. Where the ranks of inputs are open, or their elements
-    are shapes of others, it compiles a program for each that comes, on the first call that needs it, and keeps it.
+    say which axes are meant, it compiles a program for each that comes, on the first call that needs it, and keeps it.
     """
 
     def __init__(

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphopt.errors import ExecutionError
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.host import HostFunction, perform, result_of, view_of
 from graphopt.runtime.layout import CodeLayout, HostBranch, HostLoop, Native, Pause, Stage
@@ -132,9 +131,6 @@ class Walker(ABC):
         """Bind the symbols of a level."""
         if level is None:
             return
-        for symbol, value in sizes.items():
-            if value < 0 and not symbol.startswith("?~"):
-                raise ExecutionError(f"the size {symbol!r} was computed to be {value}, and sizes are at least 0")
         places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
         for n in self._binder.levels[level].outputs:
             self._forget(n)

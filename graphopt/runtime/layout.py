@@ -145,7 +145,7 @@ class _Maker:
     def number_levels(self, steps: Sequence[Step]) -> None:
         for step in steps:
             symbols = _bound(step)
-            if symbols:
+            if symbols and symbols not in self.levels[1:]:  # branches that find the same sizes out share a level
                 for s in symbols:
                     if s in self.known:
                         raise ValueError(f"the symbol {s!r} is bound twice")
@@ -216,6 +216,8 @@ class _Maker:
                 before, after = ((step.buffer,), ()) if isinstance(step, Bind) else (step.inputs, step.outputs)
                 self.check(*(self.ages[n] for n in before if n is not None))
                 if level is not None:
+                    if level in self.open:
+                        raise ValueError(f"the symbol {symbols[0]!r} is bound twice")
                     self.open.add(level)
                 self.check(*(self.ages[n] for n in after))
                 return Pause(step, level)

@@ -160,8 +160,8 @@ class HostStep:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """The symbols are, from here on, the elements of a buffer of integers, in order; negative ones are an error, but
-    of symbols that are no sizes (``?~`` is how they begin)."""
+    """The symbols are, from here on, the elements of an int64 buffer, in order; sizes of buffers that are negative by
+    them are an error."""
 
     symbols: tuple[str, ...]
     buffer: int

@@ -191,7 +191,7 @@ def _of_nests(graph: Graph, model: CostModel, policy: str) -> Iterator[ProgramCh
         lowered = lower(graph, facts)
     except NeedsValues:
         return
-    for fusion_group in group(graph, facts, lowered, needed(graph, lowered)):
+    for fusion_group in group(graph, facts, lowered, needed(graph, lowered, facts)):
         if len(fusion_group.members) > 1:
             yield _fusion(graph, fusion_group, facts, model)
         yield from _product(graph, fusion_group, facts, model.target, policy)

@@ -52,8 +52,8 @@ def test_what_may_not_end_or_takes_too_much_is_not_run() -> None:
 
 
 def test_a_program_for_elements_is_compared_on_those() -> None:
-    text = "x: float32[6] s: int64[2] y = Relu(Reshape(x, s)) return y"
-    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32), "s": np.array([2, 3])}
+    text = "x: float32[2, 3] s: int64[1] y = Relu(ReduceSum(x, s)) return y"
+    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3), "s": np.array([1])}
     compiled = graphopt.compile(parse(text), verify=1)
     assert compiled(feeds)
     assert compiled.report.verification.is_verified

@@ -74,6 +74,17 @@ def test_programs_of_no_sense_are_refused() -> None:
             lay_out(code([ProgramBuffer("float32", (), "view", of=of)], [], {}, {}))
 
 
+def test_branches_that_find_the_same_sizes_out_share_a_level() -> None:
+    bind, use = Bind(("m",), 3), scale(0, 1, 1, 1, "m")
+    layout = lay_out(code(NO_K, [Branch(4, (bind, use), (bind, use)), bind, use], {"x": 0}, {}))
+    assert layout.levels == (("n",), ("m",))
+    both, again, _ = layout.stages
+    assert isinstance(both, HostBranch)
+    assert both.then[0] == both.otherwise[0] == again == Pause(bind, 1)
+    with pytest.raises(ValueError, match="'m' is used where it is not yet bound"):
+        lay_out(code(NO_K, [Branch(4, (bind,), (use,))], {"x": 0}, {}))
+
+
 def test_symbols_are_not_used_before_they_are_bound() -> None:
     host, bind, use = HostStep("f", (0,), (2,), binds=(("k", 0, 0),)), Bind(("m",), 3), scale(0, 1, 1, 1, "m")
     wrong = [[use, bind, host], [Branch(4, (bind,)), use, host], [HostStep("f", (2,), (0,)), host, bind]]

@@ -8,7 +8,7 @@ loops into one nest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.types import Size
 from graphopt.lowering.fuse.kinds import FusionKind, is_repeated, kind_of, loads_of, work
 from graphopt.lowering.loops.compute import ElementwiseStage, Reduced, Tensor, producers_first
-from graphopt.lowering.lower.lower import Described, FactsByValue, LoweredNode, Told
+from graphopt.lowering.lower.lower import Described, FactsByValue, LoweredNode, Sizes
 
 NODES = 48
 """Nodes that a group holds at most."""
@@ -74,11 +74,11 @@ def group(
 ) -> list[Group]:
     """The groups of a graph's nodes, in topological order."""
     decide = joins if decide is None else decide
-    order = [lowered[id] for id in needed]
+    order = {id: lowered[id] for id in needed}
     readers = _readers(order)
     inside: dict[int, int] = {}  # from a node to the one whose outputs leave its group
     groups: dict[int, Group] = {}
-    for lowering in reversed(order):
+    for lowering in reversed(order.values()):
         if not isinstance(lowering, Described):
             continue
         member = _member(lowering, facts)
@@ -95,18 +95,14 @@ def group(
     return [groups[id] for id in reversed(groups)]
 
 
-def _readers(order: Sequence[LoweredNode]) -> dict[Value, list[int]]:
-    """For each value, the nodes that read its elements."""
+def _readers(order: Mapping[int, LoweredNode]) -> dict[Value, list[int]]:
+    """For each value, the nodes and shape functions that read its elements."""
     readers: dict[Value, list[int]] = {}
-    for lowering in order:
-        read: Iterable[Value | None] = lowering.node.inputs
-        if isinstance(lowering, Described):
-            read = lowering.reads
-        elif isinstance(lowering, Told):
-            read = (lowering.value,)
+    for id, lowering in order.items():
+        read = lowering.reads if isinstance(lowering, Described | Sizes) else lowering.node.inputs
         for value in read:
             if value is not None:
-                readers.setdefault(value, []).append(-1 if isinstance(lowering, Told) else lowering.node.id)
+                readers.setdefault(value, []).append(id)
     return readers
 
 

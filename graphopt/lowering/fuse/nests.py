@@ -24,7 +24,7 @@ from graphopt.lowering.loops.compute import (
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, const, variables, walk
 from graphopt.lowering.loops.nest import Block, Check, Nest, Seq, Stmt, expressions, seq, statements
 from graphopt.lowering.loops.sizes import size_of
-from graphopt.lowering.lower.lower import FactsByValue, inputs_read, is_written, known_tensor
+from graphopt.lowering.lower.lower import FactsByValue, Sizes, inputs_read, is_written, known_tensor
 from graphopt.lowering.operators.node import operation_of
 from graphopt.lowering.operators.operation import DTYPES, SizeVars, held
 from graphopt.lowering.operators.table import describe
@@ -63,14 +63,27 @@ def write(
     read_from_memory = {v for m in group.members for v in m.described.reads}
     for member in group.members:
         node = member.node
-        for value in node.inputs:
+        for value in (*node.inputs, *member.described.found):
             if value is not None and value not in tensors:
-                tensors[value] = _source(facts[value], sizes, value in read_from_memory, f"x{len(sources)}")
+                fact = member.described.found.get(value) or facts[value]
+                tensors[value] = _source(fact, sizes, value in read_from_memory, f"x{len(sources)}")
                 if tensors[value].stage is None:
                     sources[tensors[value]] = value
         tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
-    written = [v for v in group.sink.node.outputs if v in tensors]
-    outputs = inlined([tensors[v] for v in written])
+    written = tuple(v for v in group.sink.node.outputs if v in tensors)
+    return _nest(sources, {v: tensors[v] for v in written}, sizes, is_checking)
+
+
+def write_sizes(low: Sizes, is_checking: bool = False) -> FusedNest:
+    """The nest of a shape function."""
+    return _nest(low.sources, dict(zip(low.found, low.tensors, strict=True)), low.sizes, is_checking)
+
+
+def _nest(
+    sources: Mapping[Tensor, Value], results: Mapping[Value, Tensor], sizes: SizeVars, is_checking: bool
+) -> FusedNest:
+    """The nest of results, by the values that they are, and that the tensors that are read are."""
+    outputs = inlined([*results.values()])
     read = inputs_read(outputs)
     whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
     plain, conditions = (whole, ()) if is_checking else without_conditions(whole)
@@ -80,7 +93,7 @@ def write(
     nest = Nest(
         plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
     )
-    return FusedNest(nest, tuple(sources[t] for t in read), tuple(written), tuple(kept.values()), conditions, atoms)
+    return FusedNest(nest, tuple(sources[t] for t in read), tuple(results), tuple(kept.values()), conditions, atoms)
 
 
 def without_conditions(nest: Nest) -> tuple[Nest, tuple[Check, ...]]:
@@ -146,7 +159,8 @@ def _described(
 ) -> Sequence[Tensor]:
     if member.described.is_known:
         return [known_tensor(facts[v], sizes) for v in member.node.outputs]
-    return describe(operation_of(graph, member.node, facts, sizes, tensors, is_for_host))
+    found = tuple(tensors[v] for v in member.described.found)
+    return describe(operation_of(graph, member.node, facts, sizes, tensors, is_for_host, found))
 
 
 # ------------------------------------------------------------------ what is written into what reads it

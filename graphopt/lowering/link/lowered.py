@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
+from graphopt.ir.types import Symbol
 from graphopt.lowering.cpu.constant_precompute import PrecomputedNest
 from graphopt.lowering.cpu.weight_packing import Laid
 from graphopt.lowering.emit.kernel_source import EmittedKernel
@@ -20,7 +21,7 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
 from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram
-from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Told, Unlowered, Viewed
+from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Sizes, Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import name_of
 
 NestKey: TypeAlias = tuple[Nest, bool]
@@ -45,6 +46,8 @@ class FusedItem:
     prepared: PrecomputedNest | None = None
     laid: Laid | None = None
     is_ready: bool = False
+    binds: tuple[Symbol, ...] = ()
+    """The symbols that are known once it ran, as the elements of its first output."""
 
     @property
     def written(self) -> Nest:
@@ -98,7 +101,7 @@ class Control:
     moves: Mapping[Move, Sized] = field(default_factory=dict)
 
 
-ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Control | Called | Unlowered | Told
+ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Control | Called | Unlowered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,8 +223,8 @@ def _fate(lowering: LoweredNode) -> str:
             return f"{op} is a view"
         case Bodied():
             return f"{op} is control flow"
-        case Told():
-            return f"what {op} gives is read as sizes"
+        case Sizes():
+            return f"sizes of {op} are computed before it"
         case Unlowered(reason=reason):
             return f"{op} is left out: {reason}"
     return f"{op} brings what computes it"

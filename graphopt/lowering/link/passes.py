@@ -17,10 +17,11 @@ from graphopt.errors import SENSELESS, UsageError, nearest_or_some, words_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.types import Symbol
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
 from graphopt.lowering.fuse.groups import Group, group
-from graphopt.lowering.fuse.nests import write
+from graphopt.lowering.fuse.nests import write, write_sizes
 from graphopt.lowering.link.control_flow import moves_of
 from graphopt.lowering.link.lowered import (
     Brought,
@@ -37,8 +38,19 @@ from graphopt.lowering.link.moves import SizeCheck
 from graphopt.lowering.link.options import BY_RULE, Options
 from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.sizes import symbols_in
 from graphopt.lowering.lower.embedded_programs import EmbeddedProgram
-from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Told, Viewed, lower
+from graphopt.lowering.lower.lower import (
+    Bodied,
+    Described,
+    FactsByValue,
+    LoweredNode,
+    Sizes,
+    Unlowered,
+    Viewed,
+    lower,
+    sizes_name,
+)
 from graphopt.lowering.lower.unlowered import name_of
 
 
@@ -81,7 +93,7 @@ def fuse_ops(program: Lowered) -> Lowered:
 def _grouped(
     graph: Graph, facts: FactsByValue, lowered: Mapping[int, LoweredNode], options: Options, is_branch: bool
 ) -> LoweredScope:
-    order = needed(graph, lowered)
+    order = needed(graph, lowered, facts)
     groups = {g.sink.node.id: g for g in group(graph, facts, lowered, order, options.fuse)}
     items: list[ScopeItem] = []
     for id in order:
@@ -91,6 +103,11 @@ def _grouped(
                 items += [groups[id]] if id in groups else []
             case Viewed():
                 items.append(View(lowering))
+            case Sizes():
+                wrote = write_sizes(lowering, is_branch)
+                label = f"sizes of {lowering.node.op}"
+                names = (sizes_name(graph, lowering.node),)
+                items.append(FusedItem(names, label, wrote, wrote.nest, wrote.nest, {}, binds=lowering.symbols))
             case Bodied():
                 inside = is_branch or lowering.node.op == "If"
                 bodies = {
@@ -102,7 +119,10 @@ def _grouped(
                 items.append(Brought((name_of(graph, lowering.node),), lowering, lowering.plain))
             case _:
                 items.append(lowering)
-    return LoweredScope(graph, facts, lowered, tuple(items), is_branch)
+    left = (low.found for low in lowered.values() if isinstance(low, Sizes))
+    return LoweredScope(
+        graph, {**facts, **{v: fact for found in left for v, fact in found.items()}}, lowered, tuple(items), is_branch
+    )
 
 
 def lower_to_programs(program: Lowered) -> Lowered:
@@ -212,25 +232,43 @@ def planner_of(nest: Nest, options: Options, is_ready: bool = False) -> Planner:
     return Planner({(nest, is_ready): parts}, {(nest, is_ready): emitted(parts, options)})
 
 
-def needed(graph: Graph, lowered: Mapping[int, LoweredNode]) -> list[int]:
-    """The live nodes of a graph, in topological order: the outputs depend on their elements, or they have effects."""
+def needed(graph: Graph, lowered: Mapping[int, LoweredNode], facts: FactsByValue) -> list[int]:
+    """The live nodes and shape functions of a graph, in topological order: the outputs depend on their elements, or
+    live ones on sizes that they find out, or they have effects."""
     wanted = {v for v in graph.outputs if v is not None}
+    sizes: set[Symbol] = set()
     order: list[int] = []
     for id in reversed(list(lowered)):
-        node = lowered[id].node
-        if isinstance(lowered[id], Told) or any(v in wanted for v in node.outputs) or graph.has_effects(node):
+        lowering = lowered[id]
+        if isinstance(lowering, Sizes):
+            is_live = not sizes.isdisjoint(lowering.symbols) or any(v in wanted for v in lowering.found)
+        else:
+            is_live = any(v in wanted for v in lowering.node.outputs) or graph.has_effects(lowering.node)
+            if isinstance(lowering, Unlowered | Bodied):
+                is_live = is_live or any(symbol in sizes for symbol, *_ in lowering.binds)
+        if is_live:
             order.append(id)
-            wanted.update(reads(lowered[id]))
+            wanted.update(reads(lowering))
+            sizes.update(_sizes(lowering, facts))
     return order[::-1]
+
+
+def _sizes(lowering: LoweredNode, facts: FactsByValue) -> Iterator[Symbol]:
+    """The symbols that a lowering may use: those of the values of a node and of its bodies."""
+    node = lowering.node
+    known = [facts[v] for v in (*node.inputs, *node.outputs) if v is not None]
+    if isinstance(lowering, Bodied):
+        known += [fact for body in lowering.bodies.values() for fact in body.facts.values()]
+    for fact in known:
+        for size in (*(fact.shape or ()), *(fact.elements or ())):
+            yield from symbols_in(size)
 
 
 def reads(lowering: LoweredNode) -> Iterable[Value]:
     """The values whose elements a node's lowering reads."""
     match lowering:
-        case Described():
+        case Described() | Sizes():
             return lowering.reads
         case Viewed():
             return (lowering.source,)
-        case Told():
-            return (lowering.value,)
     return tuple(v for v in lowering.node.inputs if v is not None)

@@ -16,7 +16,6 @@ from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
-from graphopt.ir.types import Symbol
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.cpu.constant_precompute import PrecomputedNest
@@ -41,7 +40,7 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
 from graphopt.lowering.lower.embedded_programs import Called, inputs_of
-from graphopt.lowering.lower.lower import Told, Unlowered, Viewed
+from graphopt.lowering.lower.lower import Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
 from graphopt.runtime.host import HostFunction, UnloweredNode
@@ -292,12 +291,6 @@ class ScopePlanner:
                     yield from self.brought(item)
                 case Called():
                     yield self.called(item)
-                case Told():
-                    names = tuple(
-                        self.planner.symbols.name(s or Symbol(f"?~{len(self.planner.buffers)} {k}"))
-                        for k, s in enumerate(item.symbols)
-                    )
-                    yield Bind(names, self.number(item.value))
 
     def inner(self, scope: LoweredScope) -> ScopePlanner:
         """The planner of a body."""
@@ -353,6 +346,8 @@ class ScopePlanner:
 
         numbers = [number(b) for b in item.unlaid.buffers]
         yield from self.calls(item, dict(zip(item.nest.buffers, numbers, strict=True)), sizes)
+        if item.binds:
+            yield Bind(tuple(map(self.planner.symbols.name, item.binds)), self.number(wrote.outputs[0]))
 
     def brought(self, item: Brought) -> Iterator[Step]:
         """The calls of an embedded program."""

@@ -24,9 +24,7 @@ class Symbols:
     def name(self, symbol: Symbol) -> str:
         """The name of a symbol."""
         if symbol not in self.names:
-            is_number = symbol.name.startswith("?~")  # and so may be negative
-            unnamed = f"?~{len(self.names)}" if is_number else f"?{len(self.names)}"
-            plain = unnamed if symbol.name.startswith("?") else symbol.name
+            plain = symbol.name if not symbol.name.startswith("?") else f"?{len(self.names)}"
             self.names[symbol] = plain
         return self.names[symbol]
 

@@ -2,15 +2,16 @@
 computes it.
 
 Nodes are looked at in order, and so it is known at each which sizes a running program knows by then:
-those that the inputs' shapes bind, and those that a node that is left out finds out. A node whose
-nest would need more is left to reference, unless what is missing are the elements of small inputs of
-the graph: then the graph has to be lowered for their values, which ``NeedsValues`` says.
+those that the inputs' shapes bind, those that a shape function computes from elements, and those that a
+node that is left out finds out. A node whose nest would need more is left to reference, unless what is
+missing are the elements of small inputs of the graph: then the graph has to be lowered for their values,
+which ``NeedsValues`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,12 +24,13 @@ from graphopt.ir.infer import infer
 from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol, unranked
 from graphopt.lowering.loops.compute import Tensor, compute, producers_first
-from graphopt.lowering.loops.expressions import INDEX, Expr, cast, equal, select
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
 from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, given, in_order
 from graphopt.lowering.lower.unlowered import name_of
-from graphopt.lowering.operators.node import operation_of
-from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, SizeVars
+from graphopt.lowering.operators.node import operation_of, tensor_of
+from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Shapes, SizeVars
+from graphopt.lowering.operators.shape_functions import shapes_of
 from graphopt.lowering.operators.table import describe
 
 if TYPE_CHECKING:
@@ -56,6 +58,28 @@ class Described:
     """The inputs of which the elements are read: not those whose elements are sizes that the program knows."""
     is_known: bool = False
     """Whether the elements of the outputs themselves are such sizes."""
+    found: Mapping[Value, Fact] = field(default_factory=dict)
+    """What its shape function leaves for it, and what is known of that."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """The shape function of a node: a nest that computes sizes from elements before the node runs."""
+
+    node: Node
+    symbols: tuple[Symbol, ...]
+    """The symbols that are known once it ran: the elements of the first tensor, where there are any."""
+    tensors: tuple[Tensor, ...]
+    """That tensor, and what is left for the node."""
+    sources: Mapping[Tensor, Value]
+    sizes: SizeVars
+    found: Mapping[Value, Fact]
+    """The tensors as values beyond the outputs of the node, and what is known of them."""
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """The values of which the elements are read."""
+        return tuple(dict.fromkeys(self.sources[t] for t in inputs_read(self.tensors)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +126,7 @@ class Unlowered:
     """Symbols that are known once it ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Elements of a small integer value that the program reads, to know sizes that are computed of them."""
-
-    node: Node
-    """The node that makes the value."""
-    value: Value
-    symbols: tuple[Symbol | None, ...]
-    """What the elements are, in order; None for those that are known, or asked of nobody."""
-
-
-LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Unlowered | Told
+LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Unlowered | Sizes
 
 
 class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
@@ -133,19 +146,17 @@ def lower(
     takes: Callable[[Node], bool] = lambda node: True,
     failed: Mapping[str, str] | None = None,
     is_for_host: bool = True,
-    outside: _Lowerer | None = None,
 ) -> dict[int, LoweredNode]:
-    """The lowering of each node, in order, by the node's id; negative ids are reads of sizes (``Told``). ``bound`` are
-    the symbols known at the start.
+    """The lowering of each node, in order, by the node's id, and before it that of its shape function where it needs
+    one, by ``~id``. ``bound`` are the symbols known at the start.
 
     A node that ``takes`` does not take is left to reference, and so is one that ``failed`` before, which gives the
-    reasons by name. ``is_for_host`` is as in ``Operation``, and ``outside`` is
-    the lowering that a body belongs to.
+    reasons by name. ``is_for_host`` is as in ``Operation``.
 
     ``facts`` says nothing any more of the shape of what is left out where nobody can tell it.
     Raises NeedsValues where the elements of some inputs have to be known (never for a body).
     """
-    return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host, outside).run()
+    return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host).run()
 
 
 class _Lowerer:
@@ -158,10 +169,7 @@ class _Lowerer:
         takes: Callable[[Node], bool],
         failed: Mapping[str, str],
         is_for_host: bool,
-        outside: _Lowerer | None,
     ) -> None:
-        self.outside = outside
-        """The lowering of the graph that a body stands in."""
         self.takes, self.failed, self.is_for_host = takes, failed, is_for_host
         self.graph, self.facts, self.is_body = graph, facts, is_body
         self.bound = {*bound}
@@ -169,74 +177,35 @@ class _Lowerer:
             self.bound.update(s for v in graph.inputs for s in _bare(facts[v]))
         self.missing: dict[Value, None] = {}
         self.lowered_nodes: dict[int, LoweredNode] = {}
-        self.holders: dict[Symbol, Value] = {}
-        """The small value of whose elements a symbol is one, that were computed so far."""
-        self.lacking: set[Symbol] = set()
-        """The symbols that the node that was looked at last would need."""
+        self.elements: dict[Symbol, tuple[Value, int]] = {}
+        """Where symbols stand as elements of values."""
 
     def run(self) -> dict[int, LoweredNode]:
         for node in in_order(self.graph):
             if node.op not in (INPUT, CONSTANT):
-                lowered = self.node(node)
-                self.lowered_nodes[node.id] = lowered
-            self.note_elements(node)
+                self.lowered_nodes[node.id] = self.node(node)
+            for value in node.outputs:
+                for k, element in enumerate(self.facts[value].elements or ()):
+                    if (symbol := _symbol(element)) is not None:
+                        self.elements.setdefault(symbol, (value, k))
         if self.missing and not self.is_body:
             raise NeedsValues(self.missing)
         return self.lowered_nodes
-
-    def note_elements(self, node: Node) -> None:
-        """Note which symbols are elements of what a node gives."""
-        for value in node.outputs:
-            fact = self.facts[value]
-            for element in fact.elements or () if fact.dtype in ("int64", "int32") else ():
-                symbol = _symbol(element)
-                if symbol is not None and symbol not in self.bound:
-                    self.holders.setdefault(symbol, value)
-
-    def tell(self, symbols: set[Symbol], is_for_body: bool = False) -> bool:
-        """Let the program read the values of which symbols are elements, outside of bodies if they are there already;
-        whether all of them are such. A graph is lowered for the values of its own inputs instead."""
-        if self.outside is not None and (held := symbols & self.outside.all_held()):
-            if not self.outside.tell(held, is_for_body=True):
-                return False
-            self.bound |= held
-            symbols = symbols - held
-            if not symbols:
-                return True
-        if not symbols or not symbols <= self.holders.keys():
-            return False
-        are_inputs = any(self.graph.node(self.holders[s].node).op == INPUT for s in symbols)
-        if are_inputs and not self.is_body and not is_for_body:
-            return False
-        for value in dict.fromkeys(self.holders[s] for s in sorted(symbols, key=str)):
-            found = [_symbol(element) for element in self.facts[value].elements or ()]
-            asked = [s if s in symbols and s not in found[:k] else None for k, s in enumerate(found)]
-            self.lowered_nodes[-1 - len(self.lowered_nodes)] = Told(self.graph.node(value.node), value, tuple(asked))
-            self.bound |= {s for s in asked if s is not None}
-        return True
-
-    def all_held(self) -> set[Symbol]:
-        """The symbols that are elements of values here, or outside of this body."""
-        return self.holders.keys() | (self.outside.all_held() if self.outside is not None else set())
 
     def node(self, node: Node) -> LoweredNode:
         brought = given(self.graph, node, self.facts)
         if brought is not None:
             return self.by_user(brought)
-        self.lacking = set()
         try:
             return self.by_nest(node)
         except NotKnown as why:
             value = node.inputs[why.input] if why.input < len(node.inputs) else None
             roots = None if value is None else self.small_inputs(value)
-            are_sizes = roots is not None and all(map(is_of_sizes, map(self.facts.__getitem__, roots)))
-            if (self.is_body or not are_sizes) and self.tell(self.lacking):
-                return self.node(node)
             if roots:
                 self.missing.update(dict.fromkeys(roots))
             return self.unlowered(node, str(why))
         except NotLowered as why:
-            return self.node(node) if self.tell(self.lacking) else self.unlowered(node, str(why))
+            return self.unlowered(node, str(why))
         except SENSELESS as error:  # nests rest on what the model may not keep to, as ONNX says it has to
             return self.unlowered(node, f"its lowering failed: {words_of(error)}")
 
@@ -265,12 +234,15 @@ class _Lowerer:
         if outputs and all(k is not None for k in constants):
             return Described(node, tuple(k for k in constants if k is not None), is_known=True)
         operation = operation_of(self.graph, node, self.facts, sizes, is_for_host=self.is_for_host)
-        tensors = describe(operation)
-        self.check_bound(node, outputs, sizes)
+        shapes = shapes_of(operation)
+        found = _left(node, shapes)
+        left = tuple(tensor_of(fact, sizes, f"found{k}") for k, fact in enumerate(found.values()))
+        tensors = describe(replace(operation, found=left))
+        self.check_bound(node, outputs, sizes, found=found)
         read = set(inputs_read(tensors))
         pairs = zip(node.inputs, operation.inputs, strict=True)
         reads = [v for v, t in pairs if v is not None and t in read and self.size_tensor(self.facts[v], sizes) is None]
-        return Described(node, tensors, tuple(dict.fromkeys(reads)))
+        return Described(node, tensors, (*dict.fromkeys(reads), *found), found=found)
 
     def bodied(self, node: Node) -> LoweredNode:
         """If, Loop and Scan; a size that an If or a Loop finds out is known behind it."""
@@ -281,16 +253,19 @@ class _Lowerer:
             if value is not None and self.facts[value].dtype not in DTYPES:
                 raise NotLowered(f"{node.op} takes or gives what is no tensor that kernels compute with")
         binds = () if node.op == "Scan" else self.binds(node)
-        self.check_bound(node, outputs, SizeVars(), {symbol for symbol, _, _ in binds})
+        found = {symbol for symbol, _, _ in binds}
         lowering = Bodied(node, {}, binds)
-        bodies = {name: self.body(lowering, body) for name, body in sorted(node.bodies.items())}
-        self.bound |= {symbol for symbol, _, _ in binds}
+        inputs = {name: self.body_inputs(lowering, body) for name, body in sorted(node.bodies.items())}
+        facts = {name: infer(node.bodies[name], given) for name, (given, _) in inputs.items()}
+        self.check_bound(node, outputs, SizeVars(), more=found, captured=self.captured(facts.values()))
+        bodies = {
+            name: self.body(lowering, node.bodies[name], facts[name], binds) for name, (_, binds) in inputs.items()
+        }
+        self.bound |= found
         return Bodied(node, bodies, binds)
 
-    def body(self, lowering: Bodied, body: Graph) -> LoweredBody:
+    def body(self, lowering: Bodied, body: Graph, facts: dict[Value, Fact], binds: Binds) -> LoweredBody:
         node = lowering.node
-        given, binds = self.body_inputs(lowering, body)
-        facts = infer(body, given)
         results = [facts[v] for v in body.outputs if v is not None]
         wanted = [self.facts[v] for v in node.outputs]
         if node.op == "Loop":
@@ -312,10 +287,15 @@ class _Lowerer:
                 raise NotLowered(f"what the body of {node.op} gives changes its size")
         return LoweredBody(body, facts, self.lowered(body, facts, {symbol for symbol, _, _ in binds}), binds)
 
+    def captured(self, inside: Iterable[FactsByValue]) -> list[Symbol]:
+        """The sizes within bodies that are elements of values outside, which are computed once."""
+        sizes = (size for facts in inside for fact in facts.values() for size in fact.shape or ())
+        used = dict.fromkeys(s for size in sizes for s in self.ordered(symbols_in(size)))
+        return [s for s in used if s in self.elements]
+
     def lowered(self, body: Graph, facts: dict[Value, Fact], more: set[Symbol]) -> Mapping[int, LoweredNode]:
         """The lowering of a body's nodes, which know some more symbols."""
         kept: dict[str, Any] = {"takes": self.takes, "failed": self.failed, "is_for_host": self.is_for_host}
-        kept["outside"] = self
         return lower(body, facts, self.bound | more, is_body=True, **kept)
 
     def body_inputs(self, lowering: Bodied, body: Graph) -> tuple[dict[Value, Fact], Binds]:
@@ -370,16 +350,69 @@ class _Lowerer:
             return None
         return known_tensor(fact, sizes)
 
-    def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: SizeVars, more: Collection[Symbol] = ()) -> None:
-        """Raise NotLowered where a size would be needed that nobody knows by then; ``more`` is known as well."""
-        needed = {s for atom in sizes.variables for s in symbols_of(atom)}
+    def check_bound(
+        self,
+        node: Node,
+        outputs: Sequence[Fact],
+        sizes: SizeVars,
+        *,
+        more: Collection[Symbol] = (),
+        captured: Sequence[Symbol] = (),
+        found: Mapping[Value, Fact] | None = None,
+    ) -> None:
+        """Sees to it that all sizes are known when the node runs, by a shape function where they depend on elements;
+        raises NotLowered where that cannot be. ``more`` is known once it ran, ``captured`` are sizes in its bodies, and
+        ``found`` is what the function leaves for it."""
         for fact in outputs:
             if fact.shape is None:
                 raise self.unknown(node, "the rank of its output is not known")
-            needed |= {s for size in fact.shape for s in symbols_in(size)}
-        self.lacking = needed - self.bound - set(more)
-        if self.lacking:
-            raise self.unknown(node, "sizes of its output depend on what its inputs hold")
+        of_outputs = [s for fact in outputs for size in fact.shape or () for s in self.ordered(symbols_in(size))]
+        within = [s for atom in sizes.variables for s in self.ordered(symbols_of(atom))]
+        missing = [s for s in dict.fromkeys((*of_outputs, *within, *captured)) if s not in self.bound and s not in more]
+        if not missing and not found:
+            return
+        why = self.unknown(node, "sizes of its output depend on what its inputs hold")
+        # the model may state sizes that hold for given elements only
+        if isinstance(why, NotKnown) and not {*missing} <= {*of_outputs, *captured}:
+            raise why
+        if not self.compute_sizes(node, outputs, missing, found or {}):
+            raise why
+
+    def ordered(self, symbols: Iterable[Symbol]) -> list[Symbol]:
+        """Symbols in the order in which values have them as elements, which is the same in every process."""
+        return sorted(symbols, key=lambda s: (self.elements.get(s, (Value(-1), 0)), len(s.name), s.name))
+
+    def compute_sizes(
+        self, node: Node, outputs: Sequence[Fact], missing: Sequence[Symbol], found: Mapping[Value, Fact]
+    ) -> bool:
+        """Adds the shape function of a node, by which the missing sizes are known; False where that cannot be."""
+        if sizes_name(self.graph, node) in self.failed:
+            return False
+        sizes = SizeVars()
+        operation, shapes = None, None
+        if any(self.elements.get(s) is None for s in missing) or found:
+            operation = operation_of(self.graph, node, self.facts, sizes, is_for_host=self.is_for_host)
+            shapes = shapes_of(operation)
+        computed: dict[Symbol, Expr] = {}
+        for fact, shape in zip(outputs, () if shapes is None else shapes.outputs, strict=False):
+            computed |= {s: e for size, e in zip(fact.shape or (), shape, strict=True) if (s := _symbol(size))}
+        sources: dict[Tensor, Value] = {}
+        for symbol in missing:
+            if symbol in self.elements:
+                value, k = self.elements[symbol]
+                tensor = tensor_of(self.facts[value], sizes)
+                sources[tensor] = value
+                computed[symbol] = cast(Load(tensor, (Const(k),) * tensor.rank), INDEX)
+        if not {s for atom in sizes.variables for s in symbols_of(atom)} <= self.bound or not {*missing} <= {*computed}:
+            return False
+        if operation is not None:
+            sources |= {t: v for t, v in zip(operation.inputs, node.inputs, strict=True) if t and v}
+        values = {Value(node.id, node.n_outputs): _vector(len(missing))} if missing else {}
+        told = (_listed([computed[s] for s in missing]),) if missing else ()
+        left = () if shapes is None else tuple(t for t, _ in shapes.found)
+        self.lowered_nodes[~node.id] = Sizes(node, tuple(missing), (*told, *left), sources, sizes, {**values, **found})
+        self.bound.update(missing)
+        return True
 
     def unknown(self, node: Node, reason: str) -> NotLowered:
         """The reason as an error: the blame is on the first input after which sizes go."""
@@ -416,13 +449,21 @@ class _Lowerer:
 
     def unlowered(self, node: Node, reason: str) -> Unlowered:
         """The node that is left out, and what sizes are known from then on."""
+        before = self.lowered_nodes.pop(~node.id, None)
+        if isinstance(before, Sizes):  # of a control flow whose bodies are no loops
+            self.bound -= {*before.symbols}
         binds = self.binds(node)
         self.bound |= {symbol for symbol, _, _ in binds}
+        missing: dict[Symbol, None] = {}
         for value in node.outputs:
             fact = self.facts[value]
-            lacking = {symbol for size in fact.shape or () for symbol in symbols_in(size)} - self.bound
-            if lacking and not self.tell(lacking):  # nobody can tell its size: it is whatever comes
+            sizes = [s for size in fact.shape or () for s in self.ordered(symbols_in(size)) if s not in self.bound]
+            if self.elements.keys() >= {*sizes}:
+                missing.update(dict.fromkeys(sizes))
+            else:  # nobody can tell its size: it is whatever comes
                 self.facts[value] = replace(fact, type=TensorType(fact.dtype or "", unranked()), elements=None)
+        if missing:
+            self.compute_sizes(node, (), [*missing], {})
         return Unlowered(node, reason, binds)
 
     def binds(self, node: Node) -> Binds:
@@ -434,6 +475,34 @@ class _Lowerer:
                 if symbol is not None and symbol not in self.bound:
                     found.setdefault(symbol, (symbol, port, axis))
         return tuple(found.values())
+
+
+def sizes_name(graph: Graph, node: Node) -> str:
+    """The name of a node's shape function in messages and profiles."""
+    return f"sizes of {name_of(graph, node)}"
+
+
+def _left(node: Node, shapes: Shapes | None) -> dict[Value, Fact]:
+    """What the shape function of a node leaves for it, as values beyond its outputs and the one of its sizes."""
+    found = () if shapes is None else shapes.found
+    first = node.n_outputs + 1
+    return {
+        Value(node.id, first + k): fact_of_type(TensorType(tensor.dtype, shape))
+        for k, (tensor, shape) in enumerate(found)
+    }
+
+
+def _vector(length: int) -> Fact:
+    return fact_of_type(TensorType(INDEX, (length,)))
+
+
+def _listed(elements: Sequence[Expr], dtype: str = INDEX) -> Tensor:
+    """A vector of these elements."""
+
+    def element(i: Expr) -> Expr:
+        return reduce(lambda rest, k: select(equal(i, k), elements[k], rest), range(len(elements) - 1), elements[-1])
+
+    return compute((len(elements),), element, dtype)
 
 
 def _states(node: Node) -> int:
@@ -454,11 +523,6 @@ def is_small(fact: Fact) -> bool:
     )
 
 
-def is_of_sizes(fact: Fact) -> bool:
-    """Whether a small tensor is one of so many integers, as those are that hold sizes or axes."""
-    return isinstance(fact.size, int) and fact.dtype is not None and "int" in fact.dtype
-
-
 def is_written(fact: Fact) -> bool:
     """Whether all elements are sizes, and few enough to be inlined."""
     return fact.elements is not None and fact.dtype in ("int64", "int32") and len(fact.elements) <= WRITTEN
@@ -472,10 +536,7 @@ def known_tensor(fact: Fact, sizes: SizeVars) -> Tensor:
     if not elements or not fact.shape:
         return compute(tuple(map(sizes, fact.shape)), lambda *i: elements[0] if elements else 0, dtype)
 
-    def element(i: Expr) -> Expr:
-        return reduce(lambda rest, k: select(equal(i, k), elements[k], rest), range(len(elements) - 1), elements[-1])
-
-    return compute((len(elements),), element, dtype)
+    return _listed(elements, dtype)
 
 
 def _symbol(size: Size) -> Symbol | None:

@@ -113,6 +113,12 @@ def scalar(op: Operation, k: int) -> Const | None:
     return const(value.item(), constant.dtype)
 
 
+def only(op: Operation, k: int) -> Expr:
+    """The only element of the k-th input; a number where it is known."""
+    constant, tensor = scalar(op, k), op.input(k)
+    return constant if constant is not None else tensor[(Const(0),) * tensor.rank]
+
+
 def operand(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr:
     """The element of the k-th input that stands at ``at`` of the shape; a constant where it is one known number."""
     constant = scalar(op, k)

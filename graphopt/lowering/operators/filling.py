@@ -7,7 +7,7 @@ from functools import reduce
 from graphopt.ir.constants import Constant
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, const, equal, select
-from graphopt.lowering.operators.elements import integer, label, scalar, wide, widened
+from graphopt.lowering.operators.elements import integer, label, only, wide, widened
 from graphopt.lowering.operators.indices import axis_of, counted
 from graphopt.lowering.operators.operation import LoweringTable, Operation
 
@@ -42,18 +42,13 @@ def size(op: Operation) -> Tensor:
 def range_(op: Operation) -> Tensor:
     """Numbers at equal distances."""
     dtype = op.dtype()
-    start, step = (widened(_number(op, k)) for k in (0, 2))
+    start, step = (widened(only(op, k)) for k in (0, 2))
 
     def number(i: Expr) -> Expr:
         steps = cast(i, wide(dtype))
         return cast(start + (steps if step == const(1, step.dtype) else steps * step), dtype)
 
     return compute(op.shape(), number, dtype, label(op))
-
-
-def _number(op: Operation, k: int) -> Expr:
-    constant, tensor = scalar(op, k), op.input(k)
-    return constant if constant is not None else tensor[(0,) * tensor.rank]
 
 
 def eye_like(op: Operation) -> Tensor:

@@ -24,6 +24,7 @@ def operation_of(
     size: SizeVars,
     tensors: Mapping[Value, Tensor] | None = None,
     is_for_host: bool = True,
+    found: tuple[Tensor, ...] = (),
 ) -> Operation:
     """The node as an operation, on the given tensors or on placeholders. NotLowered where a type is not known."""
     input_facts = [None if v is None else facts[v] for v in node.inputs]
@@ -32,4 +33,6 @@ def operation_of(
         given = None if tensors is None or value is None else tensors.get(value)
         inputs.append(given if given is not None or fact is None else tensor_of(fact, size, f"x{k}"))
     outputs = tuple(facts[v] for v in node.outputs)
-    return Operation(node.op, node.attrs, tuple(inputs), tuple(input_facts), outputs, graph.opset, size, is_for_host)
+    return Operation(
+        node.op, node.attrs, tuple(inputs), tuple(input_facts), outputs, graph.opset, size, is_for_host, found
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from graphopt.ir import ops
 from graphopt.ir.constants import Array
@@ -130,6 +130,8 @@ class Operation:
     size: SizeVars = field(default_factory=SizeVars, compare=False)
     is_for_host: bool = True
     """Whether it may be computed in tiles by functions that the host has."""
+    found: tuple[Tensor, ...] = ()
+    """What its shape function leaves for it (``shape_functions``)."""
 
     def attr(self, name: str) -> Attr | None:
         """An attribute, or its default."""
@@ -182,6 +184,14 @@ class Operation:
         if dtype is None:
             raise NotLowered(f"the dtype of output {k} of {self.op} is not known")
         return dtype
+
+
+class Shapes(NamedTuple):
+    """What a shape function gives: the sizes of the axes of each output, and tensors that are left for the op, with
+    their shapes."""
+
+    outputs: Sequence[Sequence[Expr]]
+    found: Sequence[tuple[Tensor, tuple[Size, ...]]] = ()
 
 
 OperatorLowering: TypeAlias = Callable[[Operation], "Tensor | Sequence[Tensor]"]

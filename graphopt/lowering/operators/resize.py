@@ -124,7 +124,11 @@ def _scales(op: Operation, axes: Sequence[int]) -> list[Scale]:
     x, shape = op.input(0), op.shape()
     if not _given(op, 3):
         reals = op.facts[2].reals if op.facts[2] is not None else None
-        return [_computed(op, r) for r in reals] if reals else [_number(s) for s in op.known(2).reshape(-1).tolist()]
+        if reals:
+            return [_computed(op, r) for r in reals]
+        if op.constant(2) is None:
+            return [(cast(op.input(2)[k], DOUBLE), None) for k in range(len(axes))]
+        return [_number(s) for s in op.known(2).reshape(-1).tolist()]
     policy = "stretch" if "@" in op.op else text(op, "keep_aspect_ratio_policy")
     if policy in ("", "stretch"):
         return [_scale(x.shape[a], shape[a]) for a in axes]

@@ -43,12 +43,14 @@ def top_k(op: Operation) -> Sequence[Tensor]:
     if count == Const(0):
         return compute_several(shape, lambda *at: (const(0, x.dtype), Const(0)), names)
     few = isinstance(count, Const) and count.value <= FEW
-    scratch = () if few else (Buffer("at", (Const(3),), INDEX, "local"), Buffer("spare", (Const(1),), x.dtype, "local"))
+    scratch = () if few else (Buffer("at", (Const(4),), INDEX, "local"), Buffer("spare", (Const(1),), x.dtype, "local"))
 
     def build(values: Buffer, indices: Buffer) -> Stmt:
         def row(rest: tuple[Expr, ...]) -> Stmt:
             kept = Kept(values, indices, lambda i: (*rest[:axis], i, *rest[axis:]), largest, count)
-            return kept.by_insertion(x, size) if few else kept.by_heap(x, size, *scratch)
+            if few:
+                return kept.by_insertion(x, size)
+            return kept.by_heap(lambda i: x[kept.index_of(i)], size, *scratch)
 
         rows = over((*x.shape[:axis], *x.shape[axis + 1 :]), row)
         enough = conjunction(count <= size, count > 0 if not isinstance(count, Const) else Const(True, "bool"))
@@ -113,30 +115,43 @@ class Kept:
 
         return loop(size, insert)
 
-    def by_heap(self, x: Tensor, size: Expr, at: Buffer, spare: Buffer) -> Stmt:
-        """The first elements become a heap, others take the place of its root, and the roots go behind one by one."""
+    def by_heap(self, element: Callable[[Expr], Expr], size: Expr, at: Buffer, spare: Buffer) -> Stmt:
+        """The first of so many elements become a heap, others take the place of its root, and the roots go behind one
+        by one."""
 
         def first(i: Expr) -> Stmt:
-            return self.put(i, x[self.index_of(i)], i)
+            return self.put(i, element(i), i)
 
         def ordered(k: Expr) -> Stmt:
             return self.sift(self.count // 2 - 1 - k, self.count, at, spare)
 
         def replaced(k: Expr) -> Stmt:
             i = k + self.count
-            put = seq(self.put(Const(0), x[self.index_of(i)], i), self.sift(Const(0), self.count, at, spare))
-            return If(self.is_better(x[self.index_of(i)], self.value(Const(0))), put)
+            put = seq(self.put(Const(0), element(i), i), self.sift(Const(0), self.count, at, spare))
+            return If(self.is_better(element(i), self.value(Const(0))), put)
 
         def swapped(k: Expr) -> Stmt:
             last = self.count - 1 - k
             return seq(self.swap(Const(0), last, at, spare), self.sift(Const(0), last, at, spare))
 
         return seq(
+            self.measure(self.count, at),
             loop(self.count, first),
             loop(self.count // 2, ordered),
             loop(size - self.count, replaced),
             loop(self.count - 1, swapped),
         )
+
+    def measure(self, size: Expr, at: Buffer) -> Stmt:
+        """How deep a heap of so many elements is, to ``at[3]``, where that is not known ahead of time."""
+        if isinstance(self.count, Const):
+            return seq()
+
+        def level(_: Expr) -> Stmt:
+            deeper = Store(at, (Const(3),), at[3] + select(at[2] <= size, 1, Const(0)))
+            return seq(deeper, Store(at, (Const(2),), at[2] * 2))
+
+        return seq(Store(at, (Const(3),), Const(0)), Store(at, (Const(2),), Const(1)), loop(DEEPEST, level))
 
     def sift(self, root: Expr, size: Expr, at: Buffer, spare: Buffer) -> Stmt:
         """Let the element at a root sink until none below it comes later: ``at[0]`` is where it is, ``at[1]`` below."""
@@ -150,7 +165,7 @@ class Kept:
             choose = Store(at, (Const(1),), left + select(later, 1, Const(0)))
             return If(left < size, seq(choose, If(self.is_later(lower, here), move, stop)))
 
-        depth = Const(int(self.count.value).bit_length()) if isinstance(self.count, Const) else Const(DEEPEST)
+        depth = Const(int(self.count.value).bit_length()) if isinstance(self.count, Const) else at[3]
         return seq(Store(at, (Const(0),), root), loop(depth, sink))
 
     def swap(self, one: Expr, other: Expr, at: Buffer, spare: Buffer) -> Stmt:

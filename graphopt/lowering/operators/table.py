@@ -23,6 +23,7 @@ MODULES = (
     "filling",
     "indexing",
     "sorting",
+    "selection",
     "resize",
     "sampling",
     "regions",

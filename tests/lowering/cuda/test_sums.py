@@ -29,7 +29,7 @@ def nest_of(text: str) -> Nest:
     graph = parse(text)
     facts = infer(graph)
     lowered = lower(graph, facts, is_for_host=False)
-    (found,) = group(graph, facts, lowered, needed(graph, lowered))
+    (found,) = group(graph, facts, lowered, needed(graph, lowered, facts))
     return write(graph, facts, found).nest
 
 

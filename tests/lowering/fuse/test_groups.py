@@ -61,7 +61,7 @@ def groups(text: str) -> list[Group]:
     graph = parse(text)
     facts = infer(graph)
     lowered = lower(graph, facts)
-    return group(graph, facts, lowered, needed(graph, lowered))
+    return group(graph, facts, lowered, needed(graph, lowered, facts))
 
 
 def ops(found: list[Group]) -> list[str]:
@@ -90,4 +90,4 @@ def test_the_decision_can_be_anothers() -> None:
     def only_relu(member: Member, group: Group) -> bool:
         return member.node.op == "Relu"
 
-    assert ops(group(graph, facts, lowered, needed(graph, lowered), only_relu)) == ["Exp", "Relu+Neg"]
+    assert ops(group(graph, facts, lowered, needed(graph, lowered, facts), only_relu)) == ["Exp", "Relu+Neg"]

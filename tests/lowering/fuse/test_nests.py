@@ -28,7 +28,7 @@ def written(text: str) -> list[FusedNest]:
     graph = parse(text)
     facts = infer(graph)
     lowered = lower(graph, facts)
-    return [write(graph, facts, g) for g in group(graph, facts, lowered, needed(graph, lowered))]
+    return [write(graph, facts, g) for g in group(graph, facts, lowered, needed(graph, lowered, facts))]
 
 
 BLOCKS = {

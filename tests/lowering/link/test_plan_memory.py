@@ -19,7 +19,7 @@ from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.script import read, show
 from graphopt.run.steps import Steps
 from graphopt.runtime.program import Program
-from graphopt.runtime.steps import BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
+from graphopt.runtime.steps import Bind, BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
 
 
 def linked(text: str, without: tuple[str, ...] = ()) -> Linked:
@@ -69,7 +69,7 @@ def test_symbols_are_arguments_of_calls() -> None:
 
 
 def test_nodes_that_no_kernel_computes_are_named_with_the_reason() -> None:
-    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
+    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y", without=("NonZero",))
     (node,) = made.unlowered
     assert (node.name, node.op, node.engine) == ("z", "NonZero", "ONNX Runtime")
     assert node.why
@@ -80,12 +80,47 @@ def test_nodes_that_no_kernel_computes_are_named_with_the_reason() -> None:
 
 
 def test_nodes_that_are_left_out_one_after_the_other_are_one_region() -> None:
-    made = linked("x: float32[n, 2] s = SequenceConstruct(x, Neg(x)) t = SequenceAt(s, 1) z = NonZero(t) return z")
+    text = "x: float32[n, 2] s = SequenceConstruct(x, Neg(x)) t = SequenceAt(s, 1) z = NonZero(t) return z"
+    made = linked(text, without=("NonZero",))
     (host,) = [s for s in made.steps if isinstance(s, HostStep)]
     assert host.label == "SequenceConstruct + SequenceAt + NonZero"
     x = np.array([[1, 0], [0, 2]], np.float32)
     *_, found = made.functions[host.function](x, -x)
     np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
+
+
+def test_sizes_that_depend_on_elements_are_bound_before_the_op_runs() -> None:
+    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
+    *counts, bind, compute = made.steps
+    for count in counts:
+        assert isinstance(count, KernelStep)
+        assert (count.label, count.nodes) == ("sizes of NonZero", ("sizes of z",))
+    assert isinstance(bind, Bind)
+    assert isinstance(compute, KernelStep)
+    assert compute.label == "NonZero+Neg"
+    assert made.buffers[made.outputs[0].buffer].shape == (2, *bind.symbols)
+    assert made.unlowered == ()
+
+
+@pytest.mark.parametrize(("size", "reads"), [("n", 1), ("BitwiseAnd(n, [7])", 3)])
+def test_branches_and_what_follows_them_may_compute_the_same_sizes(size: str, reads: int) -> None:
+    then = f"q: ? n: ? r = ReduceSum(Slice(q, [0], {size}), keepdims=0) return r"
+    other = f"q: ? n: ? r = ReduceMax(Neg(Slice(q, [0], {size})), keepdims=0) return r"
+    inputs = "x: float32[a, b] c: bool[] m: int64[90] n = Slice(m, [0], [1], [0])"
+    branches = f"y = If(c | x, n, then_branch={{ {then} }}, else_branch={{ {other} }})"
+    made = linked(f"{inputs} {branches} z = Neg(Slice(x, [0], {size})) return y, z")
+    assert made.unlowered == ()
+    assert len([s for s in walk(made.steps) if isinstance(s, Bind)]) == reads
+    driver, *objects = compile_kernels((native_driver(), *made.kernels))
+    rest = made.inputs, made.outputs, made.buffers, made.steps, tuple(objects), driver, made.constants
+    program = Program(Code(*rest, made.conditions), made.functions, threads=1)
+    x, asked = np.arange(24, dtype=np.float32).reshape(6, 4), np.zeros(90, np.int64)
+    for count in (1, 6, 2):
+        asked[0] = count
+        for chosen, want in ((True, x[:count].sum()), (False, (-x[:count]).max())):
+            y, z = program(x, np.array(chosen), asked).values()
+            assert y == want
+            np.testing.assert_array_equal(z, -x[:count])
 
 
 def test_a_region_of_known_size_fills_the_memory_of_the_program() -> None:
@@ -99,7 +134,7 @@ def test_a_region_of_known_size_fills_the_memory_of_the_program() -> None:
 
 def test_without_onnxruntime_nodes_run_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
+    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y", without=("NonZero",))
     (node,) = made.unlowered
     assert node.engine == "ONNX's reference evaluator"
 

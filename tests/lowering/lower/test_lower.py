@@ -7,7 +7,17 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.lowering.link.passes import needed
-from graphopt.lowering.lower.lower import Bodied, Described, LoweredNode, NeedsValues, Unlowered, Viewed, lower
+from graphopt.lowering.loops.sizes import symbols_in
+from graphopt.lowering.lower.lower import (
+    Bodied,
+    Described,
+    LoweredNode,
+    NeedsValues,
+    Sizes,
+    Unlowered,
+    Viewed,
+    lower,
+)
 from tests import size_patterns
 
 
@@ -60,7 +70,7 @@ def test_an_op_without_a_description_is_left_to_reference() -> None:
 def test_shape_arithmetic_is_not_read_and_so_not_computed() -> None:
     graph = parse("x: float32[n, m]\ns = Shape(x)\nt = Concat(s, [1], axis=0)\ny = Reshape(x, t)\nreturn y")
     found = of(graph)
-    assert [found[id].node.op for id in needed(graph, found)] == ["Reshape"]
+    assert [found[id].node.op for id in needed(graph, found, infer(graph))] == ["Reshape"]
 
 
 def test_shape_arithmetic_that_is_asked_for_reads_no_memory() -> None:
@@ -71,25 +81,40 @@ def test_shape_arithmetic_that_is_asked_for_reads_no_memory() -> None:
     assert low.reads == ()
 
 
-def test_a_shape_that_is_an_input_has_to_have_a_value() -> None:
-    graph = parse("x: float32[n]\ns: int64[2]\ny = Reshape(x, s)\nreturn y")
+def test_axes_that_are_an_input_have_to_have_a_value() -> None:
+    graph = parse("x: float32[n, m]\ns: int64[1]\ny = ReduceSum(x, s, keepdims=0)\nreturn y")
     with pytest.raises(NeedsValues) as caught:
         of(graph)
     assert {graph.names[v] for v in caught.value.inputs} == {"s"}
 
 
-def test_a_shape_that_is_computed_from_large_inputs_is_left_to_reference() -> None:
-    found = lowered("x: float32[n]\nm: int64[90]\ns = Slice(m, [0], [2], [0])\ny = Reshape(x, s)\nreturn y")
-    low = found["y"]
-    assert isinstance(low, Unlowered)
-    assert low.binds, "what reads its output has to know its size"
+@pytest.mark.parametrize("asked", ["s: int64[2]", "m: int64[90]\ns = Slice(m, [0], [2], [0])"])
+def test_a_shape_that_depends_on_elements_is_computed_before(asked: str) -> None:
+    graph = parse(f"x: float32[n]\n{asked}\ny = Reshape(x, s)\nreturn y")
+    facts = infer(graph)
+    found = lower(graph, facts)
+    before, view = list(found.values())[-2:]
+    assert isinstance(before, Sizes)
+    assert isinstance(view, Viewed)
+    shape = facts[view.node.outputs[0]].shape or ()
+    assert before.symbols == tuple(s for size in shape for s in symbols_in(size))
+    assert [graph.names[v] for v in before.reads] == ["s"]
+    assert needed(graph, found, facts)[-2:] == [~view.node.id, view.node.id]
 
 
-def test_a_size_that_reference_found_out_serves_what_comes_after() -> None:
-    found = lowered("x: float32[n, 2]\nz = NonZero(x)\ny = Neg(z)\nreturn y")
-    assert isinstance(found["z"], Unlowered)
-    assert len(found["z"].binds) == 1
-    assert isinstance(found["y"], Described)
+def test_a_size_that_is_an_element_of_another_value_is_read_there() -> None:
+    first = "m: int64[90]\nk = Slice(m, [0], [1], [0])"
+    graph = parse(f"{first}\nc = Concat(k, [3], axis=0)\ny = ConstantOfShape(c)\nreturn y")
+    (before,) = [low for low in of(graph).values() if isinstance(low, Sizes)]
+    assert [graph.names[v] for v in before.reads] == ["k"]
+
+
+@pytest.mark.parametrize(("left_out", "live"), [("", [Sizes, Described]), ("NonZero", [Unlowered, Described])])
+def test_what_finds_sizes_out_is_run_where_only_those_are_asked_for(left_out: str, live: list[type]) -> None:
+    graph = parse("x: float32[n, 2]\nz = NonZero(x)\ny = Shape(z)\nreturn y")
+    facts = infer(graph)
+    found = lower(graph, facts, takes=lambda node: node.op != left_out)
+    assert [type(found[id]) for id in needed(graph, found, facts)] == live
 
 
 def test_branches_that_give_one_size_become_steps() -> None:

@@ -189,9 +189,12 @@ def test_booleans_have_neighbours() -> None:
     assert found.tolist() == [True, True, False, False, True, True]
 
 
-def test_scales_have_to_be_known() -> None:
-    with pytest.raises(NotLowered, match="input 2"):
-        describe(operation("Resize", [numbers(2), floats(), floats(2)], (4,), mode="nearest"))
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_scales_may_be_known_only_when_it_runs(mode: str) -> None:
+    for scales in ((2.0, 1.5), (0.5, 3.0), (1.0, 0.4)):
+        arrays = [numbers(4, 5), None, floats(*scales)]
+        (want,) = evaluate.compute("Resize", Attrs(mode=mode), arrays, 1)
+        assert error(np.asarray(want), run("Resize", arrays, want.shape, mode=mode)) <= 1
 
 
 @pytest.mark.parametrize(
