@@ -159,3 +159,29 @@ def test_a_size_that_branches_and_what_follows_need_is_read_once() -> None:
             found = compiled(inputs)
             for name, want in run(load(proto), inputs).items():
                 np.testing.assert_array_equal(found[name], want)
+
+
+def test_a_size_that_a_branch_within_a_branch_and_what_follows_need_is_known_in_both() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[a,n] x, bool c, bool d) => (float y, float[k] z) <int64 zero={0}, int64 one={1}> {
+      most = ReduceMax<keepdims=0>(x) length = Cast<to=7>(most) low = ReduceMin<keepdims=0>(x) less = Cast<to=7>(low)
+      y = If(c) <
+        then_branch: graph = t () => (float u) {
+          u = If(d) <
+            then_branch: graph = tt () => (float o) { r = Range(zero, length, one) f = Cast<to=1>(r)
+                                                      o = ReduceSum<keepdims=0>(f) },
+            else_branch: graph = te () => (float o) { r = Range(zero, length, one) q = Range(zero, less, one)
+                                                      s = Concat<axis=0>(r, q) f = Cast<to=1>(s)
+                                                      o = ReduceSum<keepdims=0>(f) }> },
+        else_branch: graph = e () => (float u) { r = Range(zero, less, one) f = Cast<to=1>(r)
+                                                 u = ReduceSum<keepdims=0>(f) }>
+      w = Range(zero, length, one) z = Cast<to=1>(w)
+    }""")
+    compiled = graphopt.compile(proto, jobs=0)
+    assert not compiled.report.unlowered
+    for less, most in ((3, 5), (0, 2)):
+        for outer, inner in ((True, True), (True, False), (False, True)):
+            inputs = {"x": np.array([[less, most]], np.float32), "c": np.array(outer), "d": np.array(inner)}
+            found = compiled(inputs)
+            for name, want in run(load(proto), inputs).items():
+                np.testing.assert_array_equal(found[name], want)
