@@ -32,7 +32,7 @@ FAMILIES = {
     "torchscript/gates": "H3 H5 H13 H15 I3",
     "torchscript/masks": "H6 H7 H11 H16",
     "torchscript/handmade_activations": "H8 H9",
-    "torch/buckets": "H12 H16",
+    "torch/buckets": "A19 B12",
     "torch/complex_linear": "H14",
     "torch/reductions": "I1 I2 I4 I6",
     "torch/norms": "I3 I5",

@@ -16,7 +16,6 @@ from typing import Any
 from graphopt.errors import SENSELESS, UsageError, nearest_or_some, words_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
-from graphopt.ir.infer import infer
 from graphopt.ir.types import Symbol
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
@@ -48,6 +47,7 @@ from graphopt.lowering.lower.lower import (
     Sizes,
     Unlowered,
     Viewed,
+    inferred,
     lower,
     sizes_name,
 )
@@ -59,7 +59,7 @@ def legalize_ops(graph: Graph, options: Options = BY_RULE) -> Lowered:
 
     Raises NeedsValues where that depends on the elements of some inputs.
     """
-    facts = infer(graph)
+    graph, facts = inferred(graph)
     asked: dict[str, Any] = {"takes": options.takes, "failed": options.failed, "is_for_host": options.is_for_host}
     return Lowered(graph, facts, lower(graph, facts, **asked), options)
 

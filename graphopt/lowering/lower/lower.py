@@ -22,7 +22,7 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.infer_bodies import loop_head, scan_axis
-from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol, unranked
+from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol, is_anonymous, unranked
 from graphopt.lowering.loops.compute import Tensor, compute, producers_first
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
@@ -30,6 +30,7 @@ from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, g
 from graphopt.lowering.lower.unlowered import name_of
 from graphopt.lowering.operators.node import operation_of, tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Shapes, SizeVars
+from graphopt.lowering.operators.shape_functions import TABLE as SHAPE_FUNCTIONS
 from graphopt.lowering.operators.shape_functions import shapes_of
 from graphopt.lowering.operators.table import describe
 
@@ -256,11 +257,10 @@ class _Lowerer:
         found = {symbol for symbol, _, _ in binds}
         lowering = Bodied(node, {}, binds)
         inputs = {name: self.body_inputs(lowering, body) for name, body in sorted(node.bodies.items())}
-        facts = {name: infer(node.bodies[name], given) for name, (given, _) in inputs.items()}
-        self.check_bound(node, outputs, SizeVars(), more=found, captured=self.captured(facts.values()))
-        bodies = {
-            name: self.body(lowering, node.bodies[name], facts[name], binds) for name, (_, binds) in inputs.items()
-        }
+        within = {name: inferred(node.bodies[name], given) for name, (given, _) in inputs.items()}
+        captured = self.captured(facts for _, facts in within.values())
+        self.check_bound(node, outputs, SizeVars(), more=found, captured=captured)
+        bodies = {name: self.body(lowering, *within[name], binds) for name, (_, binds) in inputs.items()}
         self.bound |= found
         return Bodied(node, bodies, binds)
 
@@ -475,6 +475,43 @@ class _Lowerer:
                 if symbol is not None and symbol not in self.bound:
                     found.setdefault(symbol, (symbol, port, axis))
         return tuple(found.values())
+
+
+def inferred(graph: Graph, given: FactsByValue | None = None) -> tuple[Graph, dict[Value, Fact]]:
+    """What is known of the values of a graph, and the graph without the sizes that it states of values that depend on
+    elements: these may say otherwise."""
+    told = [v for node in graph.nodes() if node.op in SHAPE_FUNCTIONS for v in node.outputs]
+    graph = _ranks_alone(graph, told)
+    facts = infer(graph, given)
+    dependent = {v for v in told if _is_found_out(graph.producer(v), facts, v)}
+    if not dependent:
+        return graph, facts
+    for node in graph.order():
+        if not dependent.isdisjoint(node.inputs):
+            dependent.update(node.outputs)
+    changed = _ranks_alone(graph, sorted(dependent))
+    return changed, facts if changed is graph else infer(changed, given)
+
+
+def _is_found_out(node: Node, facts: FactsByValue, value: Value) -> bool:
+    """Whether sizes of a value are none of those of the inputs of its node."""
+    known = {s for v in node.inputs if v is not None for size in facts[v].shape or () for s in symbols_in(size)}
+    return any(symbols_in(size) - known for size in facts[value].shape or ())
+
+
+def _ranks_alone(graph: Graph, values: Iterable[Value]) -> Graph:
+    """The graph with no sizes stated of some values; the graph itself where none are."""
+    stated = {v: graph.types.get(v) for v in values}
+    types = {
+        v: TensorType(type.dtype, tuple(fresh_symbol() for _ in type.shape))
+        for v, type in stated.items()
+        if isinstance(type, TensorType) and isinstance(type.shape, tuple) and not all(map(is_anonymous, type.shape))
+    }
+    if not types:
+        return graph
+    graph = graph.copy()
+    graph.types.update(types)
+    return graph
 
 
 def sizes_name(graph: Graph, node: Node) -> str:

@@ -118,6 +118,44 @@ def top_k(op: Operation) -> Sequence[Expr]:
     return (*sizes[:axis], element(op, 1), *sizes[axis + 1 :])
 
 
+def unsqueeze(op: Operation) -> Sequence[Expr]:
+    """1 where an axis is put in, and the sizes of the input in between."""
+    sizes, rank = op.input(0).shape, len(op.shape())
+    axes = [counted(element(op, 1, k), Const(rank)) for k in range(length(op, 1))]
+
+    def size(k: int) -> Expr:
+        before = _count([axis < k for axis in axes])
+        inner: Expr = Const(1)
+        for s, given in enumerate(sizes):
+            inner = select(equal(before, k - s), given, inner)
+        return select(equal(_count([equal(axis, k) for axis in axes]), 0), inner, 1)
+
+    return [size(k) for k in range(rank)]
+
+
+def squeeze(op: Operation) -> Sequence[Expr]:
+    """The sizes of the input but for the axes that are taken out."""
+    sizes = op.input(0).shape
+    axes = [counted(element(op, 1, k), Const(len(sizes))) for k in range(length(op, 1))]
+    before = [_count([axis < s for axis in axes]) for s in range(len(sizes))]
+    kept = [equal(_count([equal(axis, s) for axis in axes]), 0) for s in range(len(sizes))]
+
+    def size(k: int) -> Expr:
+        found: Expr = Const(1)
+        for s, given in enumerate(sizes):
+            found = select(kept[s] & equal(before[s], s - k), given, found)
+        return found
+
+    return [size(k) for k in range(len(op.shape()))]
+
+
+def _count(conditions: Sequence[Expr]) -> Expr:
+    total: Expr = Const(0)
+    for condition in conditions:
+        total = total + select(condition, Const(1), Const(0))
+    return total
+
+
 def range_(op: Operation) -> Sequence[Expr]:
     """How many steps there are below the limit, or above it."""
     if op.dtype() in ("float16", "bfloat16", "float32", "float64"):
@@ -169,6 +207,8 @@ TABLE: Mapping[str, ShapeFunction] = {
     "Resize": resize,
     "Slice": slice_,
     "Split": split,
+    "Squeeze": squeeze,
     "Tile": tile,
     "TopK": top_k,
+    "Unsqueeze": unsqueeze,
 }
