@@ -21,16 +21,21 @@ from graphopt.errors import (
     GraphoptError,
     InputError,
     InvalidModelError,
+    LimitError,
     MissingDependencyError,
     UsageError,
     nearest_or_some,
 )
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
 from graphopt.ir.tolerance import error
 from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
+from graphopt.ir.work import EACH_SECOND, bytes_handed, nbytes, work_of
 from graphopt.progress import Event, Listener
+from graphopt.rewrite.passes import fix_dims
 from graphopt.run.derivation import Preparation
+from graphopt.runtime.limits import limited, memory_of
 from graphopt.runtime.profile import ProfileRow, best_rows
 from graphopt.target import CPU, Target
 from graphopt.target import target as target_named
@@ -56,6 +61,8 @@ of threads."""
 RANDOM = "random"
 SHARE = 0.05
 """The part of a program's time that nodes take at most of which nothing is said though no kernel computes them."""
+LONGEST = 120.0
+"""How many seconds the first run may take."""
 WARM = 3
 ROUNDS = 10
 
@@ -97,8 +104,8 @@ def bench(
     are those of ``graphopt.compile``.
 
     Raises UsageError for a target of another device than the CPU, for an engine that nobody knows, and for one that
-    refuses the model; MissingDependencyError for one that is not installed. Warns (ReferenceWarning) where nodes that
-    no kernel computes take more than 5 % of the time.
+    refuses the model; MissingDependencyError for one that is not installed; LimitError where a run takes too much.
+    Warns (ReferenceWarning) where nodes that no kernel computes take more than 5 % of the time.
     """
     target = target_named(target)
     if not target.device.is_host:
@@ -111,11 +118,13 @@ def bench(
     runs: dict[str, Callable[[], list[Any]]] = {}
     ready: dict[str, float] = {}
     outputs: dict[str, list[Any]] = {}
+    check_run(model, graph, dims or {}, shapes or {}, memory_of(onnx_io.bytes_of(model)), LONGEST)
     start = time.perf_counter()
     compiled = compile(model, target=target, threads=threads, tuned=tuned, database=database, listener=listener)
-    feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}, shapes), compiled)
-    runs[OURS] = lambda: list(compiled(feeds).values())
-    outputs[OURS], ready[OURS] = runs[OURS](), time.perf_counter() - start
+    with limited(memory_of(compiled.constant_bytes), LONGEST):
+        feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}, shapes), compiled)
+        runs[OURS] = lambda: list(compiled(feeds).values())
+        outputs[OURS], ready[OURS] = runs[OURS](), time.perf_counter() - start
     for name in against:
         listen(Event(f"open in {name}"))
         start = time.perf_counter()
@@ -172,6 +181,37 @@ def profile(
 def profiled(compiled: CompiledModel, feeds: Mapping[str, Any], runs: int = ROUNDS) -> list[ProfileRow]:
     """The same of a model that is compiled already."""
     return best_rows(compiled.profile(feeds) for _ in range(WARM + runs))
+
+
+def check_run(
+    model: str | Path,
+    graph: Graph,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+    memory: int,
+    seconds: float,
+    hints: tuple[str, str] = ("", ""),
+) -> None:
+    """LimitError where a model's inputs and outputs alone take more bytes than a run may, or all its operations more
+    seconds; ``hints`` say what allows more."""
+    if (handed := bytes_handed(graph)) > memory:
+        facts = infer(graph)
+        ends = {
+            **{graph.names[v]: v for v in graph.inputs},
+            **dict(zip(graph.output_names, graph.outputs, strict=True)),
+        }
+        name, value = max(((n, v) for n, v in ends.items() if v is not None), key=lambda end: nbytes(facts[end[1]]))
+        raise LimitError(
+            f"{model}: out of memory: its inputs and outputs take {handed} bytes, and a run may take {memory}; "
+            f"{name!r} is {facts[value].type}; --dim and --shape give smaller sizes{hints[0]}"
+        )
+    fixed = fix_dims(graph, shapes, dims)
+    operations = work_of(fixed, {}).operations
+    if operations > EACH_SECOND * seconds and bytes_handed(fixed) <= memory:  # else drawing names the input
+        raise LimitError(
+            f"{model}: a run takes {operations} operations, and may take {seconds:g} s; --dim and --shape give smaller "
+            f"sizes{hints[1]}"
+        )
 
 
 def random_feeds(

@@ -25,7 +25,7 @@ from graphopt.cli.options import (
     Schedules,
     written,
 )
-from graphopt.errors import CompilationError, LimitError, ReadError, UsageError, nearest
+from graphopt.errors import CompilationError, ReadError, UsageError, nearest
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import EngineTiming
@@ -320,34 +320,15 @@ def candidates_of(
 ) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given,
     LimitError where its inputs and outputs alone take more bytes than a run may, or all its operations more seconds."""
-    from graphopt.benchmark.bench import random_feeds
+    from graphopt.benchmark.bench import check_run, random_feeds
     from graphopt.ir import onnx_io
-    from graphopt.ir.infer import infer
-    from graphopt.ir.work import EACH_SECOND, bytes_handed, nbytes, work_of
-    from graphopt.rewrite.passes import fix_dims
     from graphopt.runtime.limits import memory_of
     from graphopt.verify.inputs import check_inputs
 
     memory, seconds = memory_of(onnx_io.bytes_of(model), limits[0]), limits[1]
     graph = onnx_io.load(model)
-    if (handed := bytes_handed(graph)) > memory:
-        facts = infer(graph)
-        ends = {
-            **{graph.names[v]: v for v in graph.inputs},
-            **dict(zip(graph.output_names, graph.outputs, strict=True)),
-        }
-        name, value = max(((n, v) for n, v in ends.items() if v is not None), key=lambda end: nbytes(facts[end[1]]))
-        raise LimitError(
-            f"{model}: out of memory: its inputs and outputs take {handed} bytes, and a run may take {memory}; "
-            f"{name!r} is {facts[value].type}; --dim and --shape give smaller sizes, --memory allows more"
-        )
-    fixed = fix_dims(graph, sizes.shapes, sizes.dims)
-    operations = work_of(fixed, {}).operations
-    if operations > EACH_SECOND * seconds and bytes_handed(fixed) <= memory:  # else drawing names the input
-        raise LimitError(
-            f"{model}: a run takes {operations} operations, and may take {seconds:g} s; --dim and --shape give smaller "
-            "sizes, --seconds allows more"
-        )
+    hints = ", --memory allows more", ", --seconds allows more"
+    check_run(model, graph, sizes.dims, sizes.shapes, memory, seconds, hints)
     check_inputs(graph, given)
     for value in graph.inputs:
         name = graph.names[value]

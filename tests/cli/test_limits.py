@@ -62,11 +62,14 @@ def test_a_model_too_large_to_run_is_refused_before_it_is_compiled(tmp_path: Pat
     ],
     ids=["sum", "loop"],
 )
-def test_a_run_of_too_many_operations_is_refused_before_it_is_compiled(text: str, tmp_path: Path) -> None:
-    code, said = ended(tmp_path, text, "run", "--input", "x=random")
+@pytest.mark.parametrize("command", [("run", "--input", "x=random"), ("bench",)], ids=["run", "bench"])
+def test_a_run_of_too_many_operations_is_refused_before_it_is_compiled(
+    text: str, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    code, said = ended(tmp_path, text, *command)
     assert code == 5
-    assert "--seconds allows more" in said
-    assert "operations" in said
+    assert ("--seconds allows more" in said) == (command[0] == "run")
+    assert "operations, and may take 120 s" in said
 
 
 def test_constants_that_take_more_than_a_run_may_are_not_compiled(tmp_path: Path) -> None:
