@@ -1,6 +1,7 @@
 """``graphopt db``: what it says of a database, what it takes and gives, and its exit codes."""
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,3 +139,26 @@ def test_tuned_schedules_can_be_demanded(database: Path, model: Path, capsys: py
     folder = str(model.parent / "made")
     assert run(["compile", str(model), "-o", folder, "--tuned", "perhaps"]) == 2
     assert "there are auto, require, off" in capsys.readouterr().err
+
+
+STRANGE = {
+    "a view without an end in the place of a table": """DROP TABLE record;
+        CREATE VIEW record AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id FROM t;""",
+    "a trigger": "CREATE TRIGGER taken AFTER INSERT ON record BEGIN DELETE FROM record; END;",
+    "one more table": "CREATE TABLE more (id INTEGER);",
+}
+
+
+@pytest.mark.parametrize("statements", STRANGE.values(), ids=STRANGE)
+@pytest.mark.parametrize("command", ["list", "merge"])
+def test_a_database_of_other_tables_is_a_strangers(
+    database: Path, statements: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with sqlite3.connect(database) as connection:
+        connection.executescript("PRAGMA foreign_keys = OFF;" + statements)
+    connection.close()
+    other = tmp_path / "other.sqlite"
+    arguments = ["--database", str(database)] if command == "list" else [str(database), "--database", str(other)]
+    assert run(["db", command, *arguments]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(database) in line

@@ -29,10 +29,11 @@ BYTES = {"content-type": "application/octet-stream"}
 
 
 class Client:
-    """Asks an application, as a browser would, without a network; one that `leaves` does so when all is said."""
+    """Asks an application, as a browser would, without a network; one that `leaves` does so when all is said, or before
+    that where it `breaks_off`."""
 
-    def __init__(self, app: Any, leaves: bool = False) -> None:
-        self.app, self.leaves = app, leaves
+    def __init__(self, app: Any, leaves: bool = False, breaks_off: bool = False) -> None:
+        self.app, self.leaves, self.breaks_off = app, leaves or breaks_off, breaks_off
 
     def __call__(
         self, method: str, path: str, body: bytes | Iterator[bytes] = b"", **headers: str
@@ -44,7 +45,8 @@ class Client:
     ) -> tuple[int, dict[str, str], bytes]:
         parts = [body] if isinstance(body, bytes) else body
         said: Iterator[dict[str, Any]] = chain(
-            ({"type": "http.request", "body": p, "more_body": True} for p in parts), [{"type": "http.request"}]
+            ({"type": "http.request", "body": p, "more_body": True} for p in parts),
+            [] if self.breaks_off else [{"type": "http.request"}],
         )
         sent: list[dict[str, Any]] = []
         named = {"host": HOST, **{k.replace("_", "-"): v for k, v in headers.items()}}
@@ -180,6 +182,13 @@ def test_uploads_within_bounds_are_kept(client: Client, tmp_path: Path) -> None:
     assert client("PUT", "/api/upload?name=x", endless, **BYTES)[0] == 413
     assert sum(1 for _ in endless) > 9_000  # which it did not read to the end
     assert len(list((tmp_path / "scratch").iterdir())) == 1
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(client: Client, tmp_path: Path) -> None:
+    asking = Client(client.app, breaks_off=True)
+    status, _, body = asking("PUT", "/api/upload?name=x", bytes(500), **BYTES)
+    assert (status, json.loads(body)["error"]) == (400, "the upload broke off")
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_only_so_many_runs_wait(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
