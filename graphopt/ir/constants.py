@@ -22,6 +22,9 @@ SMALL = 64
 ALIGNMENT = 64
 """Bytes of the widest vectors, which are read in one step where their address is a multiple of it."""
 
+SPARSE = 1 << 24
+"""How many elements a sparse tensor has at most that is compared by its elements, and not by what it holds."""
+
 
 def aligned(array: Array) -> Array:
     """An array that was computed, row-major, in memory from which whole vectors are read in one step.
@@ -103,6 +106,10 @@ class Constant:
         state = blake2b(head, digest_size=16)
         if self.splat is not None and self.size > SMALL:
             state.update(b"splat" + self.splat.tobytes())  # written out, it might not end
+            return state.digest()
+        parts = getattr(self.source, "parts", None)
+        if parts is not None and self.size > SPARSE:
+            state.update(b"sparse" + b"".join(part.digest for part in parts))
             return state.digest()
         state.update(np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).data)
         return state.digest()

@@ -272,8 +272,9 @@ def _apply(op: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attrs:
 
 def _correctly(op: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attrs: Attr) -> tuple[Array, ...]:
     """An op that another is made of, which is corrected as it is by itself."""
-    correction = CORRECTIONS.get(op)
-    return _apply(op, inputs, n_outputs, **attrs) if correction is None else correction(_apply, Attrs(attrs), inputs)
+    if op not in CORRECTIONS:
+        return _apply(op, inputs, n_outputs, **attrs)
+    return CORRECTIONS[op](_apply, Attrs(attrs), inputs)[:n_outputs]
 
 
 def _reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> tuple[Any, ...]:

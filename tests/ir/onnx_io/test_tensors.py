@@ -86,3 +86,12 @@ def test_sparse_tensors() -> None:
     outside = read_sparse(wrong, Storage(), "here")
     with pytest.raises(InvalidModelError, match="outside"):
         _ = outside.array
+
+
+def test_a_large_sparse_tensor_is_known_by_what_it_holds() -> None:
+    def made(value: float) -> Constant:
+        values = numpy_helper.from_array(np.array([value], np.float32), "s")
+        at = numpy_helper.from_array(np.array([5], np.int64), "at")
+        return read_sparse(helper.make_sparse_tensor(values, at, [2**40]), Storage(), "here")
+
+    assert made(1.0).digest == made(1.0).digest != made(2.0).digest
