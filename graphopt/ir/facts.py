@@ -52,6 +52,11 @@ class Fact:
         """The number of elements, where the rank is known."""
         return self.type.size if isinstance(self.type, TensorType) else None
 
+    @property
+    def count(self) -> int | None:
+        """The number of elements, where it is a number."""
+        return self.type.count if isinstance(self.type, TensorType) else None
+
 
 NOTHING = Fact()
 

@@ -274,6 +274,12 @@ def infer(
     return _Walk(graph.functions, is_model).graph(graph, facts or {}, known or {})
 
 
+def infer_with_bodies(graph: Graph, facts: Mapping[Value, Fact]) -> tuple[dict[Value, Fact], BodyWalks]:
+    """The same, and what is known within bodies, each as it was walked through last."""
+    walk = _Walk(graph.functions)
+    return walk.graph(graph, facts, {}), walk.walks
+
+
 def infer_in_graph(
     graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: LocalFunctions
 ) -> Sequence[Fact]:
@@ -283,6 +289,9 @@ def infer_in_graph(
     """
     return _Walk(functions).node(graph, node, inputs)
 
+
+BodyWalks: TypeAlias = "dict[int, tuple[dict[Value, Fact], dict[Value, Fact]]]"
+"""Of each body, by identity: what its inputs were known to be, and what followed of all its values."""
 
 MOST_ELEMENTS = 1 << 63
 """No tensor has more elements: nobody can count them."""
@@ -305,6 +314,7 @@ class _Walk:
         self.functions, self.is_model = functions, is_model
         self.room = self.ROOM
         self.depth = 0
+        self.walks: BodyWalks = {}
 
     def graph(
         self, graph: Graph, facts: Mapping[Value, Fact], known: Mapping[Value, Fact] = MappingProxyType({})
@@ -363,14 +373,14 @@ class _Walk:
         self.depth += 1
         input_facts = {value: fact for value, fact in zip(body.inputs, given, strict=False) if fact is not None}
         inner = self.graph(body, input_facts)
+        self.walks[id(body)] = input_facts, inner
         self.depth -= 1
         return [NOTHING if v is None else inner[v] for v in body.outputs]
 
 
 def _check_size(graph: Graph, node: Node, fact: Fact) -> None:
     """Raise InvalidModelError where a tensor has more elements than can be counted."""
-    size = fact.size
-    if isinstance(size, int) and size > MOST_ELEMENTS:
+    if (fact.count or 0) > MOST_ELEMENTS:
         what = f"{node.op} of rank {fact.rank} has more than 2**63 elements"
         raise InvalidModelError(f"node {label_of(graph, node)!r}: {what}")
 

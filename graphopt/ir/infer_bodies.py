@@ -36,11 +36,15 @@ InferBodied: TypeAlias = Callable[[Node, BodyFacts, InferBody], Sequence[Fact]]
 
 def infer_if(node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence[Fact]:
     """What holds after either branch, or after the one that is known to be taken."""
-    bodies = node.bodies
-    condition = inputs[0].elements if inputs[0] is not None else None
-    skipped = "else_branch" if condition == (1,) else "then_branch" if condition == (0,) else None
-    branches = [infer_body(body, inputs[1:]) for name, body in sorted(bodies.items()) if name != skipped]
-    return [_either(facts) for facts in zip(*branches, strict=True)]
+    outputs = [infer_body(body, inputs[1:]) for body in branches(node, inputs[0])]
+    return [_either(facts) for facts in zip(*outputs, strict=True)]
+
+
+def branches(node: Node, condition: Fact | None) -> list[Graph]:
+    """The bodies of an If of which one runs: both, or the one that is known to be taken."""
+    elements = None if condition is None else condition.elements
+    skipped = "else_branch" if elements == (1,) else "then_branch" if elements == (0,) else None
+    return [body for name, body in sorted(node.bodies.items()) if name != skipped]
 
 
 def _either(facts: tuple[Fact, ...]) -> Fact:

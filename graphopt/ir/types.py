@@ -137,7 +137,10 @@ class Dim:
     __repr__ = __str__
 
     def __add__(self, other: Size) -> Size:
-        return _sum((*self.terms, *_terms(other)))
+        if isinstance(other, Dim):
+            return _sum((*self.terms, *other.terms))
+        *others, (last, constant) = self.terms if self.terms[-1][0] == () else (*self.terms, ((), 0))
+        return Dim((*others, (last, constant + other))) if constant + other else Dim(tuple(others))
 
     __radd__ = __add__
 
@@ -151,9 +154,11 @@ class Dim:
         return other + (-1 * self)
 
     def __mul__(self, other: Size) -> Size:
-        return _sum(
-            (tuple(sorted((*left, *right), key=str)), a * b) for left, a in self.terms for right, b in _terms(other)
-        )
+        if isinstance(other, Dim):
+            return _sum(
+                (tuple(sorted((*left, *right), key=str)), a * b) for left, a in self.terms for right, b in other.terms
+            )
+        return self if other == 1 else Dim(tuple((m, c * other) for m, c in self.terms)) if other else 0
 
     __rmul__ = __mul__
 
@@ -721,6 +726,12 @@ class TensorType:
     def rank(self) -> int | None:
         """The number of axes, where it is known."""
         return None if isinstance(self.shape, Unranked) else len(self.shape)
+
+    @property
+    def count(self) -> int | None:
+        """The number of elements, where it is a number."""
+        numbers = () if isinstance(self.shape, Unranked) else tuple(n for n in self.shape if isinstance(n, int))
+        return math.prod(numbers) if len(numbers) == self.rank or 0 in numbers else None
 
     @property
     def size(self) -> Size | None:

@@ -16,8 +16,8 @@ from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.constants import BITS, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
-from graphopt.ir.infer import infer
-from graphopt.ir.infer_bodies import loop_head
+from graphopt.ir.infer import BodyWalks, infer, infer_with_bodies
+from graphopt.ir.infer_bodies import branches, loop_head
 from graphopt.ir.types import Size, TensorType, substitute
 
 ROUNDS = 64
@@ -57,8 +57,7 @@ class Work:
 
 def elements(fact: Fact | None) -> int:
     """How many elements a tensor has; 0 where that is not known."""
-    size = None if fact is None else fact.size
-    return size if isinstance(size, int) else 0
+    return 0 if fact is None else fact.count or 0
 
 
 def nbytes(fact: Fact | None) -> int:
@@ -165,39 +164,49 @@ def _work(graph: Graph, given: Mapping[Value, Fact]) -> Work:
     for value, fact in given.items():
         if fact.type is not None:
             fixed.types[value] = fact.type
-    facts = infer(fixed, given)
-    order = fixed.order()
-    left = {value: len(set(fixed.users(value))) + fixed.is_output(value) for n in order for value in n.outputs}
+    return _counted(fixed, *infer_with_bodies(fixed, given))
+
+
+def _counted(graph: Graph, facts: Mapping[Value, Fact], walks: BodyWalks) -> Work:
+    """What a run takes, by the facts of a graph and of its bodies."""
+    order = graph.order()
+    left = {value: len(set(graph.users(value))) + graph.is_output(value) for n in order for value in n.outputs}
     alive = most = total = 0
     for node in order:
         alive += sum(nbytes(facts[v]) for v in node.outputs) if node.op != CONSTANT else 0
         if node.op in (INPUT, CONSTANT):
             continue
-        inside = _bodies(node, facts)
+        inside = _bodies(node, facts, walks)
         inputs = [None if v is None else facts[v] for v in node.inputs]
         total += inside.operations + operations(node.op, node.attrs, inputs, [facts[v] for v in node.outputs])
         most = max(most, alive + inside.bytes)
         for value in dict.fromkeys(v for v in node.inputs if v is not None):
             left[value] -= sum(v == value for v in node.inputs)
-            if left[value] <= 0 and fixed.node(value.node).op not in (INPUT, CONSTANT):
+            if left[value] <= 0 and graph.node(value.node).op not in (INPUT, CONSTANT):
                 alive -= nbytes(facts[value])
     return Work(max(most, alive), total)
 
 
-def _bodies(node: Node, facts: Mapping[Value, Fact]) -> Work:
-    """What the bodies of a node take: of an If the cheaper, of a loop all rounds."""
+def _bodies(node: Node, facts: Mapping[Value, Fact], walks: BodyWalks) -> Work:
+    """What the bodies of a node take: of an If the one that is taken, or the cheaper, of a loop all rounds."""
     inputs = [NOTHING if v is None else facts[v] for v in node.inputs]
     outer = len(inputs) - node.captures
     if node.op == "If":
-        works = [_inside(body, inputs[1:]) for body in node.bodies.values()]
+        works = [_inside(body, inputs[1:], walks) for body in branches(node, inputs[0])]
         return Work(min(w.bytes for w in works), min(w.operations for w in works))
     if node.op == "Loop":
         return _loop(node, inputs, outer)
     return Work(0, 0)
 
 
-def _inside(body: Graph, given: Sequence[Fact]) -> Work:
-    return _work(body, {v: f for v, f in zip(body.inputs, given, strict=False) if f is not NOTHING})
+def _inside(body: Graph, inputs: Sequence[Fact], walks: BodyWalks) -> Work:
+    """What a body takes on inputs; it is inferred anew where it was not walked through on the same ones."""
+    given = {v: f for v, f in zip(body.inputs, inputs, strict=False) if f is not NOTHING}
+    if id(body) in walks:
+        walked, facts = walks[id(body)]
+        if {v: f for v, f in walked.items() if f is not NOTHING} == given:
+            return _counted(body, facts, walks)
+    return _work(body, given)
 
 
 def _loop(node: Node, inputs: Sequence[Fact], outer: int) -> Work:

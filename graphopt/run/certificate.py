@@ -219,8 +219,9 @@ def certify(original: str | Path, result: str | Path, file: str | Path) -> Certi
         if kept.result not in _digests(graph, Path(result).name):
             raise CertificateError(f"{result}: is not what the journal in {file} makes of {original}")
 
+    accepted = kept.verification.sizes if kept.verification else ()
     try:
-        places = check_places(onnx_io.load(original), derivation, accept=accept)
+        places = check_places(onnx_io.load(original), derivation, accept=accept, accepted=accepted)
     except ReadError as error:
         raise CertificateError(f"{file}: its journal cannot be replayed on {original}: {error}") from None
     for rewrite in now.rewrites:
@@ -263,6 +264,7 @@ def read(file: str | Path) -> tuple[Certificate, Derivation]:
 
 def _verification(told: Mapping[str, Any]) -> Verification:
     """What a certificate keeps of the comparison of the outputs."""
+    sizes = tuple({str(name): int(size) for name, size in drawn.items()} for drawn in told["sizes"])
     return Verification(
-        str(told["status"]), str(told["reason"]), str(told["engine"]), int(told["draws"]), told["error"]
+        str(told["status"]), str(told["reason"]), str(told["engine"]), int(told["draws"]), told["error"], sizes=sizes
     )

@@ -16,7 +16,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -240,9 +239,11 @@ def check_places(
     inputs: Mapping[str, Given] | None = None,
     seconds: float = SECONDS,
     accept: Callable[[Graph], object] = lambda graph: None,
+    accepted: Sequence[Mapping[str, int]] = (),
 ) -> dict[int, LocalCheck]:
     """For each rewrite of a graph (as read), by number, what its check at its place says; ``accept`` is given what the
-    replay makes before anything is run."""
+    replay makes before anything is run, and ``accepted`` is open sizes that the original ran with, to be tried first.
+    """
     prepared = derivation.preparation.prepared(graph)
     sides = _Sides(prepared)
     replayed = derivation.apply(graph, observer=sides, prepared=prepared)
@@ -251,11 +252,17 @@ def check_places(
     checks |= {e.id: LocalCheck("unchecked", why="it is not in the result any more") for e in replayed.lost}
     exact = {r.name for r in derivation.rules if r.soundness in (Soundness.EXACT, Soundness.FINITE)}
     strict = {e.id for e in derivation.rewrites if e.rule in exact}
-    checks |= _run(sides, strict, inputs or {}, seconds)
+    checks |= _run(sides, strict, inputs or {}, seconds, accepted)
     return {e.id: checks.get(e.id, LocalCheck("checked", 0.0)) for e in derivation.rewrites}
 
 
-def _run(sides: _Sides, strict: set[int], inputs: Mapping[str, Given], seconds: float) -> dict[int, LocalCheck]:
+def _run(
+    sides: _Sides,
+    strict: set[int],
+    inputs: Mapping[str, Given],
+    seconds: float,
+    accepted: Sequence[Mapping[str, int]],
+) -> dict[int, LocalCheck]:
     """The checks of all pairs, in a process of its own: a runtime may not survive what it is given."""
     from graphopt.ir.onnx_io import bytes_of, save
 
@@ -272,6 +279,7 @@ def _run(sides: _Sides, strict: set[int], inputs: Mapping[str, Given], seconds: 
             "strict": strict,
             "outputs": list(range(len(position), len(graph.outputs))),
             "inputs": {name: given(value) for name, value in inputs.items()},
+            "sizes": [list(sizes.values()) for sizes in accepted],
             "until": time.time() + seconds,
             "memory": memory_of(bytes_of(folder / "sides.onnx")),
         }
@@ -406,15 +414,22 @@ class _Run:
             return
         model = load(path)
         bounds, told = ranges(self.graph), self.request["inputs"]
-        chosen = list(sizes(self.graph, known_sizes(self.graph, told)))
-        for kind, drawn in product(range(2), chosen):
+        known = known_sizes(self.graph, told)
+        drawn_sizes = list(sizes(self.graph, known))
+        # sizes without a name are numbered anew where a model is read, and keep their order
+        accepted = [
+            drawn_sizes[0] | dict(zip(drawn_sizes[0], each, strict=False)) | known for each in self.request["sizes"]
+        ]
+        chosen = [*accepted, *(drawn for drawn in drawn_sizes if drawn not in accepted)]
+        for drawn in chosen:
             if time.time() > self.request["until"]:
                 return
             if why := excess(model, drawn, self.request["memory"], most_operations(model, is_asked=False)):
                 self.excess = why
                 continue
-            with suppress(ValueError):
-                yield draw(self.graph, drawn, bounds, told, 2 * kind, kind)
+            for kind in range(2):
+                with suppress(ValueError):
+                    yield draw(self.graph, drawn, bounds, told, 2 * kind, kind)
 
 
 def _moved(run: Runner, feeds: Feeds) -> Iterator[list[Any]]:

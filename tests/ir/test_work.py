@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 from time import thread_time
+from typing import Any
 
 import pytest
 
+from graphopt.ir import infer
+from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.ir.work import Work, bytes_handed, excess, work_of
 
@@ -75,3 +78,29 @@ def test_a_loop_that_may_end_sooner_is_taken_to_do_so() -> None:
 
 def test_inputs_and_outputs_are_what_is_handed_over() -> None:
     assert bytes_handed(parse("x: float32[10] y = ReduceSum(Expand(x, [100, 10])) return y")) == 44
+
+
+IF = "y = If({} | {x}, then_branch={{ q: ? {} return r }}, else_branch={{ q: ? p = Exp(q) r = Exp(p) return r }})"
+MANY = "r = Tile(q, [1024])"
+
+
+def test_of_branches_the_one_counts_that_is_known_to_be_taken_or_the_cheaper() -> None:
+    text = "c: bool[] x: float32[8] {} return y"
+    taken, other, either = (work_of(parse(text.format(IF.format(c, MANY, x="x"))), {}) for c in ("true", "false", "c"))
+    assert taken.bytes > 1024 * 32 > other.bytes
+    assert max(either.operations, other.operations) < 100 < taken.operations
+
+
+def test_bodies_within_bodies_are_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner, walked, walk = "r = Exp(q)", list[Graph](), infer._Walk.graph
+    for _ in range(5):
+        other = "{ k: ? q: ? r = Sin(q) return r }"
+        inner = f"r = If(k | k, q, then_branch={{ k: ? q: ? {inner} return r }}, else_branch={other})"
+
+    def counted(self: infer._Walk, graph: Graph, *given: Any) -> Any:
+        walked.append(graph)
+        return walk(self, graph, *given)
+
+    monkeypatch.setattr(infer._Walk, "graph", counted)
+    work_of(parse(f"k: bool[] q: float32[8] {inner} return r"), {})
+    assert len(walked) == len(set(map(id, walked))) == 11

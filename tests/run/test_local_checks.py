@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from graphopt.ir import work
 from graphopt.ir.text import parse
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.reading.parse import parse_rules
@@ -82,3 +86,21 @@ def test_the_process_that_checks_has_a_limit_of_memory(monkeypatch: pytest.Monke
     checks = checks_of(NET)
     assert {check.status for check in checks.values()} == {"unchecked"}
     assert all("memory" in check.why.lower() or "ended" in check.why for check in checks.values()), checks
+
+
+def test_sizes_that_the_original_ran_with_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    graph = parse("x: float32[n, 3] y = Reshape(Neg(Neg(x)), [21]) z = Exp(Exp(y)) return z")
+    _, report = optimize_graph(graph)
+    tried = []
+    monkeypatch.setattr(local_checks, "Interpreter", lambda name: answers_here)
+    monkeypatch.setattr(local_checks, "confine", lambda memory: None)
+    monkeypatch.setattr(work, "excess", lambda graph, sizes, *most: tried.append(sizes) or "")
+    checks = check_places(graph, report.derivation, accepted=[{"n": 7}])
+    assert {check.status for check in checks.values()} == {"checked"}
+    assert tried == [{"n": 7}]
+
+
+def answers_here(folder: Path, seconds: float) -> subprocess.CompletedProcess[bytes]:
+    local_checks.answer(str(folder))
+    return subprocess.CompletedProcess([], 0, b"", b"")
