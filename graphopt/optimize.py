@@ -27,7 +27,7 @@ from graphopt.run.leave_out import check_undecided, mended, report_without
 from graphopt.run.measure import MARGIN, SECONDS, fastest
 from graphopt.run.optimization import ExploredRegion, Optimization, Timed
 from graphopt.run.report import Report
-from graphopt.run.steps import OPTIMIZE, OwnStep, Steps
+from graphopt.run.steps import OPTIMIZE, OwnStep, Steps, rare_collections
 from graphopt.run.write_result import deliver
 from graphopt.target import PORTABLE, Target
 from graphopt.target import target as target_named
@@ -73,7 +73,8 @@ def optimize_graph(
         # one graph again; names, inputs and outputs are the caller's
         folded = step("fold", fold_within, run.explored, run.limit, run.is_strict)
         graph = folded = run.note_folding(run.explored, folded)
-        graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
+        if folded is not before:  # else it is tidy
+            graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
         if graph is folded and not run.is_worth_another_round(before, graph):
             break
     return graph, run.report(given, graph, preparation or Preparation())
@@ -93,6 +94,7 @@ def cheapest(region: ExploredRegion, run: Optimization, step: Steps) -> None:
 
 
 @names_its_model
+@rare_collections
 def optimize(
     model: Any,
     *,

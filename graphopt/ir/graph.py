@@ -156,7 +156,8 @@ class Node:
     @property
     def bodies(self) -> dict[str, Graph]:
         """The subgraphs among the attributes, by attribute name."""
-        return {name: a for name, a in self.attrs.items() if isinstance(a, Graph)} if self.attrs else {}
+        items = self.attrs._items
+        return {name: a for name, a in items.items() if isinstance(a, Graph)} if items else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +220,42 @@ class Graph(Displayed):
     origin: Origin = NOWHERE
 
     def __post_init__(self) -> None:
-        self._hold(nx.MultiDiGraph())
+        self._hold(nx.MultiDiGraph(), [1])
         self._next = 0
+        self._order: list[int] | None = None
+        """The topological order, as long as it holds; nodes that are gone may stand in it,"""
+        self._gone: set[int] = set()
+        """and these do."""
+        self.version = object()
+        """Another one after each edit of nodes; copies have that of their original until then."""
+        self.inferred: object = None
+        """What inference knew of the graph last, and of which version, for whoever infers again."""
         self.changed: dict[int, Node] | None = None
         """For who sets it: the nodes that are others since then, or gone, as they were."""
 
-    def _hold(self, multigraph: nx.MultiDiGraph[int]) -> None:
-        """Take a networkx graph, and its plain dictionaries: a look-up through its views costs three times as much."""
-        self._nx = multigraph
+    def _hold(self, multigraph: nx.MultiDiGraph[int], holders: list[int]) -> None:
+        """Take a networkx graph, and its plain dictionaries: a look-up through its views costs three times as much.
+        So many graphs hold it."""
+        self._nx, self._holders = multigraph, holders
         self._nodes: dict[int, dict[str, Node]] = multigraph._node
         self._edges: dict[int, dict[int, dict[int, dict[str, int]]]] = multigraph._adj
+        self._sources: dict[int, dict[int, dict[int, dict[str, int]]]] = multigraph._pred
+
+    def _own(self) -> None:
+        """Before something is written: copy what other graphs hold too."""
+        self.version = object()
+        if self._holders[0] == 1:
+            return
+        self._holders[0] -= 1
+        twin = nx.MultiDiGraph()
+        twin._node.update({id: data.copy() for id, data in self._nodes.items()})
+        twin._pred.update({id: {} for id in self._nodes})
+        into = twin._pred
+        for id, readers in self._edges.items():
+            twin._adj[id] = {reader: edges.copy() for reader, edges in readers.items()} if readers else {}
+            for reader, edges in twin._adj[id].items():
+                into[reader][id] = edges
+        self._hold(twin, [1])
 
     # -- reading
 
@@ -318,13 +345,21 @@ class Graph(Displayed):
 
         A constant counts as created with its first reader: a new one does not move the nodes that read it.
         """
+        if self._order is None or self._gone:
+            self._order = [id for id in self._order if id in self._nodes] if self._order else self._sorted()
+            self._gone = set()
+        return [self._nodes[id]["node"] for id in self._order]
+
+    def _sorted(self) -> list[int]:
+        if self._is_by_age():
+            return sorted(self._nodes)
         waiting = {id: sum(v is not None for v in data["node"].inputs) for id, data in self._nodes.items()}
         ready = [(self._age(n), n) for n, degree in waiting.items() if degree == 0]
         heapq.heapify(ready)
-        ordered: list[Node] = []
+        ordered: list[int] = []
         while ready:
             _, id = heapq.heappop(ready)
-            ordered.append(self.node(id))
+            ordered.append(id)
             for user, edges in self._edges[id].items():
                 waiting[user] -= len(edges)
                 if waiting[user] == 0:
@@ -334,11 +369,16 @@ class Graph(Displayed):
             raise ValueError(f"the graph has a cycle through node {stuck} ({self.node(stuck).op})")
         return ordered
 
+    def _is_by_age(self) -> bool:
+        """Whether every node was made after those that it reads."""
+        return all(source < id for id, sources in self._sources.items() for source in sources)
+
     def _age(self, id: int) -> int:
         return min(id, *self._edges[id]) if self._edges[id] and self.node(id).op == CONSTANT else id
 
     def copy(self) -> Graph:
-        """A graph of its own with the same ids; bodies are shared, since a body inside an attribute is never edited."""
+        """A graph of its own with the same ids. Bodies are shared, since a body inside an attribute is never edited;
+        nodes and edges are until one of the two graphs is."""
         twin = Graph(
             self.name,
             self.header,
@@ -350,8 +390,11 @@ class Graph(Displayed):
             dict(self.types),
             self.origin,
         )
-        twin._hold(self._nx.copy())
-        twin._next = self._next
+        self._holders[0] += 1
+        twin._hold(self._nx, self._holders)
+        twin._next, twin._gone = self._next, set(self._gone)
+        twin.version, twin.inferred = self.version, self.inferred
+        twin._order = None if self._order is None else list(self._order)
         return twin
 
     # -- editing
@@ -367,9 +410,14 @@ class Graph(Displayed):
         origin: Origin = NOWHERE,
     ) -> Node:
         """Make a node. Its inputs must exist already."""
+        self._own()
         node = Node(self._next, op, trimmed(inputs, captures), attrs, n_outputs, captures, origin)
         self._next += 1
-        self._nx.add_node(node.id, node=node)
+        self._nodes[node.id], self._edges[node.id], self._sources[node.id] = {"node": node}, {}, {}
+        if node.id in self._gone:
+            self._order = None
+        elif self._order is not None:  # the youngest comes last
+            self._order.append(node.id)
         self._link(node)
         return node
 
@@ -398,12 +446,14 @@ class Graph(Displayed):
 
     def update(self, id: int, **changes: object) -> Node:
         """Put a changed node in the place of an old one: same id, other op, inputs or attributes."""
+        self._own()
         old = self.node(id)
         if self.changed is not None:
             self.changed.setdefault(id, old)
         new = replace(old, **changes)  # type: ignore[arg-type]
         if new.inputs != old.inputs:
             new = replace(new, inputs=trimmed(new.inputs, new.captures))
+            self._order = None
             self._unlink(old)
             self._link(new)
         self._nodes[id]["node"] = new
@@ -419,28 +469,45 @@ class Graph(Displayed):
     def remove(self, id: int) -> None:
         """Delete a node that nobody reads. ValueError where somebody does."""
         node = self.node(id)
-        if self._nx.out_degree(id) or any(v is not None and v.node == id for v in self.outputs):
+        if self._edges[id] or any(v is not None and v.node == id for v in self.outputs):
             raise ValueError(f"node {id} ({node.op}) is still used")
         if self.changed is not None:
             self.changed.setdefault(id, node)
-        self._nx.remove_node(id)
+        self._own()
+        self._leave_order(node)
+        for source in self._sources.pop(id):
+            del self._edges[source][id]
+        del self._nodes[id], self._edges[id]
         self.inputs = [v for v in self.inputs if v.node != id] if node.op == INPUT else self.inputs
         for value in node.outputs:
             self.names.pop(value, None)
             self.types.pop(value, None)
 
+    def _leave_order(self, node: Node) -> None:
+        """Nobody reads the node, so that the others stay in their order, but for what is made for its first reader."""
+        if self._order is None or any(v is not None and v.node > node.id for v in node.inputs):
+            self._order = None
+        elif self._order[-1] == node.id:
+            self._order.pop()
+        else:
+            self._gone.add(node.id)
+
     def _link(self, node: Node) -> None:
         for index, value in enumerate(node.inputs):
             if value is None:
                 continue
-            if value.node not in self._nx:
+            readers = self._edges.get(value.node)
+            if readers is None:
                 raise ValueError(f"input {index} of {node.op} reads node {value.node}, which does not exist")
-            self._nx.add_edge(value.node, node.id, key=index, port=value.port)
+            edges = readers.get(node.id)
+            if edges is None:  # one dictionary for both directions, as networkx has it
+                edges = readers[node.id] = self._sources[node.id][value.node] = {}
+            edges[index] = {"port": value.port}
 
     def _unlink(self, node: Node) -> None:
-        self._nx.remove_edges_from(
-            [(value.node, node.id, index) for index, value in enumerate(node.inputs) if value is not None]
-        )
+        for source in self._sources[node.id]:
+            del self._edges[source][node.id]
+        self._sources[node.id].clear()
 
     # -- comparing
 

@@ -9,7 +9,7 @@ of If, Loop and Scan and calls of local functions included.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -24,7 +24,7 @@ from graphopt.ir.bfloat import BFLOAT
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
 from graphopt.ir.call import OpCall
 from graphopt.ir.constants import BITS, SMALL, Constant
-from graphopt.ir.custom_ops import Added, Outputs, added, output_types
+from graphopt.ir.custom_ops import Added, Outputs, added, is_extended, output_types
 from graphopt.ir.dtypes import CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
@@ -269,7 +269,8 @@ def infer(
     Types that the model declares complete what inference does not know. ``facts`` is more knowledge
     of the graph's inputs, and ``known`` what was inferred before, when the graph had fewer nodes. Raises
     InvalidModelError, naming the node, where shapes do not fit together; of a model, as ``is_model`` says, where dtypes
-    do not either: while a graph is rewritten, and in forms of our own, they need not.
+    do not either: while a graph is rewritten, and in forms of our own, they need not. What was inferred of a graph
+    stays with it and its copies: only what has changed since, and what follows from that, is inferred anew.
     """
     return _Walk(graph.functions, is_model).graph(graph, facts or {}, known or {})
 
@@ -278,6 +279,40 @@ def infer_with_bodies(graph: Graph, facts: Mapping[Value, Fact]) -> tuple[dict[V
     """The same, and what is known within bodies, each as it was walked through last."""
     walk = _Walk(graph.functions)
     return walk.graph(graph, facts, {}), walk.walks
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What was inferred of a graph, and from what: its nodes, what is known of its inputs, the types that it declares,
+    its functions and opset."""
+
+    version: object
+    facts: Mapping[Value, Fact]
+    given: Mapping[Value, Fact]
+    nodes: Mapping[int, Node]
+    types: Mapping[Value, Type]
+    functions: LocalFunctions
+    opset: int
+
+    def is_of(self, graph: Graph) -> bool:
+        """Whether it may hold of the nodes of a graph that are still the same."""
+        return (self.opset, self.functions) == (graph.opset, graph.functions) and not is_extended()
+
+    def is_all_of(self, graph: Graph, given: Mapping[Value, Fact]) -> bool:
+        """Whether a graph of which it may hold has not changed at all."""
+        return self.version is graph.version and self.types == graph.types and self.given == given
+
+    def says(self, node: Node, inputs: Sequence[Fact | None], declared: Mapping[Value, Type]) -> bool:
+        """Whether it says what would be inferred of a node: of the same inputs, with the same declared types."""
+        if self.nodes.get(node.id) is not node:
+            return False
+        for value, fact in zip(node.inputs, inputs, strict=True):
+            if value is not None and fact is not self.facts[value]:
+                return False
+        return all(declared.get(v) == self.types.get(v) for v in node.outputs)
+
+
+NOTHING_INFERRED = Inferred(None, {}, {}, {}, {}, {}, 0)
 
 
 def infer_in_graph(
@@ -319,6 +354,10 @@ class _Walk:
     def graph(
         self, graph: Graph, facts: Mapping[Value, Fact], known: Mapping[Value, Fact] = MappingProxyType({})
     ) -> dict[Value, Fact]:
+        last = graph.inferred if isinstance(graph.inferred, Inferred) else NOTHING_INFERRED
+        last = last if not self.depth and last.is_of(graph) else NOTHING_INFERRED
+        if last.is_all_of(graph, facts) and not known and not self.is_model:
+            return dict(last.facts)
         facts_of = dict(known)
         try:
             order = graph.order()
@@ -327,34 +366,53 @@ class _Walk:
         for node in order:
             if Value(node.id) in known:
                 continue
+            values, declared = node.outputs, {}
+            if node.op != CONSTANT:
+                declared = {v: graph.types[v] for v in values if v in graph.types}
             inputs = [None if v is None else facts_of[v] for v in node.inputs]
+            if node.op != INPUT and last.says(node, inputs, declared):
+                self.check(graph, node, inputs)
+                for value in values:
+                    facts_of[value] = last.facts[value]
+                continue
             outputs = [facts.get(Value(node.id), NOTHING)] if node.op == INPUT else self.node(graph, node, inputs)
             try:
-                for value, fact in zip(node.outputs, outputs, strict=True):
-                    declared = graph.types.get(value) if node.op != CONSTANT else None
-                    facts_of[value] = _numbered(
-                        fact if declared is None else _completed(fact, declared, inputs or outputs)
-                    )
-                    _check_size(graph, node, facts_of[value])
+                for value, fact in zip(values, outputs, strict=True):
+                    stated = declared.get(value)
+                    new = _numbered(fact if stated is None else _completed(fact, stated, inputs or outputs))
+                    _check_size(graph, node, new)
+                    old = last.facts.get(value)
+                    facts_of[value] = old if old is not None and old == new else new
             except SENSELESS as error:
                 what = f"its types, {', '.join(f'{f.type}' for f in outputs)}, make no sense"
                 raise InvalidModelError(f"node {label_of(graph, node)!r}: {what}: {words_of(error)}") from error
+        if not (known or self.depth or is_extended()):
+            nodes, types, functions = {node.id: node for node in order}, dict(graph.types), dict(graph.functions)
+            graph.inferred = Inferred(graph.version, dict(facts_of), dict(facts), nodes, types, functions, graph.opset)
         if self.is_model:
             _check_outputs(graph, facts_of)
         return facts_of
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         function = self.functions.get((node.op, node.origin.overload))
+        self.check(graph, node, inputs)
         try:
             if node.op in BODIED:
                 return self.bodied(node, BODIED[node.op], inputs)
             if function is not None:
                 return self.bodied(node, partial(infer_function, function), inputs)
-            if self.is_model:
-                _check_inputs(OpCall(node.op, node.attrs, inputs, node.n_outputs, graph.opset, infer_node))
             return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
         except InvalidModelError as error:
             raise InvalidModelError(f"node {label_of(graph, node)!r}: {error}") from error
+
+    def check(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> None:
+        """Raise InvalidModelError where inputs in a model are of different types that have to be of one."""
+        if not self.is_model or node.op in BODIED or (node.op, node.origin.overload) in self.functions:
+            return
+        mixed = ops.mixture(node.op, tuple([None if f is None else f.dtype for f in inputs]))
+        if mixed is not None:
+            call = OpCall(node.op, node.attrs, inputs, node.n_outputs, graph.opset, infer_node)
+            raise InvalidModelError(f"node {label_of(graph, node)!r}: {complaint(call, mixed)}")
 
     def bodied(self, node: Node, function: InferBodied, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         try:
@@ -383,13 +441,6 @@ def _check_size(graph: Graph, node: Node, fact: Fact) -> None:
     if (fact.count or 0) > MOST_ELEMENTS:
         what = f"{node.op} of rank {fact.rank} has more than 2**63 elements"
         raise InvalidModelError(f"node {label_of(graph, node)!r}: {what}")
-
-
-def _check_inputs(call: OpCall) -> None:
-    """Raise InvalidModelError where inputs are of different types that have to be of one."""
-    mixed = ops.mixture(call.op, tuple(None if f is None else f.dtype for f in call.inputs))
-    if mixed is not None:
-        raise InvalidModelError(complaint(call, mixed))
 
 
 def _check_outputs(graph: Graph, facts: Mapping[Value, Fact]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ContextDecorator
 from difflib import get_close_matches
+from threading import Lock
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from graphopt.errors import UsageError
@@ -84,6 +87,35 @@ class Steps:
         self.done.append(step)
 
 
+class Collections(ContextDecorator):
+    """Garbage collection while large graphs are built: nearly all that is made stays, and is looked at in vain."""
+
+    YOUNG = 100_000
+    """So many new objects are made between two collections."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.running = 0
+        self.threshold = gc.get_threshold()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.running:
+                self.threshold = gc.get_threshold()
+                if self.threshold[0]:  # whoever switched it off keeps it so
+                    gc.set_threshold(max(self.YOUNG, self.threshold[0]), *self.threshold[1:])
+            self.running += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.running -= 1
+            if not self.running:
+                gc.set_threshold(*self.threshold)
+
+
+rare_collections = Collections()
+
+
 def step_named(name: str, names: Sequence[str]) -> str:
     """The step of this name, however its words are joined: ``PlanMemory``, ``plan-memory`` and ``plan memory`` are one.
 
@@ -104,9 +136,9 @@ def _plain(name: str) -> str:
 def count_ops(graph: Graph) -> dict[str, int]:
     """How many nodes apply each op, bodies included, the most frequent first."""
     counts: Counter[str] = Counter()
-    for node in graph.nodes():
-        if node.op not in (INPUT, CONSTANT):
-            counts[node.op] += 1
+    nodes = list(graph.nodes())
+    counts.update([node.op for node in nodes if node.op not in (INPUT, CONSTANT)])
+    for node in nodes:
         for body in node.bodies.values():
             counts.update(count_ops(body))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

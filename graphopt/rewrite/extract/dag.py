@@ -271,7 +271,8 @@ def settle(options: Mapping[int, tuple[Option, ...]]) -> OptionChoice:
     Classes are settled in order of what they cost with all that they need, every class counted once
     (Knuth, "A generalization of Dijkstra's algorithm", 1977, on sets of classes).
     """
-    position = {c: i for i, c in enumerate(options)}
+    read = {n for alternatives in options.values() for option in alternatives for n in option.needs}
+    position = {c: i for i, c in enumerate(c for c in options if c in read)}
     costs = np.zeros(-(-len(position) // 8) * 8)
     closure: dict[int, int] = {}
     choice: OptionChoice = {}
@@ -302,10 +303,12 @@ def settle(options: Mapping[int, tuple[Option, ...]]) -> OptionChoice:
         if c in closure:
             continue
         choice[c] = options[c][i]
-        costs[position[c]] = choice[c].cost
-        closure[c] = 1 << position[c]
-        for n in choice[c].needs:
-            closure[c] |= closure[n]
+        closure[c] = 0
+        if c in position:
+            costs[position[c]] = choice[c].cost
+            closure[c] = 1 << position[c]
+            for n in choice[c].needs:
+                closure[c] |= closure[n]
         for user, k in users.get(c, ()):
             missing[user, k] -= 1
             if not missing[user, k] and user not in closure:

@@ -10,6 +10,7 @@ solves, which thereby chooses ops, fusions and layouts at once and knows nothing
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from graphopt.ir.graph import INPUT
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode
@@ -93,15 +94,20 @@ class _Ways:
         )
         self.layouts: dict[int, set[LayoutState]] = {}
         self.anchors: dict[int, list[Anchor]] = {}
-        self.users: dict[int, set[int]] = {}
-        for c, nodes in terms.working.items():
-            for node in nodes:
-                for n in node.children:
-                    if n is not None:
-                        self.users.setdefault(n, set()).add(c)
         self.nodes = {c: self._nodes(c) for c in terms.working}
         if self.policy is not None:
             self._find_layouts(self.policy)
+
+    @cached_property
+    def users(self) -> dict[int, set[int]]:
+        """The classes that read each class."""
+        users: dict[int, set[int]] = {}
+        for c, nodes in self.terms.working.items():
+            for node in nodes:
+                for n in node.children:
+                    if n is not None:
+                        users.setdefault(n, set()).add(c)
+        return users
 
     def _nodes(self, c: int) -> list[tuple[ENode, Parts]]:
         """What computes a class: its e-nodes, and what the target makes of several, with the e-nodes that it is."""

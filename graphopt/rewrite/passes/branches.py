@@ -173,12 +173,14 @@ HEADS = NativePass(
     "what both branches compute from the same values is computed once, in front of them",
     "O2",
     visit=hoist_heads,
+    ops=frozenset({"If"}),
 )
 TAILS = NativePass(
     "common-tail",
     "what both branches do last is done once, behind them, where its neighbours can take it up",
     "O2",
     visit=sink_tails,
+    ops=frozenset({"If"}),
 )
 
 
@@ -273,4 +275,5 @@ DEMAND = NativePass(
     "a branch whose result no reader can take is never taken",
     "O1",
     visit=decide_by_rank,
+    ops=frozenset({"If"}),
 )

@@ -230,13 +230,18 @@ def _narrow(space: Workspace, node: Node, inputs: Sequence[Value | None], attrs:
         space.replace(node.outputs[index], new)
 
 
-DECIDED = NativePass("decided-if", "a branch that is always taken needs no If", "O1", visit=decide_if)
-IDLE = NativePass("idle-if", "an If whose branches are equal is no choice", "O2", visit=drop_choice)
+DECIDED = NativePass(
+    "decided-if", "a branch that is always taken needs no If", "O1", visit=decide_if, ops=frozenset({"If"})
+)
+IDLE = NativePass(
+    "idle-if", "an If whose branches are equal is no choice", "O2", visit=drop_choice, ops=frozenset({"If"})
+)
 UNROLL = NativePass(
     "short-loop",
     "a loop of a few passes is its passes one after another",
     "O3",
     visit=unroll_loop,
+    ops=frozenset({"Loop"}),
     makes=frozenset({"Concat", "Unsqueeze"}),
 )
 CAPTURES = NativePass(
@@ -247,4 +252,5 @@ CARRIED = NativePass(
     "what no one reads is neither returned nor carried from pass to pass",
     "O7",
     visit=trim_outputs,
+    ops=frozenset({"If", "Loop"}),
 )

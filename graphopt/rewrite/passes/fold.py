@@ -7,7 +7,6 @@ rest as far as a budget of bytes allows. One repeated element stays one element.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -71,10 +70,10 @@ def _from_elements(fact: Fact) -> Constant | None:
 def fold(space: Workspace, node: Node, exactly: bool = False) -> bool:
     """Compute a node whose inputs are constants where the result is small or no larger than what it replaces; if
     ``exactly``, only where every runtime gives the same bits."""
-    if not is_foldable(node) or not space.graph.is_used(node.id):
-        return False
     inputs = [space.graph.constant_of(v) for v in node.inputs]
     if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
+        return False
+    if not is_foldable(node) or not space.graph.is_used(node.id):
         return False
     size = output_bytes(node, [space.fact(v) for v in node.outputs], inputs)
     if size is None or size > max(SMALL_BYTES, min(WORK_LIMIT, _freed(space.graph, node))):
@@ -279,42 +278,51 @@ KINDS = {
 OTHERS = frozenset().union(*KINDS.values())
 
 
-def _of(wanted: Callable[[str], bool]) -> Callable[[Workspace, Node], bool]:
-    def visit(space: Workspace, node: Node) -> bool:
-        return wanted(node.op) and fold_known(space, node)
-
-    return visit
+def fold_others(space: Workspace, node: Node) -> bool:
+    """``fold_known``, of ops that no family is about."""
+    return node.op not in OTHERS and fold_known(space, node)
 
 
 KNOWN = (
     NativePass(
-        "known-shape", "the shape of a tensor of known sizes is a constant", "B1", visit=_of(KINDS["B1"].__contains__)
+        "known-shape",
+        "the shape of a tensor of known sizes is a constant",
+        "B1",
+        visit=fold_known,
+        ops=KINDS["B1"],
     ),
     NativePass(
-        "known-size", "one size of a shape is a constant where it is known", "B2", visit=_of(KINDS["B2"].__contains__)
+        "known-size",
+        "one size of a shape is a constant where it is known",
+        "B2",
+        visit=fold_known,
+        ops=KINDS["B2"],
     ),
     NativePass(
         "known-sizes",
         "some sizes of a shape are a constant where they are known",
         "B3",
-        visit=_of(KINDS["B3"].__contains__),
+        visit=fold_known,
+        ops=KINDS["B3"],
     ),
     NativePass(
         "known-range",
         "sizes, ranges and fills of known extent are constants",
         "B8",
-        visit=_of(KINDS["B8"].__contains__),
+        visit=fold_known,
+        ops=KINDS["B8"],
     ),
     NativePass(
         "scattered-sizes",
         "a shape of which some sizes are overwritten is a constant",
         "B13",
-        visit=_of(KINDS["B13"].__contains__),
+        visit=fold_known,
+        ops=KINDS["B13"],
     ),
     NativePass(
         "known-elements",
         "what is computed from shapes is known before the model runs",
         "A19",
-        visit=_of(lambda op: op not in OTHERS),
+        visit=fold_others,
     ),
 )

@@ -101,8 +101,15 @@ HOIST = NativePass(
     "what is the same in every pass is computed once, in front of the loop",
     "O4",
     visit=hoist_invariants,
+    ops=frozenset({"Loop", "Scan"}),
 )
-STATES = NativePass("unchanged-state", "what a loop carries along unchanged is captured", "O7", visit=capture_states)
+STATES = NativePass(
+    "unchanged-state",
+    "what a loop carries along unchanged is captured",
+    "O7",
+    visit=capture_states,
+    ops=frozenset({"Loop"}),
+)
 
 
 def collect(space: Workspace, node: Node) -> bool:
@@ -166,4 +173,5 @@ COLLECT = NativePass(
     "a loop stacks what its passes give by itself, without a sequence that it carries along",
     "F11,O4",
     visit=collect,
+    ops=frozenset({"Loop"}),
 )

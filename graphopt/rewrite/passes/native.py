@@ -20,6 +20,8 @@ class NativePass:
     family: str
     soundness: Soundness = Soundness.EXACT
     visit: Callable[[Workspace, Node], bool] | None = None
+    ops: frozenset[str] | None = None
+    """The ops of nodes that ``visit`` may change; None where it may be any."""
     sweep: Callable[[Workspace], bool] | None = None
     makes: frozenset[str] = frozenset()
     """Ops of nodes that it may make where the model has none of them: it is for targets that take all of these."""

@@ -17,6 +17,8 @@ from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import NativePass
 
+SCATTERS = frozenset({"ScatterND", "ScatterElements"})
+
 MOST_INDICES = 1 << 20
 """Constants of more indices are not looked at."""
 
@@ -41,7 +43,7 @@ def join_slabs(space: Workspace, node: Node, covers: bool) -> bool:
 
     With ``covers`` only where nothing is left of what was written into, else only where something is.
     """
-    if node.op not in ("ScatterND", "ScatterElements") or node.attrs.get("reduction", "none") != "none":
+    if node.op not in SCATTERS or node.attrs.get("reduction", "none") != "none":
         return False
     data, indices, updates = node.inputs[:3]
     constant = None if indices is None else space.graph.constant_of(indices)
@@ -148,6 +150,7 @@ SLABS = (
         "scatters that write everything are what they write",
         "F7",
         visit=_joining(covers=True),
+        ops=SCATTERS,
         makes=frozenset({"Concat"}),
     ),
     NativePass(
@@ -155,6 +158,7 @@ SLABS = (
         "what is written into a fill stands beside it",
         "F8",
         visit=_joining(covers=False),
+        ops=SCATTERS,
         makes=frozenset({"Concat"}),
     ),
 )

@@ -196,6 +196,13 @@ SEQUENCES = NativePass(
     "what reads a sequence of known tensors reads the tensors",
     "F11",
     visit=open_sequence,
+    ops=frozenset(_READERS),
     makes=frozenset({"Concat", "Gather", "Slice", "Unsqueeze"}),
 )
-OPTIONALS = NativePass("open-optional", "an optional value that is there is a value", "F12", visit=open_optional)
+OPTIONALS = NativePass(
+    "open-optional",
+    "an optional value that is there is a value",
+    "F12",
+    visit=open_optional,
+    ops=frozenset({"OptionalHasElement", "OptionalGetElement"}),
+)

@@ -158,24 +158,28 @@ FIXED = (
         "a target shape, or the end of a slice, is a constant where the sizes are known",
         "B10",
         visit=_fixing(lambda elements: 0 not in elements and -1 not in elements),
+        ops=frozenset(_OPERANDS),
     ),
     NativePass(
         "aligned-target",
         "sizes of a target shape are matched with the input's one by one; the model's own -1 is the rest",
         "B11",
         visit=_fixing(lambda elements: 0 in elements and -1 in elements),
+        ops=frozenset(_OPERANDS),
     ),
     NativePass(
         "reshape-as",
         "a target shape that repeats sizes of the input is a constant with 0 in their place",
         "B9",
         visit=_fixing(lambda elements: 0 in elements),
+        ops=frozenset(_OPERANDS),
     ),
     NativePass(
         "open-size",
         "the one size of a target shape that is open is -1",
         "D8",
         visit=_fixing(lambda elements: -1 in elements),
+        ops=frozenset(_OPERANDS),
     ),
 )
 SAME = NativePass(
@@ -262,6 +266,7 @@ RANGE = NativePass(
     "sizes side by side are read off a tensor without those around them",
     "B4",
     visit=take_range,
+    ops=frozenset({"Gather", "Slice"}),
     makes=frozenset({"Shape"}),
 )
 TAKEN = NativePass(
@@ -269,5 +274,6 @@ TAKEN = NativePass(
     "sizes that are cut out of a shape and put together again are taken at once",
     "B16",
     visit=take_sizes,
+    ops=PIECES,
     makes=frozenset({"Shape"}),
 )

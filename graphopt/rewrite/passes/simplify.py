@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from graphopt.errors import SENSELESS, RuleError
 from graphopt.ir import infer
@@ -23,6 +24,7 @@ from graphopt.rewrite.passes import PASSES, NativePass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule.rule import Rule
 
+Visit: TypeAlias = Callable[[Workspace, Node], bool]
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
@@ -121,6 +123,7 @@ class _Simplifier:
         space.reach = max((depth(term) for rule in rules for term in rule.lhs), default=1)
         self.roots = [(rule, root_ops(rule)) for rule in rules]
         self.by_op: dict[str, list[tuple[Rule, frozenset[str]]]] = {}
+        self.visits: dict[str, list[tuple[str, Visit]]] = {}
         self.settled: dict[int, Graph] = {}
 
     def run(self) -> None:
@@ -188,9 +191,9 @@ class _Simplifier:
         if self.graph.functions and callee(node, self.graph.functions):
             return UNUSED in self.passes and remove_unused(self.space, node)
         first = self.graph.next_id
-        for native in self.passes:
-            if native.visit is not None and self.tried(native.name, node, partial(native.visit, self.space, node)):
-                self.note(native.name, name_of(self.graph, node), self.shown(node), (node.id,), (node.id,), first)
+        for name, visit in self.passes_at(node.op):
+            if self.tried(name, node, partial(visit, self.space, node)):
+                self.note(name, name_of(self.graph, node), self.shown(node), (node.id,), (node.id,), first)
                 return True
         rules = self.rules_at(node.op)
         if not rules:
@@ -229,6 +232,14 @@ class _Simplifier:
     def shown(self, node: Node) -> str:
         """The node in call notation, where somebody keeps a journal."""
         return "" if self.journal is None else show_call(self.graph, node)
+
+    def passes_at(self, op: str) -> list[tuple[str, Visit]]:
+        """The passes that may change a node of an op, by name."""
+        visits = self.visits.get(op)
+        if visits is None:
+            at_op = [p for p in self.passes if p.ops is None or op in p.ops]
+            visits = self.visits[op] = [(p.name, p.visit) for p in at_op if p.visit is not None]
+        return visits
 
     def rules_at(self, op: str) -> list[tuple[Rule, frozenset[str]]]:
         """The rules that may apply at an op, each with the ops that its inputs must have been made by."""

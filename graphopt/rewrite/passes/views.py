@@ -45,7 +45,7 @@ class _NoOrderError(Exception):
 
 def normalize_view(space: Workspace, node: Node) -> bool:
     """Write the chain that ends in a node as at most one reshape, one transpose and one reshape, where that is less."""
-    if node.op not in VIEWS | MOVES or not space.graph.is_used(node.id) or _goes_on(space, node):
+    if not space.graph.is_used(node.id) or _goes_on(space, node):
         return False
     chain = _chain(space, node)
     return any(_shorten(space, chain[i:]) for i in range(len(chain) - 1))
@@ -269,5 +269,6 @@ NORMAL = NativePass(
     "reshapes and transposes in a row are one transpose at most, between reshapes",
     "D11",
     visit=normalize_view,
+    ops=VIEWS | MOVES,
     makes=frozenset({"Reshape", "Transpose"}),
 )
