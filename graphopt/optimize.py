@@ -65,6 +65,7 @@ def optimize_graph(
     run = Optimization(graph, rules, target, policy, budget or SaturationBudget(), step, timed, growth)
     given = graph
     graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
+    tidy = graph if graph is given else None
     for _ in range(ROUNDS):
         before = graph
         # from here equal graphs live side by side: nothing is lost by trying a rule
@@ -73,7 +74,7 @@ def optimize_graph(
         # one graph again; names, inputs and outputs are the caller's
         folded = step("fold", fold_within, run.explored, run.limit, run.is_strict)
         graph = folded = run.note_folding(run.explored, folded)
-        if folded is not before:  # else it is tidy
+        if folded is not tidy:
             graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
         if graph is folded and not run.is_worth_another_round(before, graph):
             break
