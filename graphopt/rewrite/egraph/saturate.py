@@ -39,6 +39,8 @@ EACH = 4
 BAN = 4
 """Rounds that a rule sits out the first time; twice as many each time after that."""
 
+ASKED = 64
+"""The clock is asked at every so many matches, for that may take longer than a match."""
 CROWD = 64
 """In a class of at least so many terms, a rule that made as many of them makes no more: its matches are put off."""
 BUSY = 500
@@ -103,7 +105,7 @@ class _Run:
         self.given: dict[tuple[int, int], int] = {}
         """How often a rule has fired at a class."""
         self.iteration = 0
-        self.matches = 0
+        self.matches = self.looked = 0
         self.rounds = [self.grown()]
 
     # -- rounds
@@ -196,7 +198,8 @@ class _Run:
 
     def read(self, index: int, relation: Relation, row: MatchRow) -> Instance | None:
         """The instance that a row stands for; None, and counted as refused, where attributes do not fit."""
-        if thread_time() - self.begun > self.budget.seconds:
+        self.looked += 1
+        if self.looked % ASKED == 0 and thread_time() - self.begun > self.budget.seconds:
             raise _BudgetSpent("seconds")
         relation.settle(row, True)
         if any(self.classes.fact(row[i]).is_const for i in range(len(set(relation.query.roots)))):

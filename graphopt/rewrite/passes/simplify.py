@@ -145,7 +145,7 @@ class _Simplifier:
         if UNUSED not in self.passes:
             return
         for node in reversed(self.graph.order()):
-            if self.graph.is_used(node.id):
+            if node.id not in self.graph or self.graph.is_used(node.id):
                 continue
             site, text = name_of(self.graph, node), self.shown(node)
             if remove_unused(self.space, node):
