@@ -266,11 +266,12 @@ def infer(
 ) -> dict[Value, Fact]:
     """What is known of every value of a graph.
 
-    Types that the model declares complete what inference does not know. ``facts`` is more knowledge
-    of the graph's inputs, and ``known`` what was inferred before, when the graph had fewer nodes. Raises
-    InvalidModelError, naming the node, where shapes do not fit together; of a model, as ``is_model`` says, where dtypes
-    do not either: while a graph is rewritten, and in forms of our own, they need not. What was inferred of a graph
-    stays with it and its copies: only what has changed since, and what follows from that, is inferred anew.
+    Types that the model declares complete what inference does not know, but for sizes that go after what an input
+    holds: of these a file says what they were in one run. ``facts`` is more knowledge of the graph's inputs, and
+    ``known`` what was inferred before, when the graph had fewer nodes. Raises InvalidModelError, naming the node, where
+    shapes do not fit together; of a model, as ``is_model`` says, where dtypes do not either: while a graph is
+    rewritten, and in forms of our own, they need not. What was inferred of a graph stays with it and its copies: only
+    what has changed since, and what follows from that, is inferred anew.
     """
     return _Walk(graph.functions, is_model).graph(graph, facts or {}, known or {})
 
@@ -328,6 +329,8 @@ def infer_in_graph(
 BodyWalks: TypeAlias = "dict[int, tuple[dict[Value, Fact], dict[Value, Fact]]]"
 """Of each body, by identity: what its inputs were known to be, and what followed of all its values."""
 
+_SIZES_ALONE = frozenset({"Shape", "Size"})
+"""Ops that ask for the sizes of their input and for none of its elements."""
 MOST_ELEMENTS = 1 << 63
 """No tensor has more elements: nobody can count them."""
 
@@ -350,6 +353,8 @@ class _Walk:
         self.room = self.ROOM
         self.depth = 0
         self.walks: BodyWalks = {}
+        self.open: set[str] = set()
+        """The symbols of elements and sizes that go after what inputs of the model hold."""
 
     def graph(
         self, graph: Graph, facts: Mapping[Value, Fact], known: Mapping[Value, Fact] = MappingProxyType({})
@@ -359,6 +364,7 @@ class _Walk:
         if last.is_all_of(graph, facts) and not known and not self.is_model:
             return dict(last.facts)
         facts_of = dict(known)
+        given: set[Value] = set()  # values whose elements go after those of inputs
         try:
             order = graph.order()
         except ValueError as error:
@@ -370,19 +376,32 @@ class _Walk:
             if node.op != CONSTANT:
                 declared = {v: graph.types[v] for v in values if v in graph.types}
             inputs = [None if v is None else facts_of[v] for v in node.inputs]
-            if node.op != INPUT and last.says(node, inputs, declared):
+            is_known = node.op != INPUT and last.says(node, inputs, declared)
+            if is_known:
                 self.check(graph, node, inputs)
-                for value in values:
-                    facts_of[value] = last.facts[value]
-                continue
-            outputs = [facts.get(Value(node.id), NOTHING)] if node.op == INPUT else self.node(graph, node, inputs)
+                outputs: Sequence[Fact] = [last.facts[value] for value in values]
+            else:
+                outputs = [facts.get(Value(node.id), NOTHING)] if node.op == INPUT else self.node(graph, node, inputs)
+            is_given = Value(node.id) not in facts if node.op == INPUT else not given.isdisjoint(node.inputs)
+            if is_given and node.op not in _SIZES_ALONE:
+                given.update(values)
+            is_open = node.op != INPUT and self.is_open(node, inputs, given)
+            if is_open:
+                came_in = {s for f in inputs if f is not None for s in _anonymous(f.shape)}
+                self.open |= {s for f in outputs for s in _anonymous(f.shape)} - came_in
             try:
                 for value, fact in zip(values, outputs, strict=True):
-                    stated = declared.get(value)
-                    new = _numbered(fact if stated is None else _completed(fact, stated, inputs or outputs))
-                    _check_size(graph, node, new)
-                    old = last.facts.get(value)
-                    facts_of[value] = old if old is not None and old == new else new
+                    if not is_known:
+                        stated = declared.get(value)
+                        if stated is not None:
+                            fact = _completed(fact, _unnumbered(stated) if is_open else stated, inputs or outputs)
+                        fact = _numbered(fact)
+                        _check_size(graph, node, fact)
+                        old = last.facts.get(value)
+                        fact = old if old is not None and old == fact else fact
+                    facts_of[value] = fact
+                    if value in given:
+                        self.open |= _anonymous(fact.elements)
             except SENSELESS as error:
                 what = f"its types, {', '.join(f'{f.type}' for f in outputs)}, make no sense"
                 raise InvalidModelError(f"node {label_of(graph, node)!r}: {what}: {words_of(error)}") from error
@@ -392,6 +411,12 @@ class _Walk:
         if self.is_model:
             _check_outputs(graph, facts_of)
         return facts_of
+
+    def is_open(self, node: Node, inputs: Sequence[Fact | None], given: Set[Value]) -> bool:
+        """Whether sizes of what a node gives, unless they are inferred, go after what inputs of the model hold."""
+        if any(k < len(inputs) and node.inputs[k] in given for k in ops.sizes_from(node.op)):
+            return True
+        return bool(self.open) and any(not self.open.isdisjoint(_anonymous(f.shape)) for f in inputs if f is not None)
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         function = self.functions.get((node.op, node.origin.overload))
@@ -489,6 +514,18 @@ def _completed_type(type: Type | None, declared: Type, given: Set[str]) -> Type 
             inner = _completed_type(element, other, given)
             return type if inner is element or inner is None else OptionalType(inner)
     return type
+
+
+def _unnumbered(declared: Type) -> Type:
+    """A declared type without the sizes that are numbers: names hold in every run."""
+    if not isinstance(declared, TensorType) or isinstance(declared.shape, Unranked):
+        return declared
+    return TensorType(declared.dtype, tuple(fresh_symbol() if isinstance(s, int) else s for s in declared.shape))
+
+
+def _anonymous(sizes: Sequence[Size] | None) -> set[str]:
+    """The symbols in sizes or elements that nobody named."""
+    return {name for size in sizes or () for name in symbols(size) if name.startswith("?")}
 
 
 def _completed_size(size: Size, declared: Size, given: Set[str]) -> Size:

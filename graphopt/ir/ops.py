@@ -489,6 +489,12 @@ def kind(op: str) -> str:
     return OPS[op].kind if op in OPS else "other"
 
 
+def sizes_from(op: str) -> tuple[int, ...]:
+    """The inputs of an op after whose elements the shapes of its outputs go."""
+    op = op.partition("@")[0]
+    return OPS[op].sizes if op in OPS else ()
+
+
 COMMUTATIVE = ops_where(commutes=True)
 IMPURE = ops_where(is_random=True)
 

@@ -505,6 +505,29 @@ def test_declared_sizes_replace_sizes_that_nobody_named() -> None:
     assert infer(graph)[y].shape == (2, symbol("found"))
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["y = Reshape(x, s)", "z = Reshape(x, s)\ny = Relu(z)", "t = Add(s, s)\ny = Expand(x, t)", "y = Slice(x, s, e)"],
+)
+def test_a_declared_number_of_what_goes_after_an_inputs_elements_is_that_of_one_run(line: str) -> None:
+    graph = parse(f"x: float32[n, 4]\ns: int64[2]\ne: int64[2]\n{line}\nreturn y")
+    y = graph.outputs[0]
+    assert y is not None
+    graph.types[y] = TensorType("float32", (3, 4))
+    assert is_anonymous(infer(graph)[y].shape[0])  # type: ignore[index]
+    if line == "y = Reshape(x, s)":  # a name holds in every run
+        graph.types[y] = TensorType("float32", (symbol("rows"), 4))
+        assert infer(graph)[y].shape[0] == symbol("rows")  # type: ignore[index]
+
+
+def test_a_declared_number_of_what_goes_after_sizes_is_believed() -> None:
+    graph = parse("x: float32[n, 4]\na = Shape(x)\ns = their::Op(a)\ny = Reshape(x, s)\nreturn y")
+    y = graph.outputs[0]
+    assert y is not None
+    graph.types[y] = TensorType("float32", (2, 8))
+    assert infer(graph)[y].shape == (2, 8)
+
+
 def test_errors_name_the_node() -> None:
     with pytest.raises(InvalidModelError, match=r"node 'y': MatMul of float32\[3, 4\] and float32\[5, 6\]"):
         infer(parse("a: float32[3, 4]\nb: float32[5, 6]\ny = MatMul(a, b)\nreturn y"))
