@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphopt.ir.composites import COMPOSITES
 from graphopt.ir.op_table import OPS, Contrib
 
 _CONV: Mapping[str, int | float | str | type] = {
@@ -39,6 +40,7 @@ _CACHE = {"present_key": ("float32",), "present_value": ("float32",)}
 
 CONTRIB: dict[str, Contrib] = {
     **{op: row.schema for op, row in OPS.items() if row.schema is not None},
+    **{op: composite.schema for op, composite in COMPOSITES.items()},
     "com.microsoft::Attention": Contrib(
         "input weights bias? mask_index? past? attention_bias? past_sequence_length?",
         "output present?",

@@ -3,17 +3,20 @@ are evaluated."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from graphopt.ir import bfloat, blocked, contrib_quantized, winograd
 from graphopt.ir import contrib_attention as attention
+from graphopt.ir.bounds import fact_of, fact_of_type
 from graphopt.ir.call import ApplyOp, Arrays, Semantics
-from graphopt.ir.constants import Array
+from graphopt.ir.composites import COMPOSITES, body_of
+from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import Attrs
 from graphopt.ir.op_table import OPS, Row, interpret
-from graphopt.ir.ops import attribute
+from graphopt.ir.ops import LATEST, attribute
 
 
 def _fast_gelu(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
@@ -120,6 +123,24 @@ def _channels_last_max_pool(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Ar
     return (np.ascontiguousarray(np.moveaxis(y, 1, -1).astype(images.dtype)),)
 
 
+def _composed(op: str) -> Semantics:
+    """What the body of a composite op gives."""
+
+    def compute(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+        from graphopt.ir.evaluate import run  # which evaluates by these semantics
+
+        facts = [None if a is None else fact_of(Constant.of(a)) for a in x]
+        types = [None if f is None else fact_of_type(f.type) for f in facts if f is None or f.type is not None]
+        body = body_of(op, attrs, types)
+        if body is None:
+            raise NotImplementedError("no body is said for such inputs")
+        body.header = replace(body.header, opsets=(("", LATEST), ("com.microsoft", 1)))
+        given = {body.names[v]: a for v, a in zip(body.inputs, x, strict=False) if a is not None}
+        return tuple(run(body, given).values())
+
+    return compute
+
+
 MEANINGS: dict[str, Semantics] = {
     **{op: _said(op, row) for op, row in OPS.items() if row.means},
     "SimplifiedLayerNormalization": _simplified_norm,
@@ -136,6 +157,7 @@ MEANINGS: dict[str, Semantics] = {
     "com.microsoft::RotaryEmbedding": attention.rotary_embedding,
     "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),
+    **{op: _composed(op) for op in COMPOSITES},
     **contrib_quantized.MEANINGS,
     **bfloat.MEANINGS,
     **blocked.MEANINGS,

@@ -23,6 +23,7 @@ from graphopt.ir import ops
 from graphopt.ir.bfloat import BFLOAT
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
 from graphopt.ir.call import OpCall
+from graphopt.ir.composites import COMPOSITES, body_of
 from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.custom_ops import Added, Outputs, added, is_extended, output_types
 from graphopt.ir.dtypes import CODES, dtype_of
@@ -75,6 +76,8 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
     function, user = INFERENCES.get(op), added(op)
     if user is not None and user.outputs is not None:
         function = partial(_by_user, user.outputs)
+    if op in COMPOSITES:
+        function = _by_body
     try:
         if (not inputs or inputs[0] is None) and not ops.may_lack(op, 0):
             raise ValueError("its first input is missing")
@@ -114,6 +117,16 @@ def _fact(call: OpCall, port: int, type: Type | None, known: KnownElements, is_c
 def _by_user(outputs: Outputs, call: OpCall) -> Types:
     """What the user says of an op of theirs."""
     return output_types(outputs, [None if f is None else f.type for f in call.inputs], dict(call.attrs))
+
+
+def _by_body(call: OpCall) -> Types:
+    """What the body of a composite op gives."""
+    body = body_of(call.op, call.attrs, call.inputs)
+    if body is None:
+        return [_by_schema(call, port) for port in range(call.n_outputs)]
+    given = {value: fact for value, fact in zip(body.inputs, call.inputs, strict=False) if fact is not None}
+    facts = infer(body, given)
+    return [None if value is None else facts[value].type for value in body.outputs]
 
 
 def complaint(call: OpCall, reason: str) -> str:

@@ -354,12 +354,30 @@ def stft(call: OpCall) -> Types:
     return [call.tensor((x[0], *found, 2))]
 
 
+def dft(call: OpCall) -> Types:
+    """The spectra along an axis, or what they are spectra of, which is real where a half of it is given."""
+    x, axis = call.shape(0), call.element(2) if call.has(2) else -2
+    if x is None or not isinstance(axis, int):
+        return [call.tensor(call.shape_of_its_own("dft", values=(1, 2)))]
+    inverse, half = call.integer("inverse"), call.integer("onesided")
+    size: Size | None = x[axis]
+    if call.has(1):
+        size = call.element(1)
+    elif inverse and half:
+        size = (x[axis] - 1) * 2
+    size = call.size_of_its_own("dft", values=(1,)) if size is None else size
+    shape = [*x[:-1], 1 if inverse and half else 2]
+    shape[axis] = size // 2 + 1 if half and not inverse else size
+    return [call.tensor(tuple(shape))]
+
+
 PRODUCTS: dict[str, Inference] = {
     "Attention": attention,
     "AveragePool": pool,
     "Conv": conv,
     "ConvInteger": conv,
     "ConvTranspose": conv_transpose,
+    "DFT": dft,
     "DepthToSpace": depth_to_space,
     "Einsum": einsum,
     "GRU": recurrent,

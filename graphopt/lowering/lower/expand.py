@@ -1,4 +1,4 @@
-"""Function expansion: ops without a nest, which ONNX defines by other ops, become calls of functions, which are
+"""Function expansion: ops without a nest, which ONNX or we say in other ops, become calls of functions, which are
 inlined, and the Scan of opset 8, which goes through batches, becomes one Scan within another.
 
 It stands apart from ``graphopt.compile``, which holds the steps alone.
@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphopt.errors import SENSELESS
+from graphopt.ir.composites import COMPOSITES, body_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Function, Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.ops import split
 from graphopt.ir.types import TensorType
 from graphopt.lowering.operators.table import lowering
 
@@ -35,7 +37,7 @@ def expanded(graph: Graph) -> Graph:
         if types is None:
             continue
         try:
-            function = function_of(graph, node, types, f"graphopt.{node.id}")
+            function = _composed(graph, node, facts) or function_of(graph, node, types, f"graphopt.{node.id}")
         except SENSELESS:  # of a call that ONNX forbids, it makes what is no function
             continue
         if function is not None:
@@ -47,6 +49,17 @@ def expanded(graph: Graph) -> Graph:
     for id, function in functions.items():
         expanded_graph.update(id, origin=replace(expanded_graph.node(id).origin, overload=function.overload))
     return expanded_graph
+
+
+def _composed(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Function | None:
+    """The function that does what a call of a composite op does; None where there is none."""
+    if node.op not in COMPOSITES:
+        return None
+    body = body_of(node.op, node.attrs, [None if v is None else facts[v] for v in node.inputs])
+    if body is None:
+        return None
+    domain, name, _ = split(node.op)
+    return Function(domain, name, f"graphopt.{node.id}", body, opsets=graph.header.opsets)
 
 
 def _nested(graph: Graph) -> Graph:
