@@ -251,8 +251,8 @@ def excess(graph: Graph, sizes: Mapping[str, int], most_bytes: float, most_opera
     """Why a run would take more than it may, in words; empty where nothing says so."""
     try:
         work = work_of(graph, sizes)
-    except GraphoptError:  # whoever runs it will say
-        return ""
+    except GraphoptError:  # whoever runs it will say, on inputs that take as much as they do
+        work = Work(sum(nbytes(fact_of_type(_fixed(graph.types.get(v), sizes))) for v in graph.inputs), 0)
     if work.bytes > most_bytes:
         return f"it takes {work.bytes} bytes at once, and may take {most_bytes}: --memory allows more"
     if work.operations > most_operations:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -26,6 +26,9 @@ LEAST = 0.3
 
 BYTES_A_SECOND = 100 << 20
 """How many bytes of weights ONNX Runtime loads in a second."""
+
+DRAWN_A_SECOND = 200 << 20
+"""How many bytes of inputs and what is made of them are drawn and written in a second, at least."""
 
 SLOWER, SLOWER_BY_REFERENCE = 8.0, 2000.0
 """How many times as long as the program a model may take in ONNX Runtime, and in ONNX's reference evaluator."""
@@ -91,14 +94,20 @@ def _compared(
     if until < float("inf") and endless:
         ops = " and ".join(sorted(endless))
         raise _UndecidedError("unverified", f"{ops} may take any time on random inputs; verify=2 runs it")
-    most = memory_of(sparse_bytes(graph), memory)
+    most, stored = memory_of(sparse_bytes(graph), memory), stored_bytes(graph)
     found: list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, int], float]] = []
     refusal = "no inputs can be drawn"
-    for feeds, chosen in _inputs(graph, fixed):
+    for draws_inputs, chosen in _inputs(graph, fixed):
         if time.perf_counter() > until:
             raise _UndecidedError("unverified", "there was no time to find inputs that it takes")
-        if why := excess(graph, chosen, most, min(MOST_OPERATIONS, EACH_SECOND * (until - time.perf_counter()))):
-            refusal = why
+        left = until - time.perf_counter()
+        in_time = min(most, stored + DRAWN_A_SECOND * left)
+        if why := excess(graph, chosen, in_time, min(MOST_OPERATIONS, EACH_SECOND * left)):
+            refusal = why  # before inputs are drawn, which takes time, too
+            continue
+        try:
+            feeds = draws_inputs()
+        except (ValueError, GraphoptError):
             continue
         began = time.perf_counter()
         try:
@@ -112,7 +121,7 @@ def _compared(
     if not found:
         raise _UndecidedError("unverified", f"it does not run on random inputs ({refusal})")
     slower = SLOWER if find_spec("onnxruntime") is not None else SLOWER_BY_REFERENCE
-    expected = slower * min(took for *_, took in found) + stored_bytes(graph) / BYTES_A_SECOND
+    expected = slower * min(took for *_, took in found) + stored / BYTES_A_SECOND
     if time.perf_counter() + expected > until:
         raise _UndecidedError(
             "unverified", f"a run of the model would take about {expected:.1g} s; verify=2 waits for it"
@@ -167,13 +176,12 @@ def is_repeatable(node: Node) -> bool:
     return ops.is_pure(node.op, node.attrs) or (node.op == "Dropout" and len(node.inputs) < 3)
 
 
-def _inputs(graph: Graph, fixed: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:
-    """Random inputs, the likeliest to be accepted first, with the sizes that were drawn."""
+def _inputs(graph: Graph, fixed: Mapping[str, Any]) -> Iterator[tuple[Callable[[], dict[str, object]], dict[str, int]]]:
+    """What draws random inputs, the likeliest to be accepted first, with the sizes that are drawn."""
     from graphopt.run.local_checks import known_sizes
     from graphopt.verify.inputs import draw, ranges, sizes
 
     bounds = ranges(graph)
     candidates = list(sizes(graph, known_sizes(graph, fixed)))
     for kind, chosen in product(range(3), candidates):
-        with suppress(ValueError, GraphoptError):
-            yield draw(graph, chosen, bounds, fixed, 2 * kind, kind), chosen
+        yield partial(draw, graph, chosen, bounds, fixed, 2 * kind, kind), chosen
