@@ -2,8 +2,9 @@
 
     python tests/corpus/make_applications.py [NAME ...]
 
-A model is text in ONNX's own syntax, in which ``{name:3,4}`` is a weight of that shape: no exporter is needed. What is
-in them is what exporters make of detectors, readers of text and tables, speech and segmentation: sizes that are
+A model is text in ONNX's own syntax, in which ``{name:3,4}`` is a weight of that shape: no exporter is needed. Those in
+files (``applications/NAME.txt``) leave out the name of the graph, and integers that all of them have (``SHARED``). What
+is in them is what exporters make of detectors, readers of text and tables, speech and segmentation: sizes that are
 computed, loops that go on until something is found, lengths that depend on what is computed.
 """
 
@@ -11,7 +12,11 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -31,7 +36,7 @@ CELL = """
       d = Sub(hs, n) zd = Mul(z, d) h2 = Add(zd, n)"""
 
 TABLE = """<ir_version: 8, opset_import: ["" : 17]>
-table (float[b,8,h,w] image) => (float[b,rows,6] structure)
+table (float[b,8,3,w] image) => (float[b,rows,6] structure)
 <int64[1] one={1}, int64[1] zero={0}, int64[1] limit={7}, int64[1] end={5}, int64[1] width={8}, int64[1] classes={6}> {
    s = Shape<start=0,end=2>(image)
    rest = Constant<value_ints=[-1]>()
@@ -159,7 +164,7 @@ reader (float[b,3,h,w] image) => (float[b,t,11] letters)
 }"""
 
 SPEECH = """<ir_version: 8, opset_import: ["" : 17]>
-speech (float[b,n] wave) => (float[b,frames,5] words)
+speech (float[b,samples] wave) => (float[b,frames,5] words)
 <int64 step={8}, int64 length={16}, int64[1] one={1}, int64[1] two={2}, int64[1] last={-1}, float least={0.00001}> {
    pads = Constant<value_ints=[0,8,0,8]>()
    padded = Pad<mode="reflect">(wave, pads)
@@ -265,6 +270,34 @@ tagger (int64[b,n] words) => (float[b,n,{branches},3] tags) <int64[1] two={{2}}>
 }}"""
 
 
+SHARED = {
+    **{f"i{n}": f"int64 i{n}={{{n}}}" for n in range(4)},
+    **dict(zip(("zero", "one", "two", "three", "four", "five"), (f"{{{n}}}" for n in range(6)), strict=True)),
+    "c7": "{7}",
+    "eight": "{8}",
+    "last": "{-1}",
+    "pair": "{0,1}",
+    "pair12": "{1,2}",
+    "pair_zero": "{0,0}",
+    "pair_two": "{2,3}",
+}
+"""Integers, and vectors of one or two, by name."""
+
+
+def _written(path: Path) -> str:
+    """The text of a model in a file, with its head."""
+    text = path.read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", text))
+    told = [
+        given if given.startswith("int64") else f"int64[{given.count(',') + 1}] {name}={given}"
+        for name, given in SHARED.items()
+        if name in words
+    ]
+    shared = f"<{', '.join(told)}> {{\n" if told else "{\n"
+    opset = 20 if "DFT" in words else 17
+    return f'<ir_version: 8, opset_import: ["" : {opset}]>\n{path.stem} ' + text.replace("{\n", shared, 1)
+
+
 MODELS = {
     "table_grows": TABLE.replace("UPDATE", GROWS).replace("START", "zero"),
     "table_sets": TABLE.replace("UPDATE", SETS).replace("START", "limit"),
@@ -274,14 +307,133 @@ MODELS = {
     "spoken": SPOKEN,
     "segments": SEGMENTS,
     "tagger": tagger(),
+    **{path.stem: _written(path) for path in sorted(FOLDER.glob("*.txt"))},
 }
+Quantizer: TypeAlias = Callable[[onnx.ModelProto, str, str], None]
+
+
+def static(format: str, weights: str, activations: str, **more: bool) -> Quantizer:
+    """What quantizes the model in one file into another, by the ranges of its runs."""
+
+    def quantize(model: onnx.ModelProto, before: str, after: str) -> None:
+        from onnxruntime import quantization as q
+
+        class Runs(q.CalibrationDataReader):  # type: ignore[misc]
+            def __init__(self) -> None:
+                self.runs = iter([feeds(model, 0)])
+
+            def get_next(self) -> dict[str, np.ndarray] | None:
+                return next(self.runs, None)
+
+        kinds = {"activation_type": getattr(q.QuantType, activations), "weight_type": getattr(q.QuantType, weights)}
+        options = {"extra_options": {name: True for name in more if name != "per_channel"}}
+        per_channel = more.get("per_channel", False)
+        q.quantize_static(
+            before, after, Runs(), getattr(q.QuantFormat, format), per_channel=per_channel, **kinds, **options
+        )
+
+    return quantize
+
+
+def dynamic(weights: str, per_channel: bool = False) -> Quantizer:
+    """What quantizes weights, and says that what they are applied to is quantized as it comes."""
+
+    def quantize(model: onnx.ModelProto, before: str, after: str) -> None:
+        from onnxruntime import quantization as q
+
+        q.quantize_dynamic(before, after, weight_type=getattr(q.QuantType, weights), per_channel=per_channel)
+
+    return quantize
+
+
+def blocks(bits: int, is_symmetric: bool) -> Quantizer:
+    """What quantizes the weights of products in blocks of so many bits."""
+
+    def quantize(model: onnx.ModelProto, before: str, after: str) -> None:
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+        quantizer = MatMulNBitsQuantizer(onnx.load(before), bits=bits, block_size=16, is_symmetric=is_symmetric)
+        quantizer.process()
+        onnx.save(quantizer.model.model, after)
+
+    return quantize
+
+
+QUANTIZED: dict[str, tuple[str, Quantizer]] = {
+    "classifier_u8s8": ("classifier", static("QDQ", "QInt8", "QUInt8")),
+    "classifier_s8s8": ("classifier", static("QDQ", "QInt8", "QInt8", per_channel=True, ActivationSymmetric=True)),
+    "classifier_u8u8": ("classifier", static("QDQ", "QUInt8", "QUInt8")),
+    "classifier_16": ("classifier", static("QDQ", "QInt8", "QUInt16", UseQDQContribOps=True)),
+    "classifier_operator": ("classifier", static("QOperator", "QInt8", "QUInt8")),
+    "classifier_operator_channels": ("classifier", static("QOperator", "QInt8", "QUInt8", per_channel=True)),
+    "classifier_dynamic": ("classifier", dynamic("QUInt8")),
+    "encoder_u8s8": ("encoder", static("QDQ", "QInt8", "QUInt8", per_channel=True)),
+    "encoder_operator": ("encoder", static("QOperator", "QInt8", "QUInt8")),
+    "encoder_dynamic": ("encoder", dynamic("QInt8")),
+    "encoder_dynamic_channels": ("encoder", dynamic("QInt8", per_channel=True)),
+    "encoder_blocks_4": ("encoder", blocks(4, False)),
+    "encoder_blocks_8": ("encoder", blocks(8, True)),
+    "transcriber_dynamic": ("transcriber", dynamic("QInt8")),
+}
+"""Models that ONNX Runtime's tools quantize, each with what it is made of and how."""
+SIZES = {
+    "b": (1, 2, 1),
+    "h": (37, 43, 37),
+    "w": (45, 54, 39),
+    "n": (9, 14, 7),
+    "m": (6, 8, 7),
+    "samples": (211, 248, 175),
+}
+"""The sizes of inputs, by name, in three runs."""
+OTHERS = {"past": (3, 5, 4), "total": (12, 19, 11), "r": (3, 1, 5)}
+WORDS = 10
+"""How many words tables have at least."""
+
+
+def feeds(model: onnx.ModelProto, k: int) -> dict[str, np.ndarray]:
+    """Inputs of a model for its k-th run."""
+    rng, found = np.random.default_rng(k), {}
+    for given in model.graph.input:
+        type = given.type.tensor_type
+        sizes = {name: values[k] for name, values in SIZES.items()}
+        shape = [d.dim_value or sizes[d.dim_param] for d in type.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(type.elem_type)
+        if given.name in CHOSEN:
+            found[given.name] = np.asarray(CHOSEN[given.name][k], dtype)
+        elif dtype.kind == "f":
+            found[given.name] = rng.standard_normal(shape).astype(dtype)
+        else:
+            most = 2 if "mask" in given.name else 256 if dtype == np.uint8 else WORDS
+            found[given.name] = rng.integers(0, most, shape).astype(dtype)
+    return found
+
+
+CHOSEN = {
+    "speed": (1.1, 0.7, 1.1),
+    "length_scale": (1.0, 1.5, 0.8),
+    "limit": (5, 9, 3),
+    "rate": (16000, 8000, 16000),
+    "lengths": ([9], [14, 8], [5]),
+    "scale": ([[1.0, 2.0]], [[1.0, 0.5], [2.0, 2.0]], [[1.0, 1.0]]),
+}
+"""What inputs are whose elements mean something, in each run."""
+SEED = "d"
+"""With which loops go on for several rounds."""
 _WEIGHT = re.compile(r"\{(\w+):([\d,]+)\}")
 
 
 def made(name: str) -> onnx.ModelProto:
     """The model of that name."""
+    if name in QUANTIZED:
+        source, quantize = QUANTIZED[name]
+        model = made(source)
+        with tempfile.TemporaryDirectory() as folder:
+            before, after = f"{folder}/before.onnx", f"{folder}/after.onnx"
+            onnx.save(model, before)
+            quantize(model, before, after)
+            return onnx.load(after)
     text = MODELS[name]
-    rng = np.random.default_rng(sorted(MODELS).index(name))
+    rng = np.random.default_rng(zlib.crc32(f"{SEED}{name}".encode()))
     shapes = {w: tuple(map(int, dims.split(","))) for w, dims in _WEIGHT.findall(text)}
     model = onnx.parser.parse_model(_WEIGHT.sub(r"\1", text))
     for weight, shape in shapes.items():
@@ -294,7 +446,7 @@ def made(name: str) -> onnx.ModelProto:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or MODELS:
+    for name in sys.argv[1:] or (*MODELS, *QUANTIZED):
         onnx.save(made(name), FOLDER / f"{name}.onnx")
 
 

@@ -110,11 +110,8 @@ class Bodied:
     bodies: Mapping[str, LoweredBody]
     binds: Binds = ()
     """Symbols that are known once it ran."""
-
-    @property
-    def handed(self) -> frozenset[int]:
-        """The outputs whose sizes are known only once it ran, which are handed on by Python."""
-        return frozenset(port for _, port, _ in self.binds)
+    handed: frozenset[int] = frozenset()
+    """The outputs whose sizes are known only once it ran, which are handed on by Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +252,16 @@ class _Lowerer:
                 raise NotLowered(f"{node.op} takes or gives what is no tensor that kernels compute with")
         binds = () if node.op == "Scan" else self.binds(node)
         found = {symbol for symbol, _, _ in binds}
-        lowering = Bodied(node, {}, binds)
+        sized = [{s for size in self.facts[v].shape or () for s in symbols_in(size)} for v in node.outputs]
+        handed = frozenset(port for port, symbols in enumerate(sized) if not symbols.isdisjoint(found))
+        lowering = Bodied(node, {}, binds, handed)
         inputs = {name: self.body_inputs(lowering, body) for name, body in sorted(node.bodies.items())}
         within = {name: inferred(node.bodies[name], given) for name, (given, _) in inputs.items()}
         captured = self.captured(facts for _, facts in within.values())
         self.check_bound(node, outputs, SizeVars(), more=found, captured=captured)
         bodies = {name: self.body(lowering, *within[name], binds) for name, (_, binds) in inputs.items()}
         self.bound |= found
-        return Bodied(node, bodies, binds)
+        return replace(lowering, bodies=bodies)
 
     def body(self, lowering: Bodied, body: Graph, facts: dict[Value, Fact], binds: Binds) -> LoweredBody:
         node = lowering.node
