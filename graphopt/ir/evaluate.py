@@ -319,7 +319,10 @@ def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """A function that computes the outputs of a graph on arrays, both by name: ``run``, prepared once."""
+    """A function that computes the outputs of a graph on arrays, both by name: ``run``, prepared once.
+
+    EvaluationError where the reference implementation does not take the graph.
+    """
     from onnx.reference import ReferenceEvaluator
 
     from graphopt.ir.onnx_io import to_proto
@@ -334,9 +337,11 @@ def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     for domain in sorted({ops.split(op)[0] for op in MEANINGS} - imported):
         proto.opset_import.add(domain=domain, version=1)
     users = {n.op for n in calls(graph) if (user := added(n.op)) is not None and user.function is not None}
-    evaluator = ReferenceEvaluator(
-        proto, new_ops=[*_contrib_ops(), *control_flow_eval.classes(), *map(_op_run, sorted(users))]
-    )
+    known = [*_contrib_ops(), *control_flow_eval.classes(), *map(_op_run, sorted(users))]
+    try:
+        evaluator = ReferenceEvaluator(proto, new_ops=known)
+    except Exception as error:  # whatever its constructor raises of ops and attributes that it does not take
+        raise EvaluationError(f"the reference implementation does not take the graph: {_first_line(error)}") from error
 
     def compute(inputs: Mapping[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -344,6 +349,11 @@ def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             return dict(zip(graph.output_names, evaluator.run(None, dict(inputs)), strict=True))
 
     return compute
+
+
+def _first_line(error: Exception) -> str:
+    """What an error says, without the lists that follow."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 @cache

@@ -13,7 +13,7 @@ from graphopt.ir.composites import COMPOSITES
 from graphopt.ir.constants import Constant
 from graphopt.ir.contrib import CONTRIB
 from graphopt.ir.contrib_semantics import MEANINGS
-from graphopt.ir.evaluate import EvaluationError, evaluate, run
+from graphopt.ir.evaluate import EvaluationError, evaluate, run, runner
 from graphopt.ir.graph import Attrs, Graph, Header
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
@@ -253,6 +253,13 @@ CONTRIB_CASES: dict[str, tuple[str, Sequence[tuple[int, ...] | None], dict[str, 
     "skip rms norm": ("com.microsoft::SkipSimplifiedLayerNormalization", [(2, 3, 4), (2, 3, 4), (4,), (4,)], {}, 4),
     "rms norm": ("SimplifiedLayerNormalization", [(2, 3, 4), (4,)], {"epsilon": 1e-3}, 1),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ["SequenceMap(SequenceConstruct(x))", "Scatter(x, i, x)"], ids=["no body", "no op"])
+def test_a_graph_that_the_reference_implementation_does_not_take_is_refused(call: str) -> None:
+    graph = parse(f"x: float32[2], i: int64[2] y: ? = {call} return y")
+    with pytest.raises(EvaluationError, match=r"does not take the graph: [^\n]*$"):
+        runner(graph)
 
 
 def test_every_op_of_the_table_is_tried() -> None:

@@ -104,10 +104,7 @@ def _grouped(
             case Viewed():
                 items.append(View(lowering))
             case Sizes():
-                wrote = write_sizes(lowering, is_branch)
-                label = f"sizes of {lowering.node.op}"
-                names = (sizes_name(graph, lowering.node),)
-                items.append(FusedItem(names, label, wrote, wrote.nest, wrote.nest, {}, binds=lowering.symbols))
+                items.append(_shape_function(graph, lowering, options, is_branch))
             case Bodied():
                 inside = is_branch or lowering.node.op == "If"
                 bodies = {
@@ -123,6 +120,14 @@ def _grouped(
     return LoweredScope(
         graph, {**facts, **{v: fact for found in left for v, fact in found.items()}}, lowered, tuple(items), is_branch
     )
+
+
+def _shape_function(graph: Graph, lowering: Sizes, options: Options, is_branch: bool) -> FusedItem:
+    names = (sizes_name(graph, lowering.node),)
+    with _nest_of(options, lambda: names):
+        wrote = write_sizes(lowering, is_branch)
+    label = f"sizes of {lowering.node.op}"
+    return FusedItem(names, label, wrote, wrote.nest, wrote.nest, {}, binds=lowering.symbols)
 
 
 def lower_to_programs(program: Lowered) -> Lowered:

@@ -4,6 +4,7 @@ ONNX's reference evaluator."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
@@ -118,13 +119,13 @@ def _by_op(node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def _by_graph(graph: Graph, node: Node, facts: FactsByValue) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """The node as a graph of its own."""
+    """The node as a graph of its own, prepared when it first runs: what is wrong with it is an error of the run."""
     alone, inputs = _alone(graph, [node], facts, node.outputs)
-    run = evaluate.runner(alone)
+    runner = cache(lambda: evaluate.runner(alone))
 
     def compute(arrays: Sequence[Any]) -> Sequence[Any]:
         given = dict(zip(node.inputs, arrays, strict=True))
-        return list(run({f"i{k}": given[value] for k, value in enumerate(inputs)}).values())
+        return list(runner()({f"i{k}": given[value] for k, value in enumerate(inputs)}).values())
 
     return compute
 

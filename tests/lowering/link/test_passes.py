@@ -119,3 +119,12 @@ def test_nodes_with_whose_nest_something_goes_wrong_are_left_to_reference(
     assert [(name, op) for name, op, *_ in compiled.report.unlowered] == [("t", "Tanh")]
     np.testing.assert_allclose(outputs["t"], np.tanh(feeds["x"]), rtol=1e-6)
     assert not outputs["r"].any()
+
+
+def test_a_node_with_whose_shape_function_something_goes_wrong_is_left_to_reference() -> None:
+    text = """boxes: float32[2, 1, 6, 4], scores: float32[1, 1, 6]
+        y = NonMaxSuppression(boxes, scores, [3], 0.5, 0.1)
+        return y"""
+    with pytest.warns(ReferenceWarning, match="^y .*sizes of its output depend on what its inputs hold"):
+        compiled = graphopt.compile(parse(text), verify="off")
+    assert [(name, op) for name, op, *_ in compiled.report.unlowered] == [("y", "NonMaxSuppression")]

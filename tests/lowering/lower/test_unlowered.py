@@ -43,6 +43,16 @@ def test_a_node_with_bodies() -> None:
     np.testing.assert_array_equal(run(np.array(False), x)[0], [1, 2, 1, 2])
 
 
+def test_a_body_that_cannot_be_prepared_is_an_error_of_the_run() -> None:
+    body = "q: ?, k: ? r = Scatter(q, k, q) return r"
+    run = function(
+        f"c: bool[], x: float32[2], i: int64[2] y = If(c | x, i, then_branch={{ {body} }}, "
+        f"else_branch={{ {body} }}) return y"
+    )
+    with pytest.raises(ExecutionError, match="'y'.*does not take the graph: .*'Scatter'"):
+        run(np.array(True), np.zeros(2, np.float32), np.zeros(2, np.int64))
+
+
 def test_what_cannot_be_computed_names_the_node() -> None:
     with pytest.raises(ExecutionError, match=r"'y'.*my::Op"):
         function("x: float32[n] y = my::Op(x) return y")(np.zeros(2, np.float32))
