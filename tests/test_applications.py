@@ -10,7 +10,7 @@ import graphopt
 from tests.corpus.make_applications import MODELS, QUANTIZED, feeds, made
 
 
-@pytest.mark.parametrize("name", (*MODELS, *QUANTIZED))
+@pytest.mark.parametrize("name", [*MODELS, *QUANTIZED])
 def test_applications_are_compiled_and_agree(name: str) -> None:
     model = made(name)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -49,7 +49,7 @@ def test_a_body_that_cannot_be_prepared_is_an_error_of_the_run() -> None:
         f"c: bool[], x: float32[2], i: int64[2] y = If(c | x, i, then_branch={{ {body} }}, "
         f"else_branch={{ {body} }}) return y"
     )
-    with pytest.raises(ExecutionError, match="'y'.*does not take the graph: .*'Scatter'"):
+    with pytest.raises(ExecutionError, match=r"'y'.*does not take the graph: .*'Scatter'"):
         run(np.array(True), np.zeros(2, np.float32), np.zeros(2, np.int64))
 
 
