@@ -21,6 +21,7 @@ from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.guards import op_match
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.guards.expressions import Unknown, evaluate, holds, matches_literal
+from graphopt.rewrite.reading.parsed import parsed
 from graphopt.rewrite.rule.rule import AnyOf, CallPattern, Literal, Rule, Term, VarPattern, calls
 from graphopt.target import Target
 
@@ -74,12 +75,17 @@ def rules_of(target: Target) -> tuple[Rule, ...]:
 def _rules(text: str, target: str) -> tuple[Rule, ...]:
     if not text.strip():
         return ()
-    from graphopt.rewrite.reading.parse import parse_rules  # loaded only where there is something to parse
-
+    name = f"{target}.toml: fusions.rules"
     try:
-        return tuple(parse_rules(text, f"{target}.toml: fusions.rules"))
+        return tuple(parsed(text, name, lambda: _read(text, name)))
     except RuleError as error:
         raise ReadError(str(error)) from None
+
+
+def _read(text: str, name: str) -> list[Rule]:
+    from graphopt.rewrite.reading.parse import parse_rules  # loads a grammar: only where they were not read before
+
+    return parse_rules(text, name)
 
 
 class _Matcher:
