@@ -3,6 +3,7 @@ that inference admits."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -57,10 +58,17 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 a, b = term(left), term(right)
                 return a + b if operator == "+" else a - b if operator == "-" else a * b
             case Field(_, "rank" | "size") | IndexExpr(Field(_, "shape"), _, None, False):
-                size = z3.Int(show_expr(expr))
+                size = z3.Int(show_expr(_counted_from_end(expr)))
                 axioms.append(size >= 0)
                 return z3.ToReal(size)
+            case FunctionCall("len", (Field(),)):
+                length = z3.Int(show_expr(expr))
+                axioms.append(length >= 0)
+                return z3.ToReal(length)
         return z3.Real(show_expr(expr))
+
+    def axis(of: GuardExpr, index: int) -> Any:
+        return term(IndexExpr(Field(of, "shape"), Lit(index)))
 
     def truth(expr: GuardExpr) -> Any:
         match expr:
@@ -70,6 +78,39 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 return z3.Or(*map(truth, parts))
             case FunctionCall("not", (part,)):
                 return z3.Not(truth(part))
+            case FunctionCall("==" | "!=" as comparison, (Field(of, "shape"), Series(items))) if not any(
+                isinstance(i, Each) for i in items
+            ):
+                sizes = [axis(of, i) == term(item) for i, item in enumerate(items)]
+                is_equal = z3.And(term(Field(of, "rank")) == len(items), *sizes)
+                return is_equal if comparison == "==" else z3.Not(is_equal)
+            case FunctionCall("==" | "!=" as comparison, (Field(of, "shape"), Field(other, "shape"))) if of != other:
+                rank = term(Field(of, "rank"))
+                sizes = [z3.Or(rank <= i, axis(of, i) == axis(other, i)) for i in range(2 * MOST_AXES)]
+                is_equal = z3.And(rank == term(Field(other, "rank")), *sizes)
+                return is_equal if comparison == "==" else z3.Not(is_equal)
+            case FunctionCall("known", (IndexExpr(Field(of, "shape"), start, stop, True),)) if (
+                places := _places(start, stop)
+            ) is not None:
+                rank = term(Field(of, "rank"))
+                return z3.And(*(z3.Or(rank <= i, known(IndexExpr(Field(of, "shape"), Lit(i)))) for i in places))
+            case FunctionCall(
+                "heads_fit" | "heads_match" as function, (Field(q, "shape"), Field(k, "shape"), Field(v, "shape"))
+            ):
+                ranks = [term(Field(of, "rank")) == 4 for of in (q, k, v)]
+                pairs = ((q, 0, k, 0), (k, 0, v, 0), (k, 1, v, 1), (q, 3, k, 2))
+                sizes = [axis(a, i) == axis(b, j) for a, i, b, j in pairs]
+                heads = axis(k, 1) == axis(q, 1)
+                if function == "heads_fit":
+                    heads = z3.Or(axis(k, 1) == 1, heads)
+                return z3.And(*ranks, *sizes, heads, z3.Bool(show_expr(expr)))
+            case FunctionCall("==", (Field(of, "value"), FunctionCall("triangle", (rows, exclusive, reverse)))):
+                sizes = [axis(of, i) == term(rows) for i in (0, 1)]
+                form = f"{show_expr(of)} is triangle({show_expr(exclusive)}, {'0' if reverse == Lit(0) else '1'})"
+                return z3.And(term(Field(of, "rank")) == 2, *sizes, z3.Bool(form))
+            case FunctionCall("is_eye", (Field(of, "value"),)):
+                low, high = (term(Field(of, end)) for end in ("low", "high"))
+                return z3.And(high == 1, z3.Or(low == 0, low == 1), z3.Bool(show_expr(expr)))
             case FunctionCall("==" | "!=" | "<" | "<=" | ">" | ">=" as comparison, (left, right)):
                 a, b = term(left), term(right)
                 made = {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}
@@ -80,45 +121,116 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 return z3.Or(*(term(of) == number(name) for name in sorted(named_set(kind))))
         return z3.Bool(show_expr(expr))
 
+    def known(size: GuardExpr) -> Any:
+        return z3.Bool(f"known({show_expr(_counted_from_end(size))})")
+
     needed = [p for e in (*_plain(rule.where), *right_expressions(rule)) for p in subexpressions(e)]
+    for size in (s for e in right_expressions(rule) for s in _numbers_of(e)):
+        axioms.append(known(size))
     for part in needed:
         if isinstance(part, IndexExpr) and isinstance(part.of, Field) and part.of.name == "shape" and not part.slice:
             match part.index:
                 case Lit(int(index)):
                     axioms.append(term(Field(part.of.of, "rank")) >= (index + 1 if index >= 0 else -index))
-        if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name == "numbers":
-            axioms.append(truth(FunctionCall("in", (Field(part.of, "dtype"), NameRef("float")))))
-        if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name in ("value", "scalar"):
+        if isinstance(part, FunctionCall) and part.function in ("min", "max") and len(part.arguments) == 1:
+            match part.arguments[0]:
+                case (Field(_, "value") as of) | FunctionCall("axes", (Field(_, "value") as of, *_)):
+                    axioms.append(term(FunctionCall("len", (of,))) >= 1)  # of nothing there is neither
+        if isinstance(part, FunctionCall) and part.function in OF_FLOATS:
+            match part.arguments[0]:  # whose dtype is looked at first, if it is a constant
+                case Field(NameRef() as of, "numbers"):
+                    is_float = truth(FunctionCall("in", (Field(of, "dtype"), NameRef("float"))))
+                    axioms.append(z3.Implies(truth(Field(of, "is_const")), is_float))
+        if isinstance(part, Field) and isinstance(part.of, NameRef) and part.name in OF_CONSTANTS:
             axioms.append(truth(Field(part.of, "is_const")))
             if part.name == "scalar":
                 axioms.append(term(Field(part.of, "size")) == 1)
-    for guarded in rule.where:
-        match guarded:
-            case FunctionCall("==", (Field(of, "shape"), Series(items))) if not any(isinstance(i, Each) for i in items):
-                axioms.append(term(Field(of, "rank")) == len(items))
     is_of_shapes = any(isinstance(p, Field) and p.name in ("rank", "shape", "size") for p in subexpressions(guard))
     waiting = list(rule.lhs)
     while waiting:
         call = waiting.pop()
         if isinstance(call, CallPattern):  # of alternatives only one has to be there
             axioms += _typed(call, term, number)
-            axioms += _ranked(call, term) if is_of_shapes else ()
+            axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
             waiting += call.inputs
 
     solver = z3.Solver()
-    solver.set("timeout", 200)
+    solver.set("timeout", 1000)
+    goal = truth(guard)
     solver.add(*map(truth, rule.where), *axioms)
+    solver.add(*_from_both_ends(solver.assertions(), goal))
     if solver.check() != z3.sat:
         return None
-    solver.add(z3.Not(truth(guard)))
+    solver.add(z3.Not(goal))
     return "z3: its guards hold only where the rule's do" if solver.check() == z3.unsat else None
+
+
+OF_FLOATS = frozenset({"absorbs", "mergeable", "moderate"})
+"""Functions that ask how many digits, or what exponents, the dtype of a constant has."""
+OF_CONSTANTS = frozenset({"value", "scalar", "causal", "period", "row_high"})
+"""What is known of constants alone."""
 
 
 def _plain(guards: Iterable[GuardExpr]) -> Iterator[GuardExpr]:
     """Guards all of whose parts have to be known to hold."""
     for guard in guards:
-        if not any(isinstance(p, FunctionCall) and p.function in ("and", "or", "not") for p in subexpressions(guard)):
+        if not any(isinstance(p, FunctionCall) and p.function in ("and", "or", "if") for p in subexpressions(guard)):
             yield guard
+
+
+def _counted_from_end(expr: GuardExpr) -> GuardExpr:
+    """An axis that is counted from the rank as one that is counted from the end: ``x.shape[x.rank - 1]``."""
+    match expr:
+        case IndexExpr(Field(of, "shape") as shape, FunctionCall("-", (Field(other, "rank"), Lit(int(back))))) if (
+            of == other and back > 0
+        ):
+            return IndexExpr(shape, Lit(-back))
+    return expr
+
+
+def _places(start: GuardExpr | None, stop: GuardExpr | None) -> range | None:
+    """The axes of a slice that is written out, of as many as ranks go to."""
+    first = Lit(0) if start is None else start
+    end = Lit(2 * MOST_AXES) if stop is None else stop
+    match first, end:
+        case Lit(int(i)), Lit(int(k)) if i >= 0 and k >= 0:
+            return range(i, k)
+    return None
+
+
+def _numbers_of(expr: GuardExpr) -> Iterator[GuardExpr]:
+    """Sizes that have to be numbers where a constant is made of an expression."""
+    match expr:
+        case IndexExpr(Field(_, "shape"), _, None, False):
+            yield expr
+        case Series(items):
+            for item in items:
+                yield from _numbers_of(item)
+        case FunctionCall("+" | "-" | "*" | "//" | "%", parts):
+            for part in parts:
+                yield from _numbers_of(part)
+
+
+def _from_both_ends(*given: Any) -> Iterator[Any]:
+    """That an axis is the same whether it is counted from the front or from the end, for all that are spoken of."""
+    import z3
+
+    spoken: dict[str, set[int]] = {}
+    waiting, seen = [e for g in given for e in (g if not z3.is_expr(g) else [g])], set()
+    while waiting:
+        expr = waiting.pop()
+        if expr.get_id() in seen:
+            continue
+        seen.add(expr.get_id())
+        waiting += expr.children()
+        if z3.is_const(expr) and (found := re.fullmatch(r"(.*)\.shape\[(-?\d+)\]", expr.decl().name())):
+            spoken.setdefault(found[1], set()).add(int(found[2]))
+    for of, indices in spoken.items():
+        rank = z3.Int(f"{of}.rank")
+        for back in (i for i in indices if i < 0):
+            for front in range(2 * MOST_AXES):
+                same = z3.Int(f"{of}.shape[{back}]") == z3.Int(f"{of}.shape[{front}]")
+                yield z3.Implies(rank + back == front, same)
 
 
 def _typed(call: CallPattern, term: Callable[[GuardExpr], Any], number: Callable[[str], Any]) -> Iterator[Any]:
@@ -147,6 +259,66 @@ def _typed(call: CallPattern, term: Callable[[GuardExpr], Any], number: Callable
 
 MOST_AXES = 5
 """Ranks of operands are taken up to so many axes."""
+SAME_SHAPE = ops.SETS["unary"] | {"Clip", "Dropout", "LayerNormalization", "LogSoftmax", "Softmax"}
+"""Ops whose result has the shape of their first operand."""
+
+
+def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
+    """What ONNX says of the sizes of the operands and the result of a call, for a solver."""
+    import z3
+
+    if call.is_variable or call.output or any(isinstance(o, VarPattern) and o.starred for o in call.inputs):
+        return
+
+    def of(part: Term) -> NameRef | None:
+        match part:
+            case VarPattern(name, optional=False) | CallPattern(name=str(name)):
+                return NameRef(name)
+            case CallPattern():
+                return NameRef(show_term(part))
+        return None
+
+    def rank(part: NameRef) -> Any:
+        return term(Field(part, "rank"))
+
+    def axis(part: NameRef, index: int) -> Any:
+        return term(IndexExpr(Field(part, "shape"), Lit(index)))
+
+    operands = [of(operand) for operand in call.inputs]
+    result = of(call)
+    assert result is not None
+    attrs = dict(call.attrs)
+    match call.op, operands:
+        case op, [NameRef() as x, *_] if op in SAME_SHAPE:
+            yield rank(x) == rank(result)
+            yield from (z3.Or(rank(x) <= i, axis(x, i) == axis(result, i)) for i in range(2 * MOST_AXES))
+        case op, [NameRef() as x, NameRef() as y] if op in ops.SETS["binary"]:
+            yield rank(result) == z3.If(rank(x) > rank(y), rank(x), rank(y))
+            for back in range(-MOST_AXES, 0):
+                a, b, c = (axis(part, back) for part in (x, y, result))
+                in_x, in_y = rank(x) >= -back, rank(y) >= -back
+                yield z3.Implies(z3.And(in_x, in_y), z3.Or(a == b, a == 1, b == 1))
+                yield z3.Implies(in_x, c == z3.If(z3.And(in_y, a == 1), b, a))
+                yield z3.Implies(z3.And(in_y, z3.Not(in_x)), c == b)
+        case "MatMul", [NameRef() as x, NameRef() as y]:
+            last = z3.If(rank(y) >= 2, axis(y, -2), axis(y, -1))
+            yield z3.And(rank(x) >= 1, rank(y) >= 1, axis(x, -1) == last)
+            many = z3.And(rank(x) >= 2, rank(y) >= 2)
+            yield z3.Implies(many, z3.And(axis(result, -1) == axis(y, -1), axis(result, -2) == axis(x, -2)))
+            yield z3.Implies(many, rank(result) == z3.If(rank(x) > rank(y), rank(x), rank(y)))
+            for back in range(-MOST_AXES, -2):
+                a, b, c = (axis(part, back) for part in (x, y, result))
+                in_x, in_y = rank(x) >= -back, rank(y) >= -back
+                yield z3.Implies(z3.And(in_x, in_y), z3.Or(a == b, a == 1, b == 1))
+                yield z3.Implies(z3.And(many, in_x), c == z3.If(z3.And(in_y, a == 1), b, a))
+                yield z3.Implies(z3.And(many, in_y, z3.Not(in_x)), c == b)
+        case "Conv" | "com.microsoft::FusedConv", [NameRef() as x, NameRef() as w, *rest]:
+            yield z3.And(rank(x) == rank(w), rank(result) == rank(x), rank(x) >= 3)
+            yield z3.And(axis(result, 0) == axis(x, 0), axis(result, 1) == axis(w, 0))
+            if "group" in attrs:
+                yield axis(x, 1) == axis(w, 1) * term(attrs["group"])
+            if rest and rest[0] is not None:
+                yield z3.And(rank(rest[0]) == 1, axis(rest[0], 0) == axis(w, 0))
 
 
 def _ranked(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:

@@ -2,11 +2,12 @@
 
 Run as a script it makes the mutants of every rule, checks them, and writes what came of them to ``mutation.json``:
 
-    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [--narrower] [--kinds KIND...] [--data FILE]
-        [--least 0.9] [FILE_OR_NAME...]
+    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again [EFFORT]] [--narrower] [--kinds KIND...]
+        [--data FILE] [--least 0.9] [FILE_OR_NAME...]
 
 What was judged of rules that have not changed since is not judged again; ``--again`` judges the mutants that survived
-again. ``--data`` is another file to keep that in, and with ``--least`` it is an error if a smaller share is killed.
+again, on so many times as many graphs. ``--data`` is another file to keep that in, and with ``--least`` it is an error
+if a smaller share is killed.
 
 Graphs are drawn in which the rule applies, and others near them that violate one guard and nothing else. A mutant is
 *killed* where it does not read, where its sides differ, where its right side is ill-typed as the rule's own never is,
@@ -29,10 +30,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -52,6 +54,8 @@ from graphopt.rewrite.checking.check import (
     counterexample,
     difference,
     draws,
+    in_onnxruntime,
+    opened,
 )
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.checking.examples.draft import ExampleDraft
@@ -76,10 +80,12 @@ from graphopt.rewrite.rule.rule import (
     RuleStage,
     Series,
     Term,
+    calls,
     subexpressions,
 )
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.saving import beside
+from graphopt.verify.runtimes import EngineError
 from tests.rewrite.guard_implication import implied
 
 DATA = Path(__file__).with_name("mutation.json")
@@ -93,9 +99,22 @@ MAGNITUDES = frozenset({"absorbs", "bounded", "cancels", "mergeable", "moderate"
 """Functions of guards that keep rounding and range as people expect them, which the class of the rule does not ask."""
 FITS, PLACES, VIOLATIONS = 16, 32, 24
 """In how many graphs a rule is to apply, in how many its guards are to hold, and how many are to violate one guard."""
+RUNS = 6
+"""In how many of them ONNX Runtime computes both sides, where nothing else was found."""
 TRIED = 96
 """How many graphs are drawn to violate a guard."""
+SYMMETRIC = frozenset({"+", "*", "near", "disjoint", "mergeable", "cancels", "moderate", "times"})
+"""Functions of which the order of two arguments says nothing."""
+FLAGS = frozenset({
+    "allowzero", "ceil_mode", "count_include_pad", "exclusive", "is_causal", "keepdims", "largest", "reverse",
+    "saturate", "select_last_index", "transA", "transB", "unidirectional",
+})  # fmt: skip
+"""Attributes that are 0 or 1, by the specification of each op that has them."""
 RELAXED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
+
+
+Heads: TypeAlias = Mapping[str, Mapping[str, GuardExpr]]
+"""The attributes that the left side gives each op that it binds."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +172,7 @@ def _changed(expr: GuardExpr) -> Iterator[GuardExpr]:
                 for i in range(len(arguments)):
                     rest = (*arguments[:i], *arguments[i + 1 :])
                     yield rest[0] if len(rest) == 1 else FunctionCall(function, rest)
-            if function not in (*RELAXED, "and", "or", "+", "*", "near", "in", "disjoint") and len(arguments) == 2:
+            if function not in (*RELAXED, *SYMMETRIC, "and", "or", "in") and len(arguments) == 2:
                 yield FunctionCall(function, (arguments[1], arguments[0]))
             for i, part in enumerate(arguments):
                 for other in _changed(part):
@@ -181,15 +200,16 @@ def _changed(expr: GuardExpr) -> Iterator[GuardExpr]:
 
 
 def _of_terms(rule: Rule) -> Iterator[Mutant]:
+    heads = {call.op: dict(call.attrs) for term in rule.lhs for call in calls(term) if call.is_variable}
     for side in ("lhs", "rhs"):
         terms: tuple[Term, ...] = getattr(rule, side)
         for i, term in enumerate(terms):
-            for other, what, kind in _mutated(term, side == "rhs"):
+            for other, what, kind in _mutated(term, heads if side == "rhs" else None):
                 changed = replace(rule, **{side: (*terms[:i], other, *terms[i + 1 :])})
                 yield Mutant(changed, f"{what} on the {'left' if side == 'lhs' else 'right'}", kind)
 
 
-def _mutated(term: Term, is_right: bool) -> Iterator[tuple[Term, str, str]]:
+def _mutated(term: Term, heads: Heads | None) -> Iterator[tuple[Term, str, str]]:
     match term:
         case Literal(bool(value)):
             yield Literal(not value), f"{not value} for {value}", "constant"
@@ -203,33 +223,38 @@ def _mutated(term: Term, is_right: bool) -> Iterator[tuple[Term, str, str]]:
                 yield Computed(changed, like), f"`{show_expr(changed)}` for `{show_expr(expr)}`", "constant"
         case AnyOf(options):
             for i, option in enumerate(options):
-                for changed_term, what, kind in _mutated(option, is_right):
+                for changed_term, what, kind in _mutated(option, heads):
                     yield AnyOf((*options[:i], changed_term, *options[i + 1 :])), what, kind
         case CallPattern():
-            yield from _mutated_call(term, is_right)
+            yield from _mutated_call(term, heads)
 
 
-def _mutated_call(call: CallPattern, is_right: bool) -> Iterator[tuple[Term, str, str]]:
+def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term, str, str]]:
     inputs = call.inputs
+    is_right = heads is not None
+    carried = (heads or {}).get(call.op, {})  # an op that the left side binds brings its attributes along
     if len(inputs) >= 2 and inputs[0] != inputs[1] and not (call.op[0].isupper() and ops.is_commutative(call.op)):
         swapped = replace(call, inputs=(inputs[1], inputs[0], *inputs[2:]))
         yield swapped, f"{show_term(swapped)} for {show_term(call)}", "operand"
     for i, (name, expr) in enumerate(call.attrs):
         rest = (*call.attrs[:i], *call.attrs[i + 1 :])
-        if is_right and not _is_default(call.op, name, expr):
+        if is_right and not _is_default(call.op, name, expr) and carried.get(name) != expr:
             yield replace(call, attrs=rest), f"{call.op} without {name}", "attribute"
         for changed in _changed(expr):
             given = (*call.attrs[:i], (name, changed), *call.attrs[i + 1 :])
             yield replace(call, attrs=given), f"{call.op} with {name}={show_expr(changed)}", "attribute"
-    if is_right and call.rest is not None:
+    if is_right and call.rest is not None and not call.is_variable:
         yield replace(call, rest=None), f"{call.op} without **{call.rest}", "attribute"
     for i, part in enumerate(inputs):
-        for other, what, kind in _mutated(part, is_right):
+        for other, what, kind in _mutated(part, heads):
             yield replace(call, inputs=(*inputs[:i], other, *inputs[i + 1 :])), what, kind
 
 
 def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
-    """Whether an attribute is given what it has where it is not given."""
+    """Whether an attribute is given what it has where it is not given: of a convolution the weights say how large the
+    window is."""
+    if name == "kernel_shape" and op in ("Conv", "ConvTranspose", "com.microsoft::FusedConv"):
+        return True
     schema = None if op[0].islower() else ops.schema(op)
     return schema is not None and isinstance(expr, Lit) and expr == Lit(schema.defaults.get(name))  # type: ignore[arg-type]
 
@@ -277,7 +302,33 @@ class Place:
 
     def made(self, rule: Rule) -> Graph | str:
         """The graph with the right side of a rule that has the same left side, or why that does not fit."""
-        return applied(replace(self.example, match=replace(self.example.match, rule=rule)))
+        other = applied(replace(self.example, match=replace(self.example.match, rule=rule)))
+        if isinstance(other, str):
+            return other
+        for node in other.nodes():
+            for name in FLAGS & set(node.attrs):
+                if node.attrs[name] not in (0, 1, None):
+                    return f"{name} of {node.op} is {node.attrs[name]}, and has to be 0 or 1"
+        return other
+
+    def in_runtime(self, other: Graph) -> str | None:
+        """What ONNX Runtime makes of another right side on the first draw, where it computes the left side: what it
+        says where it refuses it, how the results differ, or nothing. Raises EngineError where it refuses the left."""
+        left, right = in_onnxruntime(self.example.graph), in_onnxruntime(other)
+        for inputs in self.draws[:1]:
+            try:
+                left(inputs)
+            except GraphoptError as refusal:
+                raise EngineError(str(refusal)) from None
+            off = difference(self.example, other, inputs, self.soundness, left, right)
+            if off is None:
+                try:
+                    right(inputs)
+                except GraphoptError as refusal:
+                    return str(refusal)
+            elif off[0] > 1:
+                return counterexample(self.example, other, off[1])
+        return None
 
     def matched(self, rule: Rule) -> bool:
         """Whether another rule applies at the same outputs."""
@@ -308,6 +359,8 @@ class Seen:
     violated: int = 0
     agreed: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    places: list[tuple[Place, Graph]] = field(default_factory=list)
+    """Where they agree, with the graph that the right side makes."""
 
 
 class Trial:
@@ -370,30 +423,83 @@ class Trial:
         narrower = {m for m in mutants if m.given is not None and self._is_narrower(m.given)}
         waiting = {mutant: Seen() for mutant in mutants}
         tries, looked = self.effort * TRIED, 0
+        if any(isinstance(p, FunctionCall) and p.function in ("known", "is_known") for p in subexpressions(guard)):
+            for place in self._of_open_sizes(lacking, guard):
+                yield from self._at(place, lacking, waiting)
         for example in violations(lacking, guard, self.random, tries, self.bases):
             if all(self._is_seen(seen, looked, mutant in narrower) for mutant, seen in waiting.items()):
                 break
             if isinstance(example, str):
                 continue
             looked += 1
-            place = self.place(example)
-            met = [m for m in waiting if m.given is None or place.holds(m.given)]
-            if not met:
+            yield from self._at(self.place(example), lacking, waiting)
+        for mutant in [m for m, seen in waiting.items() if m.given is not None and not seen.violated]:
+            if mutant in narrower or mutant.given is None:
                 continue
-            other = place.made(lacking)
-            count, problem = (0, None) if isinstance(other, str) else place.compared(other)
-            for mutant in met:
-                seen = waiting[mutant]
-                seen.violated += 1
-                if isinstance(other, str):
-                    seen.refused[kind_of(other)] += 1
-                elif problem is not None:
-                    del waiting[mutant]
-                    yield Outcome(mutant, "killed", f"differs: {problem}")
-                else:
-                    seen.agreed += count > 0
+            other = replace(lacking, where=(*lacking.where, mutant.given))
+            for example in violations(other, guard, self.random, tries, self.bases):
+                if mutant not in waiting or self._is_seen(waiting[mutant], 0, False):
+                    break
+                if not isinstance(example, str):
+                    yield from self._at(self.place(example), lacking, waiting)
         for mutant, seen in waiting.items():
             yield self._of_seen(mutant, seen, mutant in narrower)
+
+    def _of_open_sizes(self, lacking: Rule, guard: GuardExpr) -> Iterator[Place]:
+        """The graphs in which the rule applies with symbols for sizes, where those violate a guard."""
+        for place, shared in product(self.fitting[:FITS], (True, False)):
+            graph, _ = opened(place.example, shared)
+            with suppress(GraphoptError):
+                space = Workspace(graph)
+                for match in matches(lacking, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
+                    example = Example(graph, match, place.example.wants)
+                    if list(match.roots) == graph.outputs and not (near := self.place(example)).holds(guard):
+                        yield near
+                        break
+
+    def _at(self, place: Place, lacking: Rule, waiting: dict[Mutant, Seen]) -> Iterator[Outcome]:
+        """What comes of those mutants of a guard that apply to a graph that violates it, where they are wrong there."""
+        met = [m for m in waiting if m.given is None or place.holds(m.given)]
+        if not met:
+            return
+        other = place.made(lacking)
+        count, problem = (0, None) if isinstance(other, str) else place.compared(other)
+        for mutant in met:
+            seen = waiting[mutant]
+            seen.violated += 1
+            if isinstance(other, str):
+                seen.refused[kind_of(other)] += 1
+            elif problem is not None:
+                del waiting[mutant]
+                yield Outcome(mutant, "killed", f"differs: {problem}")
+            elif count > 0:
+                seen.agreed += 1
+                seen.places.append((place, other))
+
+    @cached_property
+    def is_of_runtime(self) -> bool:
+        """Whether ONNX Runtime computes the right side of the rule wherever it was tried, as it does the left."""
+        count = 0
+        for place in self.fitting[:RUNS]:
+            other = place.made(self.rule)
+            with suppress(EngineError):
+                if isinstance(other, str) or place.in_runtime(other) is not None:
+                    return False
+                count += 1
+        return count > 0
+
+    def _in_runtime(self, places: Iterable[tuple[Place, Graph]]) -> str | None:
+        """What ONNX Runtime has against one of these right sides, where it has nothing against the rule's own."""
+        try:
+            if not self.is_of_runtime:
+                return None
+            for place, other in places:
+                with suppress(EngineError):
+                    if problem := place.in_runtime(other):
+                        return problem
+        except ImportError:
+            pass
+        return None
 
     def _is_seen(self, seen: Seen, looked: int, is_narrower: bool) -> bool:
         """Whether enough was seen of a mutant with which nothing is wrong yet; less of one that is killed anyway."""
@@ -413,10 +519,11 @@ class Trial:
         new = Counter({kind: n for kind, n in seen.refused.items() if kind not in self.refusals})
         if 2 * new.total() >= seen.violated > 0:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
-        if self.effort > 1:
-            fate, why = _proved(mutant.rule)
-            if fate:
-                return Outcome(mutant, fate, why)
+        if problem := self._in_runtime(seen.places[:RUNS]):
+            return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
+        fate, why = _proved(mutant.rule)
+        if fate:
+            return Outcome(mutant, fate, why)
         if not seen.violated:
             return Outcome(mutant, "survived", "no graph was found that violates it and nothing else")
         where = f"where it is violated, on {seen.violated} graphs"
@@ -448,7 +555,10 @@ class Trial:
         report = check_rule(read, 1, Depth(8 * self.effort, 2, tries=TRIED * self.effort))
         if report.problem is not None:
             return Outcome(mutant, "killed", f"differs: {report.problem}" if report.compared else report.problem)
-        fate, why = _proved(read) if self.effort > 1 else ("", "")
+        made = ((place, other) for place in self.fitting[:RUNS] if not isinstance(other := place.made(read), str))
+        if read.lhs == self.rule.lhs and (problem := self._in_runtime(made)):
+            return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
+        fate, why = _proved(read)
         why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
         return Outcome(mutant, fate or "survived", why)
 
@@ -546,19 +656,19 @@ def rules_by_name() -> dict[str, Rule]:
     return {rule.name: rule for rule in chosen([])}
 
 
-def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int]) -> tuple[str, dict[str, Any]]:
+def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int | None]) -> tuple[str, dict[str, Any]]:
     """The name of a standard rule, and its entry once the mutants of some kinds have been judged: how many were killed,
-    and why others were not. With ``effort`` above 1, those are judged again that survived."""
+    and why others were not. With an effort, only those that survived are judged again."""
     name, entry, kinds, effort = task
     rule = rules_by_name()[name]
     made: dict[str, Any] = {"needed": [], **entry, "rule": text_of(rule)}
     judged: list[Mutant] = []
     for kind in kinds:
-        old = made.get(kind, {}) if effort > 1 else {}
+        old = made.get(kind, {}) if effort else {}
         made[kind] = {fate: dict(old.get(fate, {})) for fate in FATES} | {"killed": Counter(old.get("killed", {}))}
         survived = made[kind]["survived"]
         judged += (m for m in mutants(rule) if m.kind == kind and (not old or survived.pop(m.change, None) is not None))
-    for outcome in Trial(rule, effort).outcomes(judged):
+    for outcome in Trial(rule, effort or 1).outcomes(judged):
         mutant = outcome.mutant
         if outcome.fate != "killed":
             made[mutant.kind][outcome.fate][mutant.change] = outcome.why
@@ -617,7 +727,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("what", nargs="*", metavar="FILE_OR_NAME")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--again", type=int, nargs="?", const=4, metavar="EFFORT")
     parser.add_argument("--narrower", action="store_true")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--data", type=Path, default=DATA)
@@ -627,7 +737,6 @@ def main(arguments: list[str]) -> None:
     rules = chosen(options.what)
     for problem in relapses(rules, options.narrower):
         sys.exit(problem)
-    effort = 4 if options.again else 1
     tasks = []
     for rule in rules:
         entry = data.get(rule.name, {})
@@ -635,7 +744,7 @@ def main(arguments: list[str]) -> None:
         survived = {kind for kind in judged if entry[kind].get("survived")}
         kinds = tuple(k for k in options.kinds if (k in survived if options.again else k not in judged or options.what))
         if kinds:
-            tasks.append((rule.name, entry, kinds, effort))
+            tasks.append((rule.name, entry, kinds, options.again))
     with get_context("spawn").Pool(options.jobs) as pool:
         for name, entry in pool.imap_unordered(judge_rule, tasks):
             data[name] = entry

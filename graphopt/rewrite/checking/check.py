@@ -204,10 +204,12 @@ class _Check:
             open_example = _opened(example, shared, self.rule)
             if open_example is None:
                 continue
-            opened, names, other = open_example
+            opened_example, names, other = open_example
             for fixed in (None, *SIZES):
-                shapes = _sized(opened, {name: size if fixed is None else fixed for name, size in names.items()})
-                problem = None if shapes is None else self.compare(opened, other, shapes)
+                shapes = _sized(
+                    opened_example, {name: size if fixed is None else fixed for name, size in names.items()}
+                )
+                problem = None if shapes is None else self.compare(opened_example, other, shapes)
                 if problem is not None:
                     return f"{problem} (with sizes that the rule does not know)"
         return None
@@ -281,11 +283,9 @@ def applied(example: Example) -> Graph | str:
     return space.graph
 
 
-def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[str, int], Graph] | None:
-    """The example with symbols for sizes, what they stood for, and its right side; None where the rule does not fire.
-
-    Sizes of one stay, so that what broadcasts goes on broadcasting.
-    """
+def opened(example: Example, shared: bool) -> tuple[Graph, dict[str, int]]:
+    """The graph of an example with symbols for sizes, and what they stood for: equal ones are one symbol if ``shared``,
+    else all are different ones. Sizes of one stay, so that what broadcasts goes on broadcasting."""
     graph = example.graph.copy()
     names: dict[str, int] = {}
     for value in graph.inputs:
@@ -298,6 +298,13 @@ def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[s
                 names[name] = size
             shape.append(symbol(name) if name in names else size)
         graph.types[value] = TensorType(type_.dtype, tuple(shape))
+    return graph, names
+
+
+def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[str, int], Graph] | None:
+    """The example with symbols for sizes, what they stood for, and its right side; None where the rule
+    does not fire."""
+    graph, names = opened(example, shared)
     if not names:
         return None
     try:
@@ -305,9 +312,9 @@ def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[s
         roots = graph.outputs
         for match in matches(rule, space, graph.producer(roots[0])):  # type: ignore[arg-type]
             if list(match.roots) == roots:
-                opened = Example(graph, match, example.wants)
-                other = applied(opened)
-                return None if isinstance(other, str) else (opened, names, other)
+                open_example = Example(graph, match, example.wants)
+                other = applied(open_example)
+                return None if isinstance(other, str) else (open_example, names, other)
     except (GraphoptError, ValueError):
         pass
     return None

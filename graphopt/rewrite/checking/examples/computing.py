@@ -360,6 +360,8 @@ def top_k(s: Sample) -> list[Want]:
 def cum_sum(s: Sample) -> list[Want]:
     """A tensor and an axis."""
     shape = s.shape(None, 1)
+    for name in ("exclusive", "reverse"):
+        s.attr(name, 0, lambda: s.number(0, 1))
     return [Want(shape), Want((), "int64", s.axis(len(shape)))]
 
 

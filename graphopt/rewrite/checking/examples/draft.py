@@ -49,6 +49,7 @@ class ExampleDraft:
         self.constness: dict[str, bool] = {}
         """Which operands are constants, of those of which it is said."""
         self._rests: dict[str, dict[str, Attr | None]] = {}
+        self._dtypes = [self._root_dtype(root) for root in self.pattern.roots]
         self._draw_roots()
 
     def copy(self) -> ExampleDraft:
@@ -86,14 +87,19 @@ class ExampleDraft:
             step.attrs = {}
         self._draw_roots()
 
+    def _root_dtype(self, root: Tree) -> str:
+        taken = _dtypes_of(root)
+        hinted = self.hints.dtypes.values()
+        dtypes = [d for d in COMMON if (not taken or d in taken) and all(d in s for s in hinted)]
+        return self.random.choice(dtypes or list(FLOATS))
+
     def _draw_roots(self) -> None:
-        for root in self.pattern.roots:
-            dtypes = [d for d in COMMON if all(d in s for s in self.hints.dtypes.values())] or list(FLOATS)
+        for root, dtype in zip(self.pattern.roots, self._dtypes, strict=True):
             ranks = [*self.hints.ranks, 1, 2, 2, 3, 4, 4]
             shape = self.shape
             if shape is None and self.random.random() >= 0.15:
                 shape = tuple(self._size() for _ in range(self.random.choice(ranks)))
-            self._draw(root, Want(shape, self.random.choice(dtypes)))
+            self._draw(root, Want(shape, dtype))
 
     def _size(self) -> int:
         return self.even or self.random.choice((1, 2, 2, 3, 3, 4))
@@ -149,6 +155,9 @@ class ExampleDraft:
         if step.drawn:
             return
         step.drawn = True
+        rank = self.hints.rank_of.get(step.call.name or "")
+        if rank is not None and rank > 0 and want.shape is not None and want.value is None:
+            want = replace(want, shape=_of_rank(want.shape, rank))
         sample = Sample(
             self.random,
             step.op,
@@ -241,6 +250,27 @@ class ExampleDraft:
         except expressions.Unknown:
             return default
         return tuple(value) if isinstance(value, list) else value
+
+
+def _of_rank(shape: StaticShape, rank: int) -> StaticShape:
+    """As many elements in so many axes."""
+    while len(shape) > rank:
+        shape = (*shape[:-2], shape[-2] * shape[-1])
+    return shape + (1,) * (rank - len(shape))
+
+
+def _dtypes_of(tree: Tree) -> frozenset[str]:
+    """The dtypes that a result may have as all calls take them that it comes from in its own dtype; empty if any."""
+    schema = ops.schema(tree.op) if isinstance(tree, ConcreteCall) else None
+    if schema is None or not isinstance(tree, ConcreteCall):
+        return frozenset()
+    letter = ops.output_constraint(tree.op, tree.call.output)
+    taken = frozenset(schema.allowed.get(letter, ()))
+    for i, operand in enumerate(tree.inputs):
+        if operand is not None and ops.input_constraint(tree.op, i) == letter:
+            below = _dtypes_of(operand)
+            taken = taken & below if taken and below else taken or below
+    return taken
 
 
 def _substituted(value: Any, old: int, new: int) -> Any:

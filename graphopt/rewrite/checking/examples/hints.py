@@ -12,6 +12,7 @@ from graphopt.rewrite.rule.rule import (
     AnyOf,
     CallPattern,
     Computed,
+    Each,
     Field,
     FunctionCall,
     GuardExpr,
@@ -92,6 +93,10 @@ class Hints:
                 self.single.add(name)
             case FunctionCall("==", (Field(NameRef(name), "rank"), Lit(int(rank)))):
                 self.rank_of[name] = rank
+            case FunctionCall("==", (Field(NameRef(name), "shape"), Series(items))) if not any(
+                isinstance(i, Each) for i in items
+            ):
+                self.rank_of[name] = len(items)
             case FunctionCall("<", (NameRef("opset"), Lit(int(limit)))):
                 self.opset = limit - 1
             case FunctionCall("<=", (NameRef("opset"), Lit(int(limit)))):

@@ -49,7 +49,9 @@ class ConcreteCall:
 
 
 HEADS = ("Relu", "Neg", "Abs", *sorted(ops.SETS["unary"] | ops.SETS["binary"] | ops.SETS["reduce"]))
-"""What op variables stand for of which no guard says what they are."""
+"""What op variables mostly stand for of which no guard says what they are."""
+OTHERS = ("ArgMax", "Concat", "CumSum", "Flatten", "Gather", "MatMul", "Softmax", "Tile", "Transpose")
+"""What else they stand for: ops that are not done element by element."""
 
 Tree = Leaf | LiteralLeaf | ConcreteCall
 """A part of the pattern."""
@@ -119,7 +121,8 @@ class ConcretePattern:
     def _step(self, call: CallPattern, index: int | None) -> ConcreteCall:
         op = call.op
         if call.is_variable:
-            options = [o for o in self.hints.heads.get(op, HEADS) if self._takes(o, len(call.inputs))]
+            wanted = self.hints.heads.get(op) or (OTHERS if self.random.random() < 0.25 else HEADS)
+            options = [o for o in wanted if self._takes(o, call)]
             if not options:
                 raise Misfit(f"no op for {op}")
             op = self._heads.setdefault(op, self.random.choice(options))
@@ -143,11 +146,11 @@ class ConcretePattern:
             return self._named.setdefault(call.name, step)
         return step
 
-    def _takes(self, op: str, n: int) -> bool:
+    def _takes(self, op: str, call: CallPattern) -> bool:
         schema = ops.schema(op, self.opset)
-        if schema is None or schema.max_inputs is None:
-            return schema is not None
-        return schema.min_inputs <= n <= schema.max_inputs
+        if schema is None or any(name not in schema.defaults for name, _ in call.attrs):
+            return False
+        return schema.max_inputs is None or schema.min_inputs <= len(call.inputs) <= schema.max_inputs
 
 
 MOST = 64

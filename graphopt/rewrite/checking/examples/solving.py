@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir import ops
 from graphopt.ir.graph import Value
-from graphopt.rewrite.checking.examples.draft import COMMON, ExampleDraft
+from graphopt.rewrite.checking.examples.draft import COMMON, OPSETS, ExampleDraft
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.match.matcher import matches
@@ -28,6 +29,7 @@ from graphopt.rewrite.rule.rule import (
     subexpressions,
 )
 
+EARLIEST = min(OPSETS)
 LARGEST = 64
 """Axes are at most this long."""
 SIMPLE = (0.0, 1.0, -1.0, 0.5, 3.0)
@@ -67,12 +69,23 @@ class _Solver:
         match guard:
             case FunctionCall("and" | "or", parts):
                 failing = [p for p in parts if expressions.holds(p, self.bindings, self.space) is not None]
+                self.draft.random.shuffle(failing)
                 return any(self.solve(p) for p in failing)
             case FunctionCall("==" | "near", (left, right)):
                 return self._equate(left, right) or self._equate(right, left)
             case FunctionCall(">" | ">=" | "<" | "<=" as comparison, (left, right)):
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
                 return self._equate(left, right, step) or self._equate(right, left, -step)
+            case FunctionCall("divides", (step, size)):
+                return self._align(step, size)
+            case FunctionCall("per_channel", (Field(NameRef(name), "shape"), rank)) if name in self.draft.leaves:
+                axes = expressions.evaluate(rank, self.bindings, self.space)
+                channels = max(self.draft.leaves[name].shape or (1,))
+                return (
+                    isinstance(axes, int)
+                    and axes > 1
+                    and self._assign_leaf(name, "shape", (channels, *(1,) * (axes - 2)))
+                )
             case FunctionCall(
                 "all",
                 (
@@ -193,6 +206,16 @@ class _Solver:
         i = min(i, len(shape) - 1)
         return (*shape[:i], *(() if way < 0.4 else (random.choice((1, 2, 3, 4, 5)),)), *shape[i + 1 :])
 
+    def _align(self, step: GuardExpr, size: GuardExpr) -> bool:
+        """Make a size a multiple of another."""
+        try:
+            part, whole = (expressions.evaluate(e, self.bindings, self.space) for e in (step, size))
+        except expressions.Unknown:
+            return False
+        if not (isinstance(part, int) and isinstance(whole, int) and part > 0):
+            return False
+        return self._assign(size, max(whole + -whole % part, part))
+
     def _align_each(self, name: str, index: GuardExpr, step: GuardExpr, rest: GuardExpr) -> bool:
         """Make one axis of each value of a starred variable longer, until it leaves that rest."""
         axis, size, left = (expressions.evaluate(e, self.bindings, self.space) for e in (index, step, rest))
@@ -217,6 +240,9 @@ class _Solver:
     def _assign(self, target: GuardExpr, value: Any) -> bool:
         """Make an expression have a value by changing one of the things it is made of."""
         match target:
+            case NameRef("opset") if isinstance(value, int) and EARLIEST <= value <= ops.LATEST:
+                self.draft.opset = value
+                return True
             case NameRef(name) if name in self.draft.attrs:
                 self.draft.attrs[name] = value
                 return True
@@ -236,6 +262,12 @@ class _Solver:
                 return self._assign_size(name, index, value)
             case IndexExpr(Field(NameRef(name), "value" | "shape" as fact), Lit(0), None) if name in self.draft.leaves:
                 return self._assign_leaf(name, fact, (value,))
+            case FunctionCall("len", (Field(NameRef(name), "value"),)) if name in self.draft.leaves:
+                held = self.draft.leaves[name].value
+                if not isinstance(held, tuple) or not 0 <= value < len(held):
+                    return False
+                self.draft.leaves[name] = replace(self.draft.leaves[name], value=held[:value], shape=(value,))
+                return True
             case FunctionCall("range", (part,)) if isinstance(value, tuple):
                 return self._assign(part, len(value))
             case FunctionCall("+", (left, right)) if isinstance(value, tuple):
@@ -244,6 +276,9 @@ class _Solver:
                 held, step = (expressions.evaluate(e, self.bindings, self.space) for e in (left, right))
                 if isinstance(held, int) and isinstance(step, int) and isinstance(value, int) and step > 0:
                     return self._assign(left, max(held - held % step + value, value or step))
+            case FunctionCall("//", (left, right)) if isinstance(value, int):
+                divisor = expressions.evaluate(right, self.bindings, self.space)
+                return isinstance(divisor, int) and self._assign(left, value * divisor)
             case FunctionCall("*" | "+" as operator, (left, right)):
                 for part, other in ((right, left), (left, right)):
                     try:
