@@ -51,6 +51,53 @@ def test_guards_numbers_operands_and_attributes_are_changed() -> None:
     assert "Transpose with perm=compose(q, p) on the right" in changes(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "none"),
+    [
+        (
+            "Mul(Mul(x, c), d) => Mul(x, Mul(c, d)) where moderate(c.numbers, d.numbers)",
+            "moderate(d.numbers, c.numbers)",
+        ),
+        ("f(Neg(x), axis=k, **rest) => Neg(f(x, axis=k, **rest)) where f in unary", "f without"),
+        ("Conv(Neg(x), w, kernel_shape=k) => Neg(Conv(x, w, kernel_shape=k))", "Conv without kernel_shape"),
+    ],
+)
+def test_what_says_the_same_is_no_mutant(text: str, none: str) -> None:
+    """The order of what is symmetric; what an op brings along that the left side binds; what weights say."""
+    assert not [change for change in changes(text) if none in change]
+
+
+def test_an_attribute_that_is_0_or_1_is_nothing_else() -> None:
+    right = rule("ReduceSum(Neg(x), a, keepdims=1) => Neg(ReduceSum(x, a, keepdims=1)) where x.dtype in float", "reals")
+    (mutant,) = [m for m in mutants(right) if m.change == "ReduceSum with keepdims=2 on the right"]
+    assert judge(right, mutant).why == (
+        "lost: its right side is refused where the rule's fits: keepdims of ReduceSum is 2, and has to be 0 or 1"
+    )
+
+
+def test_mutants_are_judged_at_the_limit_that_they_move() -> None:
+    """Of no other opset than the one that a limit takes in would anything be seen."""
+    right = rules_by_name()["gelu-tanh-ort"]
+    (mutant,) = [m for m in mutants(right) if m.change == "`opset <= 20` as guard 1"]
+    assert judge(right, mutant).fate == "profitability"
+
+
+def test_onnx_runtime_judges_what_the_reference_takes() -> None:
+    """Its BiasGelu wants a bias of one axis, of which the reference knows nothing."""
+    pytest.importorskip("onnxruntime")
+    right = rules_by_name()["bias-gelu"]
+    (mutant,) = [m for m in mutants(right) if m.change == "without `b.rank == 1`"]
+    outcome = judge(right, mutant)
+    assert outcome.fate == "killed"
+    assert outcome.why.startswith("ONNX Runtime: ")
+
+
+def test_sizes_that_are_not_known_violate_guards() -> None:
+    right = rule("Reshape(x, s) as y => Reshape(x, {y.shape}) where known(y.shape)")
+    (mutant,) = [m for m in mutants(right) if m.kind == "dropped"]
+    assert judge(right, mutant).fate in ("killed", "equivalent")
+
+
 def test_mutants_are_of_kinds() -> None:
     text = "Sub(Transpose(Add(x, 1.0), perm=p), y) => Sub(Transpose(x, perm=p), y) where x.rank < 3"
     kinds = {m.change: m.kind for m in mutants(rule(text))}
@@ -68,6 +115,12 @@ def test_mutants_are_of_kinds() -> None:
         ("x.rank < 4", "x.rank < 3", False),
         ("x.low > 2", "x.low >= 3", False),
         ("x.is_const", "y.is_const", False),
+        ("x.shape == (2, y.shape[0])", "x.rank == 2", True),
+        ("x.shape == (2, y.shape[0])", "x.shape[1] == y.shape[0]", True),
+        ("x.shape == y.shape", "x.rank == y.rank", True),
+        ("min(x.value) > 0", "len(x.value) > 0", True),
+        ("x.rank == 4 and is_known(x.shape[1])", "known(x.shape[1:])", False),
+        ("is_eye(x.value)", "x.high == 1", True),
     ],
 )
 def test_a_solver_shows_that_guards_say_as_much(text: str, guard: str, is_so: bool) -> None:

@@ -46,7 +46,7 @@ def reshape(s: Sample) -> list[Want]:
     s.attr("allowzero", 0, lambda: 0)
     target = s.inputs[1].value if s.has(1) and s.inputs[1] is not None else None
     shape = s.shape() if target is None else tuple(n if n > 0 else s.size() for n in ints(target))
-    before = s.bound(0) or (in_two(s, shape) if s.chance(0.2) else refactored(s, shape))
+    before = s.bound(0) or (in_two(s, shape) if s.chance(0.3) else refactored(s, shape))
     if s.bound(0) is not None and target is None:
         shape = refactored(s, before)
     written = [*shape]
@@ -59,10 +59,10 @@ def reshape(s: Sample) -> list[Want]:
 
 
 def in_two(s: Sample, shape: StaticShape) -> StaticShape:
-    """The shape with one axis in two, as groups of heads or of channels are."""
+    """The shape with one axis in two, mostly the second, as groups of heads or of channels are."""
     if not shape:
         return shape
-    axis = s.number(0, len(shape) - 1)
+    axis = 1 if len(shape) > 1 and s.chance(0.5) else s.number(0, len(shape) - 1)
     divisors = [n for n in range(1, shape[axis] + 1) if shape[axis] % n == 0] or [1]
     part = s.pick(divisors)
     return (*shape[:axis], part, shape[axis] // part, *shape[axis + 1 :])
