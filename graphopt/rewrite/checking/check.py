@@ -426,12 +426,14 @@ def _sensitivity(
     """How far, in units of the tolerance, the left side moves when its inputs do: by one unit in the last place, or,
     this way and that, by a share of themselves."""
     worst, rng = 0.0, np.random.default_rng(0)
-    for to in (inf, -inf) * (4 if soundness is Soundness.APPROX else 1):  # few draws show how far rounded terms add up
+    many = 4 if unit or soundness is Soundness.APPROX else 1  # few draws show how far rounded terms add up
+    for to in (inf, -inf) * many:
         moved = {}
         for name, a in inputs.items():
             if a.dtype.kind == "f":
                 a = np.nextafter(a, np.asarray(to, a.dtype))
-                a = a * (1 + unit * rng.choice([-1, 1], a.shape)).astype(a.dtype) if unit else a
+                share = 1 + unit * rng.choice([-1, 1], a.shape)  # which is one in so narrow a dtype itself
+                a = (a.astype(np.float64) * share).astype(a.dtype) if unit else a
             moved[name] = a
         try:
             pairs = zip(want, left(moved), strict=True)
