@@ -167,8 +167,9 @@ def test_a_rule_that_applies_to_less_than_it_did_is_seen() -> None:
 @pytest.mark.parametrize(
     ("text", "fate"),
     [
-        ("Mul(x, 1.0) => x where x.rank < 4", "survived"),
-        ("Mul(x, 1.0) => x where pays(x.rank < 4)", "profitability"),
+        ("Mul(x, 1.0) => x where x.rank < 4", "equivalent"),
+        ("CumSum(Neg(x), 0) => Neg(CumSum(x, 0)) where x.rank < 3", "survived"),
+        ("CumSum(Neg(x), 0) => Neg(CumSum(x, 0)) where pays(x.rank < 3)", "profitability"),
         ("Mul(x, 2.0) => x where pays(x.size == 0)", "killed"),
     ],
 )
