@@ -74,9 +74,10 @@ def optimize_graph(
         # one graph again; names, inputs and outputs are the caller's
         folded = step("fold", fold_within, run.explored, run.limit, run.is_strict)
         graph = folded = run.note_folding(run.explored, folded)
-        if folded is not tidy:
+        if folded is not tidy or run.put_off:
             graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
-        if graph is folded and not run.is_worth_another_round(before, graph):
+        is_done = graph is folded or run.is_stopped
+        if is_done and not run.is_worth_another_round(before, graph):
             break
     return graph, run.report(given, graph, preparation or Preparation())
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.errors import ReadError, RuleError, UsageError
+from graphopt.ir import infer
 from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
@@ -411,3 +413,38 @@ def test_a_mean_over_an_axis_beside_one_that_may_be_empty_is_no_pool() -> None:
     """
     result, _ = optimize_graph(parse(text))
     assert [n.op for n in result.nodes() if n.inputs] == ["ReduceMean"]
+
+
+def test_a_chain_is_inferred_sorted_and_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the length: facts, order and nodes are kept as long as they hold."""
+    counts: Counter[str] = Counter()
+
+    def counted(owner: Any, name: str, is_counted: Callable[..., bool]) -> None:
+        function = getattr(owner, name)
+
+        def count(*arguments: Any) -> Any:
+            counts[name] += is_counted(*arguments)
+            return function(*arguments)
+
+        monkeypatch.setattr(owner, name, count)
+
+    counted(infer, "infer_node", lambda *call: True)
+    counted(Graph, "_sorted", lambda graph: len(graph._nodes) > 100)
+    counted(Graph, "_hold", lambda graph, nodes, holders: len(nodes) > 100 and holders == [1])
+    ops, body = ("Sin", "Tanh", "Erf"), "v0 = Sin(x)"
+    for i in range(1, 300):
+        body += f"\nv{i} = {ops[i % 3]}(v{i - 1})"
+    graph = parse(f"x: float32[4]\n{body}\nreturn v299")
+    assert optimize_graph(graph)[0] is graph
+    assert counts["_sorted"] <= 2  # before and after the copies in the middle are left out
+    assert counts["infer_node"] <= 300 + 60  # of the shortened chain, too
+    assert counts["_hold"] == 1  # to leave them out
+
+
+def test_what_a_search_puts_off_is_done_where_it_pays() -> None:
+    body = "".join(f"\nv{i + 1} = Add(v{i}, [{i}.0, 1.0, 2.0])" for i in range(30))
+    graph = parse(f"v0: float32[3]{body}\nreturn v30")
+    done, report = optimize_graph(graph, budget=SaturationBudget(builds=3))
+    assert report.exploration is not None
+    assert dict(report.exploration.put_off)["add-add"] > 0
+    assert [node.op for node in done.nodes() if node.op not in ("Input", "Constant")] == ["Add"]

@@ -64,7 +64,7 @@ class OptimizeOptions:
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="nodes=N,iters=N,seconds=S,unroll=N",
+            metavar="nodes=N,rows=N,builds=N,members=N,iters=N,seconds=S,unroll=N",
             help="Limits of equality saturation, and of the nodes that a loop is unrolled to (256).",
             show_default=False,
         ),

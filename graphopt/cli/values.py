@@ -29,12 +29,17 @@ def inputs(options: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value, _ in _pairs("--input", options)}
 
 
+LIMITS = ("nodes", "rows", "builds", "members", "iters", "seconds", "unroll")
+"""What ``--budget`` limits."""
+
+
 def budget(option: str) -> dict[str, Any]:
-    """``--budget nodes=N,iters=N,seconds=S,unroll=N``: numbers by what they limit."""
+    """``--budget nodes=N,rows=N,builds=N,members=N,iters=N,seconds=S,unroll=N``: numbers by what they limit."""
     limits: dict[str, Any] = {}
     for name, value, _ in _pairs("--budget", option.split(",")):
-        if name not in ("nodes", "iters", "seconds", "unroll"):
-            raise UsageError(f"--budget {option}: {name!r} is no limit; there are nodes, iters, seconds and unroll")
+        if name not in LIMITS:
+            known = f"{', '.join(LIMITS[:-1])} and {LIMITS[-1]}"
+            raise UsageError(f"--budget {option}: {name!r} is no limit; there are {known}")
         try:
             limits[name] = float(value) if name == "seconds" else int(value)
         except ValueError:

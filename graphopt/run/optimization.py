@@ -39,6 +39,10 @@ Timed: TypeAlias = Callable[[Target, Sequence[str], Sequence[str]], Target]
 with prices that know what of all these was timed; the very same where nothing was."""
 
 
+LIMITS = ("nodes", "rows", "iterations", "seconds")
+"""Why an exploration stops before there is nothing left to find."""
+
+
 @dataclass(frozen=True)
 class ExploredRegion:
     """Part of a graph that is explored as a whole: the graph, the body of a node, or a block that the graph repeats."""
@@ -96,6 +100,8 @@ class Optimization:
         self.as_expected = True
         """Whether all that was chosen in this round costs what the search took it for."""
         self.statistics = Statistics()
+        self.put_off: set[str] = set()
+        """The rules of which explorations put matches off, or that were stopped by a limit while they fired."""
 
     # -- regions
 
@@ -170,8 +176,11 @@ class Optimization:
 
     @property
     def noted(self) -> dict[str, Any]:
-        """Where tidying notes what it does, and how far it unrolls loops."""
-        return {"journal": self.journal, "statistics": self.statistics, "unroll": self.budget.unroll}
+        """Where tidying notes what it does, how far it unrolls loops, and which rules it applies where they pay."""
+        paying = [self.by_name[name] for name in sorted(self.put_off)]
+        return {
+            "journal": self.journal, "statistics": self.statistics, "unroll": self.budget.unroll, "paying": paying,
+        }  # fmt: skip
 
     def note_folding(self, before: Graph, after: Graph) -> Graph:
         """The graph after folding, which is noted where it changed anything."""
@@ -196,6 +205,9 @@ class Optimization:
             )
         )
         self.statistics.add(saturated.statistics)
+        self.put_off.update(name for name, count in saturated.put_off.items() if count)
+        if saturated.stop in LIMITS:
+            self.put_off.update(name for name, counts in saturated.statistics.items() if counts.fired)
 
     def derive(self, extraction: Extraction, saturated: Saturated, region: ExploredRegion) -> Graph:
         """The chosen graph, which the rewrites that lead to it make of the region's."""
@@ -210,11 +222,16 @@ class Optimization:
 
     # -- telling
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a limit stopped an exploration: another would go the same way."""
+        return any(e.stop in LIMITS for e in self.explorations)
+
     def is_worth_another_round(self, before: Graph, after: Graph) -> bool:
         """Whether the round chose by prices that proved wrong, or made places for rules with several roots, which
         apply to what was there to begin with."""
         if before is after or any(e.stop != "saturated" for e in self.explorations):
-            return False
+            return False  # what was left over is done already, as far as it pays
         if not self.as_expected:
             return True
         possible = families(self.rules.explore, after)

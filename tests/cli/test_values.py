@@ -30,7 +30,11 @@ def test_draws() -> None:
         (values.shapes, ["x=1,a"], "--shape x=1,a: 'a' is not a size"),
         (values.shapes, ["x=-1"], "--shape x=-1: a size is not negative"),
         (values.dims, ["N=1", "N=2"], "--dim N=2: 'N' is given twice"),
-        (values.budget, "time=3", "--budget time=3: 'time' is no limit; there are nodes, iters, seconds and unroll"),
+        (
+            values.budget,
+            "time=3",
+            "--budget time=3: 'time' is no limit; there are nodes, rows, builds, members, iters, seconds and unroll",
+        ),
         (values.budget, "nodes=x", "--budget nodes=x: 'x' is not a number"),
         (values.budget, "nodes=-1", "--budget nodes=-1: nodes must not be negative"),
         (values.draws, "maybe", "--verify maybe: expected a number of random inputs, off, require, or full"),

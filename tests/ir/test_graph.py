@@ -56,6 +56,51 @@ def test_order_is_that_of_creation_where_edges_leave_a_choice() -> None:
     assert [n.id for n in graph.order()] == [x.node, a.node, b.node, c.id]
 
 
+def test_the_order_is_kept_as_long_as_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorts, sort = list[Graph](), Graph._sorted
+    monkeypatch.setattr(Graph, "_sorted", lambda graph: sorts.append(graph) or sort(graph))
+    graph, (x, a, b) = chain("Relu", "Tanh")
+    graph.order()
+    for twin in (graph, graph.copy()):
+        assert [n.id for n in twin.order()] == [x.node, a.node, b.node]
+    new = graph.add("Sigmoid", (x,))
+    assert [n.id for n in graph.order()] == [x.node, a.node, b.node, new.id]
+    graph.remove(new.id)
+    again = graph.add("Neg", (x,))
+    graph.remove(graph.add("Exp", (again.outputs[0],)).id)
+    assert [n.id for n in graph.order()] == [x.node, a.node, b.node, again.id]
+    assert len(sorts) == 1
+    graph.update(a.node, inputs=again.outputs)
+    assert [n.id for n in graph.order()] == [x.node, again.id, a.node, b.node]
+    assert len(sorts) == 2
+
+
+def test_ids_that_are_free_again_come_last() -> None:
+    graph, (x, a) = chain("Relu")
+    graph.order()
+    first = graph.next_id
+    middle = graph.add("Tanh", (x,))
+    last = graph.add("Neg", (x,))
+    graph.remove(middle.id)
+    graph.remove(last.id)
+    graph.rewind(first)
+    again = graph.add("Exp", (a,))
+    assert again.id == middle.id
+    assert [n.id for n in graph.order()] == [x.node, a.node, again.id]
+
+
+def test_nodes_are_copied_where_somebody_writes() -> None:
+    graph, (x, a) = chain("Relu")
+    twin = graph.copy()
+    assert twin._nodes is graph._nodes
+    twin.update(a.node, op="Tanh")
+    assert (graph.node(a.node).op, twin.node(a.node).op) == ("Relu", "Tanh")
+    held = graph._nodes
+    graph.add("Neg", (x,))
+    assert graph._nodes is held  # nobody else has it any more
+    assert [twin.users(x), graph.users(x)] == [[(a.node, 0)], [(a.node, 0), (a.node + 1, 0)]]
+
+
 def test_a_cycle_is_an_error() -> None:
     graph, (_, a, b) = chain("Relu", "Tanh")
     graph.update(a.node, inputs=(b,))

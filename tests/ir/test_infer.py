@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onnx import shape_inference
 
 from graphopt.errors import InvalidModelError
+from graphopt.ir import infer as infer_module
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate
@@ -737,3 +738,21 @@ def test_any_number_but_0_transposes() -> None:
     graph = load(node(5))
     assert infer(graph)[graph.outputs[0]].shape == (3, 5)
     assert graph.key() == load(node(1)).key()  # so that rules may compute with it
+
+
+def test_only_what_changed_is_inferred_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    inferred, infer_one = list[str](), infer_module.infer_node
+    monkeypatch.setattr(infer_module, "infer_node", lambda op, *rest: inferred.append(op) or infer_one(op, *rest))
+    graph = parse("x: float32[n, 4]\na = Relu(x)\nb = Tanh(x)\nc = Neg(b)\ny = Add(a, c)\nreturn y")
+    first = infer_module.infer(graph)
+    assert sorted(inferred) == ["Add", "Neg", "Relu", "Tanh"]
+    assert infer_module.infer(graph) == first == infer_module.infer(graph.copy())
+    assert len(inferred) == 4
+    twin = graph.copy()
+    tanh = next(node for node in twin.nodes() if node.op == "Tanh")
+    twin.update(tanh.id, op="Sigmoid")
+    assert infer_module.infer(twin)[tanh.outputs[0]].low == 0
+    assert inferred[4:] == ["Sigmoid", "Neg", "Add"]  # what is known below has changed, too
+    twin.types[twin.inputs[0]] = TensorType("float32", (2, 4))
+    assert infer_module.infer(twin)[tanh.outputs[0]].shape == (2, 4)
+    assert infer_module.infer(graph)[tanh.outputs[0]] == first[tanh.outputs[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
 from graphopt.progress import Event
-from graphopt.run.steps import Steps, count_ops
+from graphopt.run.steps import Steps, count_ops, rare_collections
 
 
 def body(n: int) -> Graph:
@@ -73,3 +74,12 @@ def test_ops_are_counted_with_those_of_bodies() -> None:
     condition = graph.add_input("c", TensorType("bool", ()))
     graph.add("If", (condition, x), Attrs(then_branch=body(2), else_branch=body(1)), captures=1)
     assert list(count_ops(graph).items()) == [("Neg", 3), ("Relu", 2), ("Add", 1), ("If", 1)]
+
+
+def test_garbage_is_collected_less_often_for_a_while() -> None:
+    before = gc.get_threshold()
+    with rare_collections:
+        with rare_collections:
+            assert gc.get_threshold()[0] >= rare_collections.YOUNG
+        assert gc.get_threshold()[0] >= rare_collections.YOUNG
+    assert gc.get_threshold() == before

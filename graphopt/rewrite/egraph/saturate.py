@@ -4,6 +4,7 @@ Each round finds the matches of all rules first and applies them then, rule by r
 match in an order that depends on nothing but the graph and the rules. A rule that matches far more
 often than others sits out some rounds (egg's back-off), so that one that explodes does not starve the rest;
 and where a class is large, a rule that made it so makes no more of it: there is no end to the ways to group a sum.
+What is put off so is left to the directed matcher, which applies it to the chosen graph as far as that pays.
 Rules with several roots apply to terms of the graph only, and to each of those once.
 """
 
@@ -41,12 +42,10 @@ BAN = 4
 
 ASKED = 64
 """The clock is asked at every so many matches, for that may take longer than a match."""
-CROWD = 64
-"""In a class of at least so many terms, a rule that made as many of them makes no more: its matches are put off."""
 BUSY = 500
 """Once a rule has fired more often than that,"""
-FEW = 16
-"""so many are enough: what the terms of two classes make together is the square of that."""
+FEW = 4
+"""so many times fewer members are enough: what the terms of two classes make together is the square of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,12 @@ class SaturationBudget:
     """A safety stop, in seconds of the processor, whatever else it does: a run that it ends cannot be reproduced."""
     unroll: int = UNROLL
     """Nodes that a loop is unrolled to at most, those of its bodies included; a loop of one pass always is."""
+    rows: int = 20_000
+    """Matches that are looked at."""
+    builds: int = 1000
+    """Right sides that one rule may add; what else it matches is put off."""
+    members: int = 16
+    """In a class of at least so many terms, a rule that made as many of them makes no more: its matches are put off."""
 
 
 def saturate(
@@ -170,13 +175,17 @@ class _Run:
         self.statistics[rule.name].seconds += monotonic() - start
 
     def is_crowded(self, index: int, row: MatchRow) -> bool:
-        """Whether the class of a match has enough of its rule. It may have less again when terms prove to be equal."""
+        """Whether there is enough of a rule, in all or in the class of a match (which may have less again when terms
+        prove to be equal)."""
+        fired = self.statistics[self.rules[index].name].fired
+        if fired >= self.budget.builds:
+            return True
         root = self.classes.find(row[0])
-        most = CROWD if self.statistics[self.rules[index].name].fired <= BUSY else FEW
+        most = self.budget.members if fired <= BUSY else max(self.budget.members // FEW, 1)
         return self.given.get((index, root), 0) >= most <= self.classes.distinct(root)
 
     def put_off(self) -> dict[str, int]:
-        """By rule, how many of its matches wait because their class has enough of it; 0 where some were not found."""
+        """By rule, how many of its matches wait because there is enough of it; 0 where some were not found."""
         counts = dict.fromkeys(sorted(self.matching.put_off), 0)
         for index, queries in enumerate(self.matching.relations):
             if count := sum(self.is_crowded(index, row) for query in queries for row in query.waiting):
@@ -199,7 +208,9 @@ class _Run:
     def read(self, index: int, relation: Relation, row: MatchRow) -> Instance | None:
         """The instance that a row stands for; None, and counted as refused, where attributes do not fit."""
         self.looked += 1
-        if self.looked % ASKED == 0 and thread_time() - self.begun > self.budget.seconds:
+        if self.looked > self.budget.rows:
+            raise _BudgetSpent("rows")
+        if self.looked % ASKED == 1 and thread_time() - self.begun > self.budget.seconds:
             raise _BudgetSpent("seconds")
         relation.settle(row, True)
         if any(self.classes.fact(row[i]).is_const for i in range(len(set(relation.query.roots)))):

@@ -107,7 +107,7 @@ class Journal:
     def __init__(self, price: Callable[[Workspace, Node], float] | None = None) -> None:
         self.entries: list[Entry] = []
         self.families: dict[str, str] = {}
-        self._price = price
+        self.price = price
         self._writers: list[dict[int, dict[int, None]]] = []
         """For each graph that is open: which entries made or changed each node."""
         self._kept: dict[tuple[int, ...], dict[int, dict[int, None]]] = {}
@@ -186,8 +186,8 @@ class Journal:
             writers.setdefault(node, {})[number] = None
         working = [n for n in created if space.graph.node(n).op not in (INPUT, CONSTANT)]
         gain = None
-        if self._price is not None and action in (Action.REWRITE, Action.EQUAL):
-            price, graph = self._price, space.graph
+        if self.price is not None and action in (Action.REWRITE, Action.EQUAL):
+            price, graph = self.price, space.graph
             gain = sum(price(space, graph.node(n)) for n in footprint if n in graph)
             gain -= sum(price(space, graph.node(n)) for n in working)
         return self._append(

@@ -14,7 +14,8 @@ from graphopt.ir import infer
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.rewrite.match.build import Refused, replacements
+from graphopt.ir.work import nbytes
+from graphopt.rewrite.match.build import Refused, family, replacements
 from graphopt.rewrite.match.describe import describe, leaves_of, name_of, show_call
 from graphopt.rewrite.match.journal import Action, Journal, sign
 from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
@@ -43,6 +44,7 @@ def simplify(
     limit: int | None = None,
     statistics: Statistics | None = None,
     unroll: float = UNROLL,
+    paying: Iterable[Rule] = (),
 ) -> Graph:
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
@@ -50,9 +52,12 @@ def simplify(
     what is known of its inputs beyond their types; what is done is noted in the ``journal``. A rule or pass in which
     something goes wrong is left out at that place, after ``PLACES`` of them everywhere, and warned of, or told to the
     ``statistics``. Raises RuleError after ``limit`` applications (a generous multiple of the graph's size): rules undo
-    each other, or make what they apply to. Loops are unrolled to ``unroll`` nodes at most.
+    each other, or make what they apply to. Loops are unrolled to ``unroll`` nodes at most. Rules that are ``paying``
+    are applied where that pays by the journal's prices and stores no more.
     """
-    rules, facts_of = tuple(rules), infer.infer(graph, facts)
+    paying = [rule for rule in paying if len(rule.lhs) == 1 and not family(rule.lhs[0])]
+    rules, facts_of = (*rules, *paying), infer.infer(graph, facts)
+    priced = frozenset(rule.name for rule in paying)
     left_out: dict[str, set[str]] = {}
     while True:
         before = None if journal is None else journal.state()
@@ -60,7 +65,7 @@ def simplify(
         space.unroll = unroll
         try:
             mark = 0 if journal is None else journal.open()
-            _Simplifier(space, rules, passes, journal, limit, statistics, left_out).run()
+            _Simplifier(space, rules, passes, journal, limit, statistics, left_out, priced).run()
             if journal is not None:
                 journal.close(mark, space.edits > 0)
             return space.graph if space.edits else graph
@@ -108,6 +113,7 @@ class _Simplifier:
         limit: int | None,
         statistics: Statistics | None,
         left_out: Mapping[str, Collection[str]],
+        paying: Collection[str] = (),
     ) -> None:
         self.space = space
         self.graph = space.graph
@@ -117,6 +123,8 @@ class _Simplifier:
         self.statistics = statistics
         self.left_out = left_out
         """By name the places at which rules and passes failed before."""
+        self.paying = paying
+        """The rules that are applied only where it pays."""
         self.limit = limit or 50 * len(space.graph) + 10_000
         self.applied: Counter[str] = Counter()
         self.steps = 0
@@ -264,7 +272,8 @@ class _Simplifier:
             log.debug("%s: %s", match.rule.name, refused)
             self.space.undo(first)
             return False
-        if all(a == b for a, b in zip(match.roots, values, strict=True)):
+        is_same = all(a == b for a, b in zip(match.roots, values, strict=True))
+        if is_same or (match.rule.name in self.paying and not self.pays(match, first)):
             self.space.undo(first)
             return False
         self.applied[match.rule.name] += 1
@@ -273,7 +282,30 @@ class _Simplifier:
         else:
             self.journalled(self.journal, match, way, values, first)
         self.space.drop_orphans()
+        if match.rule.name in self.paying:  # chains of constants that wait are inferred anew with each that is folded
+            for node in list(self.graph.since(first)):
+                if node.id in self.graph and all(self.space.fact(v).is_const for v in node.outputs):
+                    self.visit(node)
         return True
+
+    def pays(self, match: Match, first: int) -> bool:
+        """Whether what a match replaces costs more than the nodes from id ``first`` on, and reads as many bytes of
+        constants."""
+        price = None if self.journal is None else self.journal.price
+        if price is None:
+            return False
+        space, gone = self.space, {root.node for root in match.roots}
+        for id in footprint(self.graph, match):
+            if gone.issuperset(self.graph.readers(id)) and not any(
+                map(self.graph.is_output, self.graph.node(id).outputs)
+            ):
+                gone.add(id)
+        sides = [[self.graph.node(id) for id in gone], list(self.graph.since(first))]
+        computed = [[n for n in side if not all(space.fact(v).is_const for v in n.outputs)] for side in sides]
+        before, after = (sum(price(space, node) for node in side) for side in computed)
+        read, made = ({v for n in side for v in n.inputs if v and space.fact(v).is_const} for side in computed)
+        old, new = (sum(nbytes(space.fact(v)) for v in side) for side in (read - made, made - read))
+        return after < before and new <= old
 
     def journalled(self, journal: Journal, match: Match, way: int, values: Sequence[Value], first: int) -> None:
         """Replace the roots of a match and write down that it was done."""
@@ -315,7 +347,7 @@ class _Simplifier:
         """The simplified body; ``facts`` is what is known of its inputs."""
         space = Workspace(body.copy(), infer.infer(body, facts), is_body=True)
         space.unroll = self.space.unroll
-        arguments = self.rules, self.passes, self.journal, self.limit, self.statistics, self.left_out
+        arguments = self.rules, self.passes, self.journal, self.limit, self.statistics, self.left_out, self.paying
         _Simplifier(space, *arguments).run()
         return space.graph if space.edits else body
 

@@ -149,13 +149,12 @@ def sum_of(n: int) -> Graph:
     return m.done(y)
 
 
-def test_a_rule_gives_a_class_no_more_than_so_many_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_gives_a_class_no_more_than_so_many_terms() -> None:
     regroup = rules("regroup: Add(Add(a, b), c) => Add(a, Add(b, c))")
-    whole = saturate(sum_of(6), None, regroup, SaturationBudget(iters=100))
+    whole = saturate(sum_of(6), None, regroup, SaturationBudget(iters=100, members=64))
     assert (whole.stop, whole.put_off) == ("saturated", {})
     assert max(map(len, whole.classes.values())) == 2**5 - 1
-    monkeypatch.setattr(module, "CROWD", 10)
-    some = saturate(sum_of(6), None, regroup, SaturationBudget(iters=100))
+    some = saturate(sum_of(6), None, regroup, SaturationBudget(iters=100, members=10))
     assert some.stop == "put off"
     assert some.put_off["regroup"] > 0
     assert max(map(len, some.classes.values())) < 2**5 - 1
@@ -163,9 +162,19 @@ def test_a_rule_gives_a_class_no_more_than_so_many_terms(monkeypatch: pytest.Mon
 
 def test_a_rule_that_fires_very_often_gives_each_class_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BUSY", 40)
+    regroup, budget = rules("regroup: Add(Add(a, b), c) => Add(a, Add(b, c))"), SaturationBudget(members=64)
+    assert saturate(sum_of(5), None, regroup, budget).put_off == {}  # at most 15 terms a class
+    assert saturate(sum_of(6), None, regroup, budget).put_off
+
+
+def test_builds_of_a_rule_and_rows_are_bounded() -> None:
     regroup = rules("regroup: Add(Add(a, b), c) => Add(a, Add(b, c))")
-    assert saturate(sum_of(5), None, regroup).put_off == {}  # at most 15 terms a class
-    assert saturate(sum_of(6), None, regroup).put_off
+    few = saturate(sum_of(6), None, regroup, SaturationBudget(builds=7))
+    assert (few.stop, few.statistics["regroup"].fired) == ("put off", 7)
+    assert few.put_off["regroup"] > 0
+    short = saturate(sum_of(6), None, regroup, SaturationBudget(rows=9))
+    assert (short.stop, short.statistics["regroup"].tried) == ("rows", 9)
+    assert short.reproducible
 
 
 def test_whether_a_term_is_new_is_seen_from_what_it_reads() -> None:
