@@ -18,6 +18,7 @@ def made() -> dict[str, str]:
         "schedules.md": primitives.page(),
         "pictures/modules.svg": pictures.modules(),
         "pictures/egraph.svg": pictures.egraph(),
+        "pictures/search.svg": pictures.search(),
     }
 
 

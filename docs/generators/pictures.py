@@ -1,12 +1,15 @@
-"""The pictures that are drawn from the code itself, as SVG: dark on white, the same bytes in every run."""
+"""The pictures that are drawn from the code itself and from what was measured, as SVG: dark on white, the same bytes in
+every run."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from functools import cache
+from math import log10
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +26,9 @@ from tests.test_layers import LEVELS, arrows
 DOCS = Path(__file__).resolve().parents[1]
 CHARACTER = 7.2
 """How wide a character of a label is, at most."""
+
+COLORS = ("#00796b", "#c2185b", "#303f9f", "#f57c00", "#5d4037", "#7b1fa2", "#455a64", "#689f38")
+"""Those of the lines of a diagram."""
 
 HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg"
@@ -179,6 +185,44 @@ def _arrow(x: float, y: float, goal: tuple[float, float], side: float, number: i
         right = to_x + side / 2
         path = f"M{x:.1f} {y:.1f}C{x:.1f} {y + 40:.1f} {right + 60:.1f} {y + 40:.1f} {right:.1f} {to_y:.1f}"
     return f'<path class="line" marker-end="url(#end)" d="{path}"/>'
+
+
+# -- what the search takes
+
+
+def search() -> str:
+    """Seconds and memory of the optimizer over sizes, as ``tests/bench/search.py --record`` wrote them down."""
+    rows = json.loads((DOCS / "pictures" / "search.json").read_text(encoding="utf-8"))
+    panels = ((("seconds", "seconds of the processor"), 60.0), (("megabytes", "MB beyond the model"), 460.0))
+    shapes = list[str]()
+    kinds = {row["kind"]: [r for r in rows if r["kind"] == row["kind"]] for row in rows}
+    most = log10(max(row["nodes"] for row in rows))
+    for (key, title), left in panels:
+        ticks = [n for n in range(-1, 5) if min(r[key] for r in rows) / 10 < 10**n < max(r[key] for r in rows) * 10]
+        low, high = ticks[0], ticks[-1]
+
+        def at(nodes: float, value: float, left: float = left, low: int = low, high: int = high) -> tuple[float, float]:
+            return left + (log10(nodes) - 2) / (most - 2) * 300, 250 - (log10(value) - low) / (high - low) * 210
+
+        for n in ticks:
+            x, y = at(100, 10.0**n)
+            shapes.append(f'<path class="line" opacity="0.3" d="M{x:.1f} {y:.1f}h300"/>')
+            shapes.append(f'<text class="small" x="{x - 34:.1f}" y="{y + 4:.1f}">{10.0**n:g}</text>')
+        for n in range(2, int(most) + 1):
+            x, _ = at(10.0**n, 1)
+            shapes.append(f'<text x="{x:.1f}" y="268">{10**n}</text>')
+        shapes.append(f'<text x="{left + 150:.1f}" y="20">{title}</text>')
+        for number, (kind, points) in enumerate(kinds.items()):
+            color = COLORS[number % len(COLORS)]
+            places = [at(p["nodes"], p[key]) for p in points]
+            path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+            shapes.append(f'<path fill="none" stroke="{color}" stroke-width="2" d="M{path}"/>')
+            shapes += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places]
+            if key == "seconds":
+                x, y = 60 + number * 90, 296
+                shapes.append(f'<circle cx="{x:.1f}" cy="{y - 4:.1f}" r="4" fill="{color}"/>')
+                shapes.append(f'<text class="small" x="{x + 8:.1f}" y="{y:.1f}">{escape(kind)}</text>')
+    return _svg(800, 310, "Time and memory of graphopt optimize over the size of models", shapes)
 
 
 # -- shapes

@@ -155,7 +155,7 @@ def row(kind: str, n: int) -> Row:
         digest = hashlib.sha256(made.read_bytes()).hexdigest()[:8]
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     stop, nodes = (report.exploration.stop, report.exploration.nodes) if report.exploration else ("", 0)
-    return Row(kind, n, seconds, peak, nodes, stop, digest)
+    return Row(kind, n, round(seconds, 2), round(peak, 1), nodes, stop, digest)
 
 
 def main() -> None:
