@@ -1,12 +1,18 @@
-"""Loop-invariant code motion, states that no pass changes, and sequences that a loop appends to and that are stacked in
-the end. What decides or unrolls control flow is apart, in ``control``."""
+"""Loop-invariant code motion, states that no pass changes, and sequences that a loop appends to, which are
+stacked. What decides or unrolls control flow is apart, in ``control``."""
 
 from __future__ import annotations
 
-from graphopt.ir import ops
-from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from dataclasses import replace
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import infer, ops
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.types import symbols
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import NativePass
+from graphopt.rewrite.passes.shapes import START_AND_END
 from graphopt.rewrite.passes.splice import outside
 
 SAFE = (
@@ -113,16 +119,26 @@ STATES = NativePass(
 
 
 def collect(space: Workspace, node: Node) -> bool:
-    """Collect what a Loop appends to an empty sequence, where the sequence is only stacked afterwards."""
+    """Collect what a Loop appends to an empty sequence, where all that is read of it can be read off the stack."""
     body = node.attrs.get("body")
-    if node.op != "Loop" or not isinstance(body, Graph):
+    if node.op != "Loop" or not isinstance(body, Graph) or space.opset < START_AND_END:
         return False
     n_states = len(body.inputs) - 2 - node.captures
     for i in range(n_states):
         added = _appended(space, node, body, i)
-        stacks = _stacks(space, node.outputs[i])
-        if added is not None and stacks:
-            _rebuild(space, node, body, i, added, stacks)
+        readers = [space.graph.node(user) for user, _ in space.graph.users(node.outputs[i])]
+        if added is None or not readers or space.graph.is_output(node.outputs[i]):
+            continue
+        collecting = _collecting(node, body, i, added)
+        inputs = [None if v is None else space.fact(v) for v in collecting.inputs]
+        try:
+            stack = infer.infer_in_graph(space.graph, collecting, inputs, space.graph.functions)[-1]
+        except GraphoptError:
+            continue
+        known = {s for fact in inputs if fact is not None for size in fact.shape or () for s in symbols(size)}
+        is_even = stack.shape is not None and all(symbols(size) <= known for size in stack.shape[1:])
+        if all(_reads_a_stack(r, stack) and (is_even or r.attrs.get("new_axis")) for r in readers):
+            _rebuild(space, node, collecting, i, readers)
             return True
     return False
 
@@ -140,17 +156,16 @@ def _appended(space: Workspace, node: Node, body: Graph, i: int) -> Value | None
     return last.inputs[1]
 
 
-def _stacks(space: Workspace, value: Value) -> list[Node]:
-    """The nodes that stack the sequence along a new first axis, where nobody else reads it."""
-    users = [space.graph.node(user) for user, _ in space.graph.users(value)]
-    stacked = all(
-        u.op == "ConcatFromSequence" and u.attrs.get("new_axis") == 1 and u.attrs.get("axis") == 0 for u in users
+def _reads_a_stack(reader: Node, stack: Fact) -> bool:
+    """Whether what a node reads of a sequence can be read off the stack of its elements."""
+    is_stacking = reader.attrs.get("new_axis") == 1 and reader.attrs.get("axis") == 0
+    return reader.op in ("SequenceAt", "SequenceLength") or (
+        reader.op == "ConcatFromSequence" and (is_stacking or bool(stack.rank))
     )
-    return users if users and stacked and not space.graph.is_output(value) else []
 
 
-def _rebuild(space: Workspace, node: Node, body: Graph, i: int, added: Value, stacks: list[Node]) -> None:
-    """Put a Loop in the place of this one that collects what it appended as state number ``i``."""
+def _collecting(node: Node, body: Graph, i: int, added: Value) -> Node:
+    """The Loop that collects what this one appended as state number ``i``, as its last output."""
     edited = body.copy()
     end, state = body.outputs[1 + i], body.inputs[2 + i]
     assert end is not None
@@ -159,13 +174,47 @@ def _rebuild(space: Workspace, node: Node, body: Graph, i: int, added: Value, st
     edited.output_names = [*names[: 1 + i], *names[2 + i :], f"{names[1 + i]} element"]
     edited.remove(end.node)
     edited.remove(state.node)
-    inputs = [v for at, v in enumerate(node.inputs) if at != 2 + i]
-    results = space.add("Loop", inputs, node.attrs.with_(body=edited), node.n_outputs, node.captures, node.origin)
+    inputs = tuple(v for at, v in enumerate(node.inputs) if at != 2 + i)
+    return replace(node, inputs=inputs, attrs=node.attrs.with_(body=edited))
+
+
+def _rebuild(space: Workspace, node: Node, collecting: Node, i: int, readers: list[Node]) -> None:
+    """Put a Loop in the place of another that carried a sequence as state number ``i``."""
+    results = space.add(
+        "Loop", collecting.inputs, collecting.attrs, collecting.n_outputs, node.captures, collecting.origin
+    )
     kept = [port for port in range(node.n_outputs) if port != i]
     for new, port in zip(results, kept, strict=False):
         space.replace(node.outputs[port], new)
-    for stack in stacks:
-        space.replace(Value(stack.id), results[-1])
+    for reader in readers:
+        space.replace(Value(reader.id), _read(space, reader, results[-1]))
+
+
+def _read(space: Workspace, reader: Node, stack: Value) -> Value:
+    """What a node reads of a sequence, read off the stack of its elements."""
+    if reader.op == "SequenceAt":
+        return space.add("Gather", (stack, reader.inputs[1]), Attrs(axis=0))[0]
+    if reader.op == "SequenceLength":
+        return space.add("Squeeze", (_sizes(space, stack, 0, 1),))[0]
+    rank, axis, is_new = space.fact(stack).rank, reader.attrs.get("axis"), reader.attrs.get("new_axis") == 1
+    assert isinstance(axis, int)
+    if is_new and axis == 0:
+        return stack
+    assert rank is not None
+    axis %= rank if is_new else rank - 1
+    moved = stack
+    if axis:
+        moved = space.add("Transpose", (stack,), Attrs(perm=(*range(1, axis + 1), 0, *range(axis + 1, rank))))[0]
+    if is_new:
+        return moved
+    joined = space.add("Mul", (_sizes(space, moved, axis, axis + 1), _sizes(space, moved, axis + 1, axis + 2)))[0]
+    parts = (_sizes(space, moved, 0, axis), joined, _sizes(space, moved, axis + 2, rank))
+    target = space.add("Concat", parts, Attrs(axis=0))[0]
+    return space.add("Reshape", (moved, target), Attrs(allowzero=1))[0]
+
+
+def _sizes(space: Workspace, value: Value, start: int, end: int) -> Value:
+    return space.add("Shape", (value,), Attrs(start=start, end=end))[0]
 
 
 COLLECT = NativePass(
@@ -174,4 +223,5 @@ COLLECT = NativePass(
     "F11,O4",
     visit=collect,
     ops=frozenset({"Loop"}),
+    makes=frozenset({"Concat", "Gather", "Mul", "Reshape", "Shape", "Squeeze", "Transpose"}),
 )

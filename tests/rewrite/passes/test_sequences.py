@@ -88,6 +88,36 @@ def test_what_a_loop_appends_is_collected() -> None:
     np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("end", ["t = ConcatFromSequence(s, axis=0) return t", "t = SequenceLength(s) return t, s"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "t = ConcatFromSequence(s, axis=1, new_axis=1) return t",
+        "t = ConcatFromSequence(s, axis=-1, new_axis=1) return t",
+        "t = ConcatFromSequence(s, axis=0) return t",
+        "t = ConcatFromSequence(s, axis=-1) return t",
+        "t = SequenceLength(s) return t",
+        "k = -1 t = SequenceAt(s, k) return t",
+        "k = 1 a = SequenceAt(s, k) b = ConcatFromSequence(s, axis=0) t = Concat(a, b, axis=0) return t",
+    ],
+)
+def test_what_is_read_of_what_a_loop_appends_is_read_off_the_stack(end: str) -> None:
+    graph = parse(LOOP.replace("[3, 2]", "[3, 2, 4]") + end)
+    made = simplify(graph)
+    assert not {op for op in ops(made) if "Sequence" in op}
+    inputs = {"x": np.arange(24, dtype=np.float32).reshape(3, 2, 4), "n": np.array(3)}
+    (a,), (b,) = run(graph, inputs).values(), run(made, inputs).values()
+    np.testing.assert_array_equal(a, b)
+
+
+def test_elements_of_different_sizes_are_not_stacked() -> None:
+    graph = parse(
+        """x: float32[3, 2] n: int64[] c = true e = SequenceEmpty() v = int64[1]{0} w = int64[1]{1}
+        s = Loop(n, c, e | x, v, w, body={ i: int64[] go: bool[] s: sequence(float32[*]) x: ? v: ? w: ? j = Add(i, w)
+            r = Slice(x, v, j) u = SequenceInsert(s, r) return go, u }) t = ConcatFromSequence(s, axis=0) return t"""
+    )
+    assert "SequenceEmpty" in ops(simplify(graph))
+
+
+@pytest.mark.parametrize("end", ["t = SequenceLength(s) return t, s", "k = 0 t = SequenceErase(s, k) return t"])
 def test_a_sequence_that_is_read_otherwise_stays(end: str) -> None:
     assert "SequenceEmpty" in ops(simplify(parse(LOOP + end)))
