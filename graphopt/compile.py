@@ -119,7 +119,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir.graph import Graph
     from graphopt.ir.onnx_io.tensors import data_files
     from graphopt.ir.work import sparse_bytes, stored_bytes
-    from graphopt.lowering.lower.expand import expanded
+    from graphopt.lowering.lower.expand import dequantized, expanded
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
@@ -145,9 +145,10 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     by_costs = priced_target(settings)
     for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
-    graph, report = optimize_graph(
-        graph, target=by_costs.target, policy=policy, step=step, timed=tuned_prices(settings)
-    )
+    asked: dict[str, Any] = {"target": by_costs.target, "policy": policy, "step": step, "timed": tuned_prices(settings)}
+    graph, report = optimize_graph(graph, **asked)
+    if (floats := dequantized(graph)) is not graph:  # only then is it known which weights stay dequantized
+        graph, report = optimize_graph(floats, **asked)
     may_be_kept = is_whole and (report.exploration is None or report.exploration.reproducible)
     return PreparedGraph(graph, may_be_kept, original, report)
 

@@ -16,8 +16,9 @@ def test_applications_are_compiled_and_agree(name: str) -> None:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     compiled = graphopt.compile(model, jobs=0)
     assert not compiled.report.unlowered
+    tolerance = 0.03 if name in QUANTIZED else 1e-5  # where one number is rounded the other way, so is what follows
     for k in range(3):
         given = feeds(model, k)
         found = compiled(given)
         for output, want in zip(session.get_outputs(), session.run(None, given), strict=True):
-            np.testing.assert_allclose(found[output.name], want, rtol=1e-4, atol=1e-5, err_msg=output.name)
+            np.testing.assert_allclose(found[output.name], want, rtol=1e-4, atol=tolerance, err_msg=output.name)

@@ -11,13 +11,16 @@ from dataclasses import replace
 
 from graphopt.errors import SENSELESS
 from graphopt.ir.composites import COMPOSITES, body_of
+from graphopt.ir.evaluate import EvaluationError, evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Function, Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.ir.ops import split
+from graphopt.ir.ops import KEPT, split
 from graphopt.ir.types import TensorType
 from graphopt.lowering.operators.table import lowering
 
+LARGE = 1 << 20
+"""Dequantized weights of more elements are left to each run."""
 BODIED = frozenset({"If", "Loop", "Scan"})
 """Ops that are lowered with their bodies."""
 
@@ -49,6 +52,24 @@ def expanded(graph: Graph) -> Graph:
     for id, function in functions.items():
         expanded_graph.update(id, origin=replace(expanded_graph.node(id).origin, overload=function.overload))
     return expanded_graph
+
+
+def dequantized(graph: Graph) -> Graph:
+    """The graph with weights as floats that each run would dequantize, for only constants are packed and blocked. Large
+    ones stay as they are: they are read faster than floats."""
+    result = graph
+    for node in graph.order():
+        constants = [graph.constant_of(v) for v in node.inputs]
+        first = constants[0] if node.op in KEPT else None
+        if first is None or first.size > LARGE or any(c is None for c in constants):
+            continue
+        try:
+            (numbers,) = evaluate(node.op, node.attrs, constants, 1, graph.opset)
+        except EvaluationError:
+            continue
+        result = graph.copy() if result is graph else result
+        result.replace(Value(node.id), result.add_constant(numbers))
+    return result
 
 
 def _composed(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Function | None:

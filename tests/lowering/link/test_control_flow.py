@@ -185,3 +185,27 @@ def test_a_size_that_a_branch_within_a_branch_and_what_follows_need_is_known_in_
             found = compiled(inputs)
             for name, want in run(load(proto), inputs).items():
                 np.testing.assert_array_equal(found[name], want)
+
+
+STACKS = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[b,2] x, int64 M) => (float[n,b,2] first, float[n,b] second) <bool c = {1}, float limit = {3}> {
+    last, first, second = Loop(M, c, x) <body: graph = body (int64 i, bool cc, float[b1,2] s)
+        => (bool co, float[b1,2] s2, float[b1,2] f, float[b1] t) {
+      one = Constant<value_float=1.0>() s2 = Add(s, one) f = Mul(s2, s2) t = ReduceMax<axes=[1], keepdims=0>(s2)
+      top = ReduceMax<keepdims=0>(t) co = Less(top, limit)
+    }>
+}"""
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 9])
+def test_several_outputs_of_as_many_rounds_as_the_condition_allows_are_stacked(trips: int) -> None:
+    proto = onnx.parser.parse_model(STACKS)
+    compiled = graphopt.compile(proto, jobs=0, cache=False)
+    assert not compiled.report.unlowered
+    for rows in (1, 3):
+        feeds = {"x": np.zeros((rows, 2), np.float32), "M": np.array(trips)}
+        made, wanted = compiled(feeds), run(load(proto.SerializeToString()), feeds)
+        for name, want in wanted.items():
+            if trips:  # of no rounds the reference knows no sizes
+                np.testing.assert_array_equal(made[name], want)
+            assert len(made[name]) == min(trips, 3)

@@ -14,8 +14,10 @@ import graphopt
 from graphopt.ir import onnx_io
 from graphopt.ir.infer import infer
 from graphopt.ir.suite import suite
+from graphopt.ir.text import parse
 from graphopt.ir.tolerance import error
-from graphopt.lowering.lower.expand import expanded
+from graphopt.lowering.lower import expand
+from graphopt.lowering.lower.expand import dequantized, expanded
 from graphopt.lowering.lower.lower import Unlowered, lower
 from graphopt.rewrite.passes.simplify import simplify
 
@@ -80,3 +82,28 @@ def test_a_scan_of_opset_8_is_one_within_another(direction: int) -> None:
         found = compiled(feeds)
         for name, want in zip("yz", session.run(None, feeds), strict=True):
             np.testing.assert_allclose(found[name], want, rtol=1e-6)
+
+
+QUANTIZED = """x: float32[n, 2, 5, 5] w = int8[2, 2, 1, 1]{1, 2, 3, 4} s = 0.5 z = int8[]{1}
+    f = DequantizeLinear(w, s, z) y = Conv(x, f) return y"""
+
+
+def test_weights_that_each_run_would_dequantize_become_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = parse(QUANTIZED)
+    made = dequantized(graph)
+    (conv,) = (n for n in made.nodes() if n.op == "Conv")
+    constant = made.constant_of(conv.inputs[1])
+    assert constant is not None
+    assert constant.array.reshape(-1).tolist() == [0.0, 0.5, 1.0, 1.5]
+    compiled = graphopt.compile(graph, jobs=0)
+    assert not any(n.op == "DequantizeLinear" for n in compiled.graph.nodes())
+    x = np.random.default_rng(0).standard_normal((3, 2, 5, 5)).astype(np.float32)
+    want = np.einsum("nchw,oc->nohw", x, np.array([[0.0, 0.5], [1.0, 1.5]], np.float32))
+    np.testing.assert_allclose(compiled({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(expand, "LARGE", 3)
+    assert dequantized(graph) is graph
+
+
+def test_what_depends_on_an_input_is_not_dequantized_ahead() -> None:
+    graph = parse("x: int8[n] s: float32[] y = DequantizeLinear(x, s) return y")
+    assert dequantized(graph) is graph
