@@ -245,28 +245,34 @@ segments (float[b,3,h,w] image) => (int64[b,h,w] classes)
 }"""
 
 
-def tagger(branches: int = 12) -> str:
-    """An LSTM over words, of which each of many parallel heads reads its own part."""
-    lines = []
+def tagger(branches: int = 12, joined: str = "Concat") -> str:
+    """An LSTM over words, of which each of many parallel heads reads a part; a Concat joins them, or a chain or tree of
+    Adds."""
+    lines, parts = [], 12
     for k in range(branches):
         lines.append(
-            f"from{k} = Constant<value_ints=[{k}]>() to{k} = Constant<value_ints=[{k + 1}]>()"
+            f"from{k} = Constant<value_ints=[{k % parts}]>() to{k} = Constant<value_ints=[{k % parts + 1}]>()"
             f" p{k} = Slice(y2, from{k}, to{k}, two) q{k} = Squeeze(p{k}, two)"
             f" m{k} = MatMul(q{k}, {{t{k}:4,3}}) u{k} = Unsqueeze(m{k}, two) s{k} = Add(u{k}, {{o{k}:3}})"
         )
-    heads = ", ".join(f"s{k}" for k in range(branches))
+    heads = [f"s{k}" for k in range(branches)]
+    if joined == "Concat":
+        lines.append(f"tags = Concat<axis=2>({', '.join(heads)})")
+    while joined != "Concat" and len(heads) > 1:
+        name = "tags" if len(heads) == 2 else f"j{len(lines)}"
+        lines.append(f"{name} = Add({heads[0]}, {heads[1]})")
+        heads = [name, *heads[2:]] if joined == "chain" else [*heads[2:], name]
     body = "\n   ".join(lines)
     return f"""<ir_version: 8, opset_import: ["" : 17]>
-tagger (int64[b,n] words) => (float[b,n,{branches},3] tags) <int64[1] two={{2}}> {{
+tagger (int64[b,n] words) => (float[b,n,{branches if joined == "Concat" else 1},3] tags) <int64[1] two={{2}}> {{
    x0 = Gather({{table:20,6}}, words)
    x = Transpose<perm=[1,0,2]>(x0)
-   y0, h, c = LSTM<hidden_size={2 * branches}, direction="bidirectional">(
-     x, {{lw:2,{8 * branches},6}}, {{lr:2,{8 * branches},{2 * branches}}}, {{lb:2,{16 * branches}}})
+   y0, h, c = LSTM<hidden_size={2 * parts}, direction="bidirectional">(
+     x, {{lw:2,{8 * parts},6}}, {{lr:2,{8 * parts},{2 * parts}}}, {{lb:2,{16 * parts}}})
    y1 = Transpose<perm=[2,0,1,3]>(y0)
-   shape = Constant<value_ints=[0,0,{branches},4]>()
+   shape = Constant<value_ints=[0,0,{parts},4]>()
    y2 = Reshape(y1, shape)
    {body}
-   tags = Concat<axis=2>({heads})
 }}"""
 
 
@@ -307,6 +313,8 @@ MODELS = {
     "spoken": SPOKEN,
     "segments": SEGMENTS,
     "tagger": tagger(),
+    "tagger_200": tagger(200),
+    "tagger_tree": tagger(200, "tree"),
     **{path.stem: _written(path) for path in sorted(FOLDER.glob("*.txt"))},
 }
 Quantizer: TypeAlias = Callable[[onnx.ModelProto, str, str], None]
@@ -383,9 +391,11 @@ SIZES = {
     "n": (9, 14, 7),
     "m": (6, 8, 7),
     "samples": (211, 248, 175),
+    "past": (3, 5, 4),
+    "total": (12, 19, 11),
+    "r": (3, 1, 5),
 }
 """The sizes of inputs, by name, in three runs."""
-OTHERS = {"past": (3, 5, 4), "total": (12, 19, 11), "r": (3, 1, 5)}
 WORDS = 10
 """How many words tables have at least."""
 
@@ -417,6 +427,8 @@ CHOSEN = {
     "scale": ([[1.0, 2.0]], [[1.0, 0.5], [2.0, 2.0]], [[1.0, 1.0]]),
 }
 """What inputs are whose elements mean something, in each run."""
+STORED = ("detector", "reader", "segments", "speech", "spoken", "table_grows", "table_sets", "tagger")
+"""Models that lie in the corpus as files, too, where all that the corpus is for is tried on them."""
 SEED = "d"
 """With which loops go on for several rounds."""
 _WEIGHT = re.compile(r"\{(\w+):([\d,]+)\}")
@@ -446,7 +458,7 @@ def made(name: str) -> onnx.ModelProto:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or (*MODELS, *QUANTIZED):
+    for name in sys.argv[1:] or STORED:
         onnx.save(made(name), FOLDER / f"{name}.onnx")
 
 
