@@ -35,7 +35,8 @@ def test_what_exporters_write_stays_right(name: str, target: str, in_a_process: 
     output = tmp_path / "out.onnx"
     _, report = optimize(CORPUS / name, output=output, target=target, verify="require", return_report=True)
     assert report.verification.status == "verified"
-    if not name.startswith("onnxscript"):  # a call of a local function has no price, what it does has
+    if report.cost_before is not None and not name.startswith("onnxscript"):
+        # a call of a local function has no price, what it does has; what goes after elements has none either
         assert report.cost_after <= 1.001 * report.cost_before
 
 
