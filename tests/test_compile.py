@@ -525,11 +525,64 @@ def test_nothing_is_contracted_under_the_strict_policies(policy: str, target: st
         assert not value.any(), name
 
 
+@pytest.mark.parametrize("policy", ["exact", "finite"])
+def test_what_is_optimized_under_the_strict_policies_contracts_nothing(policy: str) -> None:
+    x, y = floats(37), floats(37)
+    made = graphopt.optimize(onnx_io.to_proto(parse(DETERMINANT)), policy=policy, verify="off")
+    for name, value in graphopt.compile(made, policy=policy)(
+        {"a": np.stack([x, y], 1), "b": np.stack([y, x], 1)}
+    ).items():
+        assert not value.any(), name
+
+
+@pytest.mark.parametrize("policy", ["exact", "finite"])
+def test_a_program_gives_the_bits_that_its_nodes_give_one_by_one_under_the_strict_policies(policy: str) -> None:
+    """Sums are added up in an order of the kernels' own, which ONNX leaves open, and which no neighbour changes."""
+    x, w = floats(64, 257), floats(257, 65)
+    first, *rest = "y = MatMul(x, w)", "y = Softmax(x, axis=-1)", "y = ReduceSum(x, [1], keepdims=1)"
+    head = "x: float32[m, k], w: float32[k, n] "
+    value = graphopt.compile(parse(head + first + " return y"), policy=policy)({"x": x, "w": w})["y"]
+    for part in rest:
+        value = graphopt.compile(parse(f"x: float32[m, k] {part} return y"), policy=policy)(value)["y"]
+    whole = "y = ReduceSum(Softmax(MatMul(x, w), axis=-1), [1], keepdims=1) return y"
+    np.testing.assert_array_equal(graphopt.compile(parse(head + whole), policy=policy)({"x": x, "w": w})["y"], value)
+
+
 def test_products_and_sums_are_contracted_by_default() -> None:
     """Else the test above could not fail."""
     x, y = floats(37), floats(37)
     made = graphopt.compile(parse(DETERMINANT))
     assert made({"a": np.stack([x, y], 1), "b": np.stack([y, x], 1)})["flat"].any()
+
+
+ROUNDED = """
+x: float32[b, t, 8]
+w: float32[8, 8]
+q = MatMul(x, w)
+p = Softmax(Mul(MatMul(q, Transpose(x, perm=[0, 2, 1])), 0.35355338), axis=-1)
+r = Div(Sub(Add(Mul(p, 255.0), 12582912.0), 12582912.0), 255.0)
+a = MatMul(r, x)
+n = Sub(Add(Div(a, 0.1), 12582912.0), 12582912.0)
+y = Mul(n, 0.1)
+z = Mul(n, n)
+return r, y, z
+"""
+"""Attention with its weights and outputs rounded to steps, by adding a number so large that nothing else is left."""
+
+
+@pytest.mark.parametrize("policy", ["exact", "finite", "reals"])
+@pytest.mark.parametrize("way", ["compile", "portable", "ort"])
+def test_rounding_to_steps_by_a_large_number_stays(way: str, policy: str) -> None:
+    feeds = {"x": floats(2, 7, 8), "w": floats(8, 8)}
+    if way == "compile":
+        got = graphopt.compile(parse(ROUNDED), policy=policy)(feeds)
+    else:
+        got = evaluate.run(graphopt.optimize(parse(ROUNDED), target=way, policy=policy, verify="off"), feeds)
+    steps = {"r": got["r"] * 255, "y": got["y"] * 10, "z": np.sqrt(got["z"])}
+    for name, value in steps.items():
+        np.testing.assert_allclose(value, np.round(value), atol=1e-4, err_msg=name)
+    want = evaluate.run(parse(ROUNDED), feeds)
+    assert np.mean([np.mean(np.abs(got[name] - want[name]) < 1e-5) for name in want]) > 0.95
 
 
 def test_quantization_of_onnxruntimes_own_to_16_bits() -> None:

@@ -448,3 +448,21 @@ def test_what_a_search_puts_off_is_done_where_it_pays() -> None:
     assert report.exploration is not None
     assert dict(report.exploration.put_off)["add-add"] > 0
     assert [node.op for node in done.nodes() if node.op not in ("Input", "Constant")] == ["Add"]
+
+
+@pytest.mark.parametrize(
+    ("opset", "target", "ops"),
+    [
+        (23, "portable", ["Sigmoid", "Mul"]),
+        (24, "portable", ["Swish"]),
+        (25, "portable", ["Sigmoid", "Mul"]),
+        (25, "ort", ["QuickGelu"]),
+    ],
+)
+def test_ops_are_made_where_runtimes_have_them(opset: int, target: str, ops: list[str]) -> None:
+    """Swish is new in opset 24, of which runtimes have a kernel that serves no later one."""
+    text = f'<ir_version: 11, opset_import: ["" : {opset}]> g (float[2,3] x) => (float[2,3] y)'
+    model = onnx.parser.parse_model(text + "{ s = Sigmoid(x) y = Mul(x, s) }")
+    made, report = graphopt.optimize(model, target=target, return_report=True)
+    assert [node.op_type for node in made.graph.node] == ops
+    assert report.verification.status == "verified"

@@ -16,6 +16,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import graphopt
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
 
 Term: TypeAlias = "str | float | tuple[Any, ...]"
 
@@ -100,11 +102,15 @@ def model() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def results(model: ModelProto) -> list[npt.NDArray[np.float32]]:
+def session(model: ModelProto) -> onnxruntime.InferenceSession:
+    """A model in ONNX Runtime, as it stands."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, {f"x{i}": NUMBERS for i in range(len(CHAINS))}))
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def results(model: ModelProto) -> list[npt.NDArray[np.float32]]:
+    return list(session(model).run(None, {f"x{i}": NUMBERS for i in range(len(CHAINS))}))
 
 
 def differ(old: npt.NDArray[np.float32], new: npt.NDArray[np.float32], policy: str) -> npt.NDArray[np.bool_]:
@@ -140,3 +146,113 @@ def test_there_are_36_patterns_of_which_three_change() -> None:
     """Other optimizers change at most three of these."""
     assert len(CHAINS) == 36
     assert len(REALS) <= 3
+
+
+IDIOMS = {
+    **{
+        f"{op} {c:g}": f"y = {op}(x, {c:.1f})"
+        for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow")
+        for c in (0, 1)
+    },
+    "0 - x": "y = Sub(0.0, x)",
+    "x * -1": "y = Mul(x, -1.0)",
+    "x ** 2": "y = Pow(x, 2.0)",
+    "x / x": "y = Div(x, x)",
+    "--x": "y = Neg(Neg(x))",
+    "|-x|": "y = Abs(Neg(x))",
+    "|x| * |x|": "a = Abs(x) y = Mul(a, a)",
+    "sign(x) * |x|": "y = Mul(Sign(x), Abs(x))",
+    "clip": "y = Clip(x, 0.0, 6.0)",
+    "max of min": "y = Max(Min(x, 6.0), 0.0)",
+    "max of max": "y = Max(Max(x, 0.0), 1.0)",
+    "clip of relu": "y = Clip(Relu(x), _, 6.0)",
+    "relu twice": "y = Relu(Relu(x))",
+    "where less": "y = Where(Less(x, 0.0), 0.0, x)",
+    "where greater": "y = Where(Greater(x, 0.0), x, 0.0)",
+    "not less": "y = Cast(Not(Less(x, 1.0)), to=1)",
+    "through float64": "y = Cast(Cast(x, to=11), to=1)",
+    "through float16": "y = Cast(Cast(x, to=10), to=1)",
+    "through int64": "y = Cast(Cast(Clip(x, -1e9, 1e9), to=7), to=1)",
+}
+"""What exporters write of a float32 input ``x``."""
+
+
+@pytest.mark.parametrize("target", ["portable", "ort"])
+@pytest.mark.parametrize("policy", ["exact", "finite"])
+def test_idioms_give_the_same_bits_under_the_strict_policies(policy: str, target: str) -> None:
+    text = f"x: float32[{len(NUMBERS)}]\n"
+    for i, body in enumerate(IDIOMS.values()):
+        text += body.replace("y =", f"y{i} =").replace("a =", f"a{i} =").replace("a, a", f"a{i}, a{i}") + "\n"
+    before = onnx_io.to_proto(parse(text + "return " + ", ".join(f"y{i}" for i in range(len(IDIOMS)))))
+    after = graphopt.optimize(before, policy=policy, target=target, verify="off")
+    assert len(after.graph.node) < len(before.graph.node)
+    given = np.where(np.isfinite(NUMBERS), NUMBERS, 2) if policy == "finite" else NUMBERS
+    pairs = zip(IDIOMS, *(session(m).run(None, {"x": given.astype("f4")}) for m in (before, after)), strict=True)
+    assert [name for name, old, new in pairs if differ(old, new, policy).any()] == []
+
+
+DTYPES = {"bool": 9, "int8": 3, "uint8": 2, "int32": 6, "int64": 7, "float16": 10, "float32": 1, "float64": 11}
+"""What casts are tried between, with ONNX's numbers."""
+
+
+def is_defined(given: npt.NDArray[Any], dtype: str) -> bool:
+    """Whether ONNX says what a cast gives: of floats only those that fit an integer have one."""
+    if given.dtype.kind != "f" or np.dtype(dtype).kind not in "iu":
+        return True
+    return bool((np.trunc(given) >= np.iinfo(dtype).min).all() and (given <= np.iinfo(dtype).max).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_casts_there_and_back_give_the_same_bits_under_exact(dtype: str) -> None:
+    """Two casts are one only where the first loses nothing."""
+    rng, size = np.random.default_rng(0), 500
+    if dtype.startswith("float"):
+        edges = [1 + 2**-11 + 2**-24, 1 + 2**-11, 2049, 1.5, 0.5]
+        given = np.concatenate([edges, rng.uniform(0, 127, size)]).astype(dtype)
+    else:
+        least, most = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        given = rng.integers(least, most, size, np.int64, endpoint=True).astype(dtype)
+    with np.errstate(over="ignore"):
+        pairs = [
+            (a, b) for a, b in product(DTYPES, repeat=2) if is_defined(given, a) and is_defined(given.astype(a), b)
+        ]
+    assert len(pairs) > len(DTYPES) ** 2 / 2
+    body = "\n".join(f"y{k} = Cast(Cast(x, to={DTYPES[a]}), to={DTYPES[b]})" for k, (a, b) in enumerate(pairs))
+    outputs = ", ".join(f"y{k}" for k in range(len(pairs)))
+    before = onnx_io.to_proto(parse(f"x: {dtype}[{given.size}]\n{body}\nreturn {outputs}"))
+    after = graphopt.optimize(before, policy="exact", verify="off")
+    assert len(after.graph.node) < len(before.graph.node)
+    results = zip(pairs, *(session(m).run(None, {"x": given}) for m in (before, after)), strict=True)
+    assert [pair for pair, old, new in results if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f")] == []
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub"])
+def test_a_range_of_integers_that_wrap_around_keeps_its_length_under_exact(op: str) -> None:
+    before = onnx_io.to_proto(parse(f"x: float32[n], c: int64[] y = {op}(Range(0, Squeeze(Shape(x)), 1), c) return y"))
+    after = graphopt.optimize(before, policy="exact", verify="off")
+    far = np.array(2**63 - 3 if op == "Add" else -(2**63) + 3)
+    old, new = (session(m).run(None, {"x": np.zeros(9, np.float32), "c": far})[0] for m in (before, after))
+    assert old.tolist() == new.tolist()
+    assert len(old) == 9
+
+
+MOVED = ("Sin", "Cos", "Tan", "Exp", "Log", "Sqrt", "Erf", "Sigmoid", "Tanh", "Softmax", "Softplus", "Reciprocal",
+         "Atan", "Elu", "HardSwish", "LogSoftmax", "ReduceSum", "ReduceMean", "MatMul", "Floor", "Neg")  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("policy", ["exact", "finite"])
+def test_what_is_computed_ahead_has_the_runtimes_bits_under_the_strict_policies(policy: str, dtype: str) -> None:
+    given = np.random.default_rng(0).uniform(0.2, 3, (64, 64)).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(given.dtype)
+    nodes = [helper.make_node(op, ["c", "c"] if op == "MatMul" else ["c"], [op]) for op in MOVED]
+    nodes += [helper.make_node("Mul", ["x", op], [f"{op}_y"]) for op in MOVED]
+    outputs = [helper.make_tensor_value_info(f"{op}_y", kind, [None, None]) for op in MOVED]
+    inputs = [helper.make_tensor_value_info("x", kind, [1, 1])]
+    graph = helper.make_graph(nodes, "folds", inputs, outputs, [numpy_helper.from_array(given, "c")])
+    before = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    after = graphopt.optimize(before, policy=policy, growth=10_000, verify="off")
+    assert (dtype == "float32") == ("Neg" not in {n.op_type for n in after.graph.node})  # else nothing is tested
+    feeds = {"x": np.ones((1, 1), dtype)}
+    pairs = zip(MOVED, *(session(m).run(None, feeds) for m in (before, after)), strict=True)
+    assert [op for op, old, new in pairs if old.tobytes() != new.tobytes()] == []

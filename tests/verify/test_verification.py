@@ -368,6 +368,28 @@ def test_a_wrong_op_is_found_where_any_rounding_makes_another_result(tmp_path: P
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_a_wrong_op_is_found_where_any_rounding_makes_other_sizes(tmp_path: Path) -> None:
+    text = """x: float32[400]
+        odd = Cast(Mod(Cast(Floor(Mul(x, 10000000.0)), to=7), 2), to=9)
+        y = Sin(Compress(x, odd, axis=0))
+        return y"""
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        rewritten(text, "wrong: Sin(x) => Exp(x)", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: float16[8, 4000] v, i = TopK(x, [3000], axis=1) return v, i",
+        "x: float32[4, 4] y = Neg(x) e = Slice(x, [0], [0], [0]) return y, e",
+    ],
+    ids=["ties of halves", "no elements"],
+)
+def test_a_model_is_verified_against_itself(text: str, tmp_path: Path) -> None:
+    onnx_io.save(parse(text), tmp_path / "a.onnx")
+    assert verify(tmp_path / "a.onnx", tmp_path / "a.onnx").status == "verified"
+
+
 def test_a_result_that_rounding_makes_another_is_inconclusive_with_both_numbers(tmp_path: Path) -> None:
     def model(name: str, *factors: float) -> Path:
         nodes = [N("Mul", ["x" if i == 0 else f"m{i - 1}", f"k{i}"], [f"m{i}"]) for i in range(len(factors))]
