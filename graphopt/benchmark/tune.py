@@ -11,11 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from graphopt.benchmark.bench import accepted_feeds, random_feeds, turns
+from graphopt.benchmark.bench import LONGEST, accepted_feeds, check_run, random_feeds, turns
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir import onnx_io
 from graphopt.lowering.link.linked import Linked, Work
+from graphopt.runtime.limits import limited, memory_of
 from graphopt.runtime.sizes import evaluate
 from graphopt.target import CPU
 from graphopt.target import target as target_named
@@ -75,11 +76,15 @@ def tune_model(
     If times in the database change which ops and layouts there are, the nests are those of that choice. A schedule that
     is faster alone but not within the model is given up; if the whole model is slower, all are. Timing takes
     ``seconds`` in all. Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with.
-    Raises UsageError where a node has no nest, and what ``compile``, ``executor_named`` and ``Records`` raise.
+    Raises UsageError where a node has no nest, LimitError where a run takes too much, and what ``compile``,
+    ``executor_named`` and ``Records`` raise.
     """
+    graph = onnx_io.load(model)
+    check_run(model, graph, dims or {}, shapes or {}, memory_of(onnx_io.bytes_of(model)), LONGEST)
     compiled = partial(compile, model, target=target, threads=threads, cache=False)
     plain = compiled(tuned="off")
-    feeds = accepted_feeds(random_feeds(onnx_io.load(model), inputs or {}, dims or {}, shapes), plain)
+    with limited(memory_of(plain.constant_bytes), LONGEST):
+        feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}, shapes), plain)
     chosen = compiled(database=database) if database.exists() else plain
     tasks = tasks_of(chosen, feeds, nodes)
     comparable = {task.workload for task in tasks_of(plain, feeds)}

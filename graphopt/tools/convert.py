@@ -28,6 +28,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
+from graphopt.ir.work import excess, most_operations, sparse_bytes
 from graphopt.rewrite.match.workspace import captured_facts
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
@@ -35,6 +36,7 @@ from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import standard
 from graphopt.run.steps import Steps
 from graphopt.run.write_result import deliver
+from graphopt.runtime.limits import memory_of
 from graphopt.target import ops as names
 from graphopt.verify.inputs import DISTRIBUTIONS, check_inputs, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, open_model
@@ -437,13 +439,17 @@ def _indices(graph: Graph) -> set[int]:
 
 
 def _feeds(graph: Graph, samples: int, inputs: Mapping[str, Given]) -> list[dict[str, Any]]:
-    """Inputs on which the model runs; none where there are none."""
+    """Inputs on which the model runs, with no more memory and operations than verification would take; none where there
+    are none."""
     check_inputs(graph, inputs)
     bounds_given = {name: given(value) for name, value in inputs.items()}
     sampled: list[dict[str, Any]] = []
     if not samples:
         return sampled
-    bounds, candidates = ranges(graph), list(sizes(graph, {}))
+    bounds, memory, operations = ranges(graph), memory_of(sparse_bytes(graph)), most_operations(graph, is_asked=False)
+    candidates = [chosen for chosen in sizes(graph, {}) if not excess(graph, chosen, memory, operations)]
+    if not candidates:
+        return sampled
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         try:
             run = open_model(_written(graph, folder))[0]

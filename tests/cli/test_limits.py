@@ -20,10 +20,13 @@ MOST = 512 << 20
 MEASURED = """
 import pathlib, resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
-pathlib.Path("peak").write_text(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+pathlib.Path("peak").write_text(str(used.ru_maxrss))
+pathlib.Path("seconds").write_text(str(used.ru_utime + used.ru_stime))
 sys.exit(code)
 """
-"""Runs a command and writes the peak of its memory: the tests' own process has had other children."""
+"""Runs a command and writes the peak of its memory and its seconds of processors: the tests' own process has had other
+children."""
 
 
 def ended(folder: Path, text: str, *words: str) -> tuple[int, str]:
@@ -72,36 +75,110 @@ def test_a_run_of_too_many_operations_is_refused_before_it_is_compiled(
     assert "operations, and may take 120 s" in said
 
 
-@pytest.mark.parametrize("command", ["compile", "diff"])
-def test_sparse_constants_are_not_written_out(command: str, tmp_path: Path) -> None:
-    graph = parse("x: float32[1] y = Add(x, s) return y".replace("s)", "float32[2]{1.0, 2.0})"))
-    made = onnx_io.to_proto(graph)
-    made.graph.ClearField("initializer")
-    for node in [n for n in made.graph.node if n.op_type == "Constant"]:
-        made.graph.node.remove(node)
-    add = made.graph.node[0]
-    add.input[1] = "s"
+def sparse_model() -> onnx.ModelProto:
+    """A model of which one constant has a single element of 2^30."""
+    add = onnx.helper.make_node("Add", ["x", "s"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in BOTH)
     values = onnx.numpy_helper.from_array(np.array([1.0], np.float32), "s")
     at = onnx.numpy_helper.from_array(np.array([5], np.int64), "at")
-    made.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, at, [2**30]))
-    made.graph.output[0].type.tensor_type.ClearField("shape")
-    onnx.save(made, tmp_path / "s.onnx")
-    arguments = ["compile", "s.onnx", "-o", "p"] if command == "compile" else ["diff", "s.onnx", "s.onnx"]
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, sys.executable, "-m", "graphopt", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert int((tmp_path / "peak").read_text()) << 10 < MOST
-    if command == "compile":
-        assert done.returncode == 5
-        assert f"its constants take {4 << 30} bytes" in done.stderr
-    else:
-        assert done.returncode == 0
-        assert "structure   equal" in done.stdout
+    sparse = [onnx.helper.make_sparse_tensor(values, at, [2**30])]
+    graph = onnx.helper.make_graph([add], "g", [x], [y], sparse_initializer=sparse)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+
+
+BOTH = (("x", [1]), ("y", None))
+PLAIN = "x: float32[8] y = Relu(x) return y"
+FOREVER = f"x: float32[8] y = Loop({2**62}, _, x, body={{ i: ? go: ? s: float32[8] t = Neg(s) return go, t }}) return y"
+BOMBS = {
+    "concat": "x: float32[1] "
+    + " ".join(f"c{k} = Concat({f'c{k - 1}, c{k - 1}' if k else 'x, x'}, axis=0)" for k in range(40))
+    + " return c39",
+    "tile": f"x: float32[1] y = Tile(x, [{GREAT}]) return y",
+    "tile of a constant": f"x: float32[1] y = Add(Tile([1.0, 2.0], [{GREAT}]), x) return y",
+    "expand": f"x: float32[1] y = ReduceSum(Expand(x, [{GREAT}]), keepdims=0) return y",
+    "resize": f"x: float32[1, 1, 4, 4] y = Resize(x, _, [1.0, 1.0, {2.0**19}, {2.0**17}]) return y",
+    "product": """x: float32[1]
+        a = Expand(Unsqueeze(Range(0.0, 1000000000.0, 1.0), [0]), [1000, 1000000000])
+        y = Add(ReduceSum(MatMul(a, Transpose(a, perm=[1, 0])), keepdims=0), x)
+        return y""",
+    "loop that doubles": DOUBLES,
+    "loop without end": FOREVER,
+    "einsum": 'x: float32[1000, 1000] y = Einsum(x, x, x, x, equation="ab,cd,ef,gh->") return y',
+    "window": "x: float32[1, 1048576, 1, 1] y = LRN(x, size=2147483647) return y",
+    "input": f"x: float32[{2**38}] y = Relu(x) return y",
+    "sparse": "",
+}
+"""Models of a few hundred bytes whose run would take all memory, or for ever."""
+COMMANDS = {
+    "inspect": ("inspect", 0),
+    "show": ("show", 0),
+    "diff": ("diff m.onnx", 0),
+    "optimize": ("optimize -o o.onnx -q", 0),
+    "convert": ("convert --to float16 -o h.onnx -q", 0),
+    "extract": ("extract --outputs y -o e.onnx -q", 0),
+    "explain": ("explain --rule identity", 0),
+    "run": ("run --input x=random", 5),
+    "bench": ("bench --seconds 0", 5),
+    "tune": ("tune --seconds 1 --trials 1 --database d.sqlite -q", 5),
+}
+"""The commands that take a model, and how they end: what runs it refuses."""
+DEFAULT = {("concat", "diff"), ("product", "optimize"), ("tile of a constant", "run"), ("loop without end", "tune")}
+"""What is tried each time; all else is slow."""
+SLACK = 2
+"""Processors that others keep busy are half as fast."""
+STARTED: dict[str, float] = {}
+"""By command, the seconds that it takes for a model that does next to nothing."""
+
+
+def measured(folder: Path, model: onnx.ModelProto, command: str) -> tuple[int, str, float]:
+    """How a command ended, what it said, and how many seconds of processors it took."""
+    onnx.save(model, folder / "m.onnx")
+    name, *words = command.split()
+    line = [sys.executable, "-c", MEASURED, sys.executable, "-m", "graphopt", name, "m.onnx", *words]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    assert int((folder / "peak").read_text()) << 10 < MOST
+    return done.returncode, done.stderr, float((folder / "seconds").read_text())
+
+
+@pytest.mark.parametrize(
+    ("bomb", "command"),
+    [
+        pytest.param(bomb, command, marks=() if (bomb, command) in DEFAULT else pytest.mark.slow)
+        for bomb in BOMBS
+        for command in COMMANDS
+    ],
+)
+def test_bombs_end_at_once_with_their_exit_code(bomb: str, command: str, tmp_path: Path) -> None:
+    line, wanted = COMMANDS[command]
+    if bomb == "sparse" and command == "show":
+        wanted = 5  # what is compiled has its constants written out
+    if command not in STARTED and command not in ("tune", "bench"):
+        STARTED[command] = measured(tmp_path, onnx_io.to_proto(parse(PLAIN)), line)[2]
+    model = onnx_io.to_proto(parse(BOMBS[bomb])) if BOMBS[bomb] else sparse_model()
+    if bomb == "concat":
+        line = line.replace("--outputs y", "--outputs c39")
+    code, said, seconds = measured(tmp_path, model, line)
+    assert code == wanted, said
+    assert "Traceback" not in said
+    assert seconds < STARTED.get(command, 2) + 2 * SLACK
+
+
+def test_sparse_constants_are_not_written_out(tmp_path: Path) -> None:
+    code, said, _ = measured(tmp_path, sparse_model(), "compile -o p")
+    assert code == 5
+    assert f"its constants take {4 << 30} bytes" in said
+
+
+@pytest.mark.parametrize("command", ["run --input x=random --seconds 1", "optimize -o o.onnx -q"])
+def test_a_chain_of_products_is_run_only_if_there_is_time(command: str, tmp_path: Path) -> None:
+    """2 * 10^11 operations, which take half a minute at best: what default verification does not take on, either."""
+    chain = " ".join(f"c{k + 1} = MatMul(c{k}, a)" for k in range(200))
+    start = "x: float32[1] a = Reshape(Range(0.0, 1048576.0, 1.0), [1024, 1024]) c0 = MatMul(a, a)"
+    text = f"{start} {chain} y = Add(c200, x) return y"
+    code, said, seconds = measured(tmp_path, onnx_io.to_proto(parse(text)), command)
+    assert code == (0 if command.startswith("optimize") else 5)
+    assert "operations, and may take" in said
+    assert seconds < 10
 
 
 def test_a_run_takes_no_more_than_it_may(tmp_path: Path) -> None:
