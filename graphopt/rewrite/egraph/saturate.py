@@ -40,6 +40,8 @@ EACH = 4
 BAN = 4
 """Rounds that a rule sits out the first time; twice as many each time after that."""
 
+TERMS = 800
+"""Graphs of fewer terms than this have as many matches as those of so many."""
 ASKED = 64
 """The clock is asked at every so many matches, for that may take longer than a match."""
 BUSY = 500
@@ -60,8 +62,8 @@ class SaturationBudget:
     """A safety stop, in seconds of the processor, whatever else it does: a run that it ends cannot be reproduced."""
     unroll: int = UNROLL
     """Nodes that a loop is unrolled to at most, those of its bodies included; a loop of one pass always is."""
-    rows: int = 20_000
-    """Matches that are looked at."""
+    rows: int = 25
+    """Matches that are looked at, for each term of the graph, of which at least ``TERMS`` are counted."""
     builds: int = 1000
     """Right sides that one rule may add; what else it matches is put off."""
     members: int = 16
@@ -208,7 +210,7 @@ class _Run:
     def read(self, index: int, relation: Relation, row: MatchRow) -> Instance | None:
         """The instance that a row stands for; None, and counted as refused, where attributes do not fit."""
         self.looked += 1
-        if self.looked > self.budget.rows:
+        if self.looked > self.budget.rows * max(TERMS, self.classes.originals):
             raise _BudgetSpent("rows")
         if self.looked % ASKED == 1 and thread_time() - self.begun > self.budget.seconds:
             raise _BudgetSpent("seconds")
