@@ -9,12 +9,29 @@ import pytest
 import graphopt
 from tests.corpus.make_applications import MODELS, QUANTIZED, feeds, made
 
-
-LARGE = set(
-    "classifier classifier_16 classifier_dynamic classifier_s8s8 classifier_u8s8 detector detector_paddle "
-    "detector_torchvision detector_yolo enlarge faces keypoints letters masks regions_pyramid segments tagger_200 "
-    "tagger_tree text_regions voices whisper".split()
-)
+LARGE = {
+    "classifier",
+    "classifier_16",
+    "classifier_dynamic",
+    "classifier_s8s8",
+    "classifier_u8s8",
+    "detector",
+    "detector_paddle",
+    "detector_torchvision",
+    "detector_yolo",
+    "enlarge",
+    "faces",
+    "keypoints",
+    "letters",
+    "masks",
+    "regions_pyramid",
+    "segments",
+    "tagger_200",
+    "tagger_tree",
+    "text_regions",
+    "voices",
+    "whisper",
+}
 """Those with many kernels, which take 5 seconds and more to compile."""
 NAMES = [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in (*MODELS, *QUANTIZED)]
 
