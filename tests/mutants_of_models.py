@@ -32,11 +32,11 @@ def mutant(random: Random, model: ModelProto) -> bytes:
         random.choice(CHANGES)(random, changed)
     content = changed.SerializeToString()
     if random.random() < 0.1:
-        content = _bytes(random, content)
+        content = flipped(random, content)
     return content
 
 
-def _bytes(random: Random, content: bytes) -> bytes:
+def flipped(random: Random, content: bytes) -> bytes:
     """The bytes with a few of them changed, added or cut."""
     new = bytearray(content)
     for _ in range(random.choice((1, 3, 10))):

@@ -118,7 +118,9 @@ class MeasuredFile:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            if (
+                getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            ):  # Python raises some itself, without one
                 raise ReadError(
                     f"{self.path}: there is no room for more on its disk; what was kept before is there: make room, "
                     "or name a file elsewhere"

@@ -35,7 +35,7 @@ def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> li
             raise UsageError("--in-place takes one model; give -o, a folder for the results of several")
         return batch.find_jobs(models, output)
     (model,) = models
-    return [batch.BatchJob(model.name, model, output or model.with_name(f"{model.stem}.opt.onnx"))]
+    return [batch.BatchJob(model.name, model, output or model.parent / f"{model.stem}.opt.onnx")]
 
 
 def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], options: OptimizeOptions) -> int:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.cli import run
 from graphopt.cli.files import check_written, write_text
 from graphopt.errors import ReadError, UsageError
 
@@ -44,3 +45,12 @@ def test_no_input_and_no_other_output_is_overwritten(tmp_path: Path) -> None:
 def test_a_text_that_cannot_be_written_is_a_read_error(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="Is a directory"):
         write_text(tmp_path, "")
+
+
+@pytest.mark.parametrize("words", ["extract --outputs y", "convert --to float16", "optimize", "reduce --cmd true"])
+def test_a_folder_is_no_model_whose_name_a_result_could_have(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([words.split()[0], ".", *words.split()[1:]]) in (2, 3)
+    assert "internal error" not in capsys.readouterr().err

@@ -16,6 +16,10 @@ from graphopt.rewrite.guards.comparison import Unknown
 _EXACT_INTEGERS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
+LARGEST = 1 << 24
+"""So many elements of weights are made of sizes alone."""
+
+
 def dtype(code: int) -> str:
     """The dtype that ONNX's number stands for, as the attribute ``to`` of Cast has it."""
     name = dtype_of(code)
@@ -195,6 +199,8 @@ def band(channels: int, size: int, value: float) -> Any:
     """Weights [channels, channels, 1, 1] of a convolution that sums ``size`` neighbouring channels times ``value``."""
     if not isinstance(channels, int):
         raise Unknown("the number of channels is not known")
+    if channels**2 > LARGEST:
+        raise Unknown(f"weights of {channels} channels to as many are not written out")
     offset = np.subtract.outer(np.arange(channels), np.arange(channels))  # output channel minus input channel
     inside = (offset <= (size - 1) // 2) & (-offset <= size // 2)
     return np.where(inside, value, 0.0).reshape(channels, channels, 1, 1)

@@ -53,6 +53,11 @@ def test_smaller_is_said_only_where_it_is_known() -> None:
     assert not weights.smaller(n, 7)
 
 
+def test_a_band_of_very_many_channels_is_not_written_out() -> None:
+    with pytest.raises(Unknown, match="weights of 1048576 channels"):
+        weights.band(2**20, 3, 1.0)
+
+
 def test_a_band_sums_the_neighbours_of_lrn() -> None:
     band = weights.band(7, 5, 0.5)[:, :, 0, 0]
     for out in range(7):
