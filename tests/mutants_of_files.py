@@ -81,7 +81,7 @@ def value(random: Random, content: Any) -> Any:
     return made[0]
 
 
-def ended(arguments: Sequence[str], seconds: float = 20.0) -> tuple[int | None, str, str]:
+def ended(arguments: Sequence[str], seconds: float = 60.0) -> tuple[int | None, str, str]:
     """How a command line ended in this process: its exit code and what it said, and what is wrong with that, if
     anything."""
     said, printed, codes = io.StringIO(), io.StringIO(), list[int]()
