@@ -28,6 +28,7 @@ def is_asked(models: Sequence[Path], options: OptimizeOptions) -> bool:
 
 def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> list[BatchJob]:
     """What to optimize, and where to. One model alone goes to a file, as it does without a summary."""
+    from graphopt.cli import files
     from graphopt.tools import batch
 
     if batch.is_several(models):
@@ -35,7 +36,7 @@ def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> li
             raise UsageError("--in-place takes one model; give -o, a folder for the results of several")
         return batch.find_jobs(models, output)
     (model,) = models
-    return [batch.BatchJob(model.name, model, output or model.parent / f"{model.stem}.opt.onnx")]
+    return [batch.BatchJob(model.name, model, output or files.beside(model, "opt"))]
 
 
 def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], options: OptimizeOptions) -> int:

@@ -96,7 +96,7 @@ def reduce(
     from graphopt.tools.reduce import reduce_file
 
     values.number("--timeout", timeout, 0)
-    path = output or model.parent / f"{model.stem}.reduced.onnx"
+    path = output or files.beside(model, "reduced")
     files.check_written({"-o": path}, [model])
     with progress.shown(quiet, False) as listener, naming(model):
         reduction = reduce_file(model, check, path, timeout=timeout, listener=listener)
@@ -148,7 +148,7 @@ def convert(
     from graphopt.cli import files, progress
     from graphopt.tools.convert import convert as run
 
-    path = output or model.parent / f"{model.stem}.{to}.onnx"
+    path = output or files.beside(model, to)
     files.check_written({"-o": path}, [model])
     with progress.shown(quiet, False) as listener:
         _, done = run(
@@ -264,7 +264,7 @@ def extract(
     from graphopt.tools.submodel import extract as cut
     from graphopt.tools.submodel import named_values
 
-    path = output or model.parent / f"{model.stem}.part.onnx"
+    path = output or files.beside(model, "part")
     files.check_written({"-o": path}, [model])
     graph = load(model)
     value_names = named_values(graph)

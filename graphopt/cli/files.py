@@ -1,4 +1,5 @@
-"""Checks, before anything runs, that what a command will write can be written and destroys nothing."""
+"""Names of the files that a command will write, and checks, before anything runs, that they can be written and destroy
+nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +8,11 @@ from pathlib import Path
 
 from graphopt.errors import UsageError
 from graphopt.saving import whole
+
+
+def beside(model: Path, what: str) -> Path:
+    """Where a result goes that got no name: beside its model; a folder in the model's place is told later."""
+    return model.parent / f"{model.stem}.{what}.onnx"
 
 
 def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> None:

@@ -153,7 +153,7 @@ def revert(
     from graphopt.run.derivation import journal_path
     from graphopt.tools import explanation
 
-    path = output or result.parent / f"{result.stem}.reverted.onnx"
+    path = output or files.beside(result, "reverted")
     files.check_written(
         {"-o": path, "its journal": journal_path(path)}, [model, result, *([journal] if journal else [])]
     )

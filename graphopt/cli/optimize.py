@@ -215,7 +215,7 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     from graphopt.run.derivation import journal_path
     from graphopt.web.layered import check as check_pages
 
-    output = options.output or (model if options.in_place else model.parent / f"{model.stem}.opt.onnx")
+    output = options.output or (model if options.in_place else files.beside(model, "opt"))
     is_replaced = _is_model(output, model)
     if is_replaced and not options.in_place:
         raise UsageError(f"{output} is the input itself: give another -o, or --in-place to write over it")

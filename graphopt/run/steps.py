@@ -1,4 +1,5 @@
-"""Steps of a pipeline: each is timed, told to the listener, kept for the report, and may be a user's own."""
+"""Steps of a pipeline: each is timed, told to the listener, kept for the report, and may be a user's own; garbage
+collection while they run."""
 
 from __future__ import annotations
 
