@@ -100,12 +100,24 @@ def _gather_elements(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ..
     return apply("GatherElements", [data, indices], axis=axis)
 
 
+def _lp_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation sums elements with their signs where p is 1."""
+    data = x[0]
+    assert data is not None
+    given: list[Any] = [attribute("LpNormalization", attrs, name) for name in ("axis", "p")]
+    axis, p = given
+    norm = np.linalg.norm(data, ord=p, axis=axis, keepdims=True)
+    with np.errstate(all="ignore"):
+        return (np.where(norm == 0, 0, data / norm).astype(data.dtype),)
+
+
 CORRECTIONS: dict[str, Semantics] = {
     "Erf": _erf,
     "GatherElements": _gather_elements,
     "HardSwish": _hard_swish,
     "LRN": _lrn,
     "LayerNormalization": _layer_normalization,
+    "LpNormalization": _lp_normalization,
     "OneHot": _one_hot,
     "Optional": _optional,
     "QuantizeLinear": _quantize,

@@ -7,6 +7,7 @@ make.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Any, TypeAlias
 
@@ -17,13 +18,25 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.evaluate import EvaluationError, compute
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value
 
-Evaluation: TypeAlias = "Callable[[Node, list[Any], np.random.Generator | None], tuple[Any, ...]]"
+Evaluation: TypeAlias = "Callable[[Node, list[Any], Ulps | None], tuple[Any, ...]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Ulps:
+    """Units in the last place by which numbers are moved, up or down by chance.
+
+    With ``digits`` in a significand, so is whatever a node makes (Monte Carlo arithmetic: D. S. Parker, 1997).
+    """
+
+    random: np.random.Generator
+    digits: int | None = None
+
 
 _NARROW, _DOUBLE = (1, 10, 16), 11
 """ONNX's numbers of the dtypes."""
 ROUNDS = 64
 """A Loop of more is not evaluated."""
-_DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
+DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 """Of the significands of the dtypes that are widened, in binary."""
 
 
@@ -31,7 +44,7 @@ def evaluated(
     graph: Graph,
     given: Mapping[Value, Any],
     wanted: Iterable[Value],
-    ulps: np.random.Generator | None = None,
+    ulps: Ulps | None = None,
     rounded: Container[Value] = (),
 ) -> dict[Value, Any]:
     """Everything on the way from values that are given to those that are wanted; with ``ulps``, after constants
@@ -51,11 +64,17 @@ def evaluated(
         arrays = [None if value is None else values[value] for value in node.inputs]
         compute_node: Evaluation = _WITH_BODIES.get(node.op, _computed)
         outputs = compute_node(node, arrays, ulps)
+        if ulps is not None and ulps.digits is not None:
+            outputs = tuple(_nudged(output, ulps.digits, ulps) if _is_double(output) else output for output in outputs)
         values.update(zip(node.outputs, outputs, strict=False))
     return values
 
 
-def _taken(node: Node, arrays: list[Any], ulps: np.random.Generator | None) -> tuple[Any, ...]:
+def _is_double(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and value.dtype == np.float64
+
+
+def _taken(node: Node, arrays: list[Any], ulps: Ulps | None) -> tuple[Any, ...]:
     """What the branch of an If makes that its condition takes."""
     body = node.bodies["then_branch" if bool(np.asarray(arrays[0]).reshape(-1)[0]) else "else_branch"]
     wanted = [v for v in body.outputs if v is not None]
@@ -63,7 +82,7 @@ def _taken(node: Node, arrays: list[Any], ulps: np.random.Generator | None) -> t
     return tuple(made[v] for v in wanted)
 
 
-def _looped(node: Node, arrays: list[Any], ulps: np.random.Generator | None) -> tuple[Any, ...]:
+def _looped(node: Node, arrays: list[Any], ulps: Ulps | None) -> tuple[Any, ...]:
     """What the rounds of a Loop make, if they are few."""
     body, n_states = node.bodies["body"], len(arrays) - 2 - node.captures
     count, goes_on, states, captured = arrays[0], arrays[1], arrays[2 : 2 + n_states], arrays[2 + n_states :]
@@ -102,21 +121,24 @@ def within(graph: Graph, given: Container[Value], wanted: Iterable[Value]) -> li
     return order
 
 
-def widened(value: Any, ulps: np.random.Generator | None = None) -> Any:
+def widened(value: Any, ulps: Ulps | None = None) -> Any:
     """Narrower floats as float64, if asked for after they were moved by one ulp; other things as they are."""
     if isinstance(value, list):
         return [widened(item, ulps) for item in value]
-    if not isinstance(value, np.ndarray) or (digits := _DIGITS.get(value.dtype.name)) is None:
+    if not isinstance(value, np.ndarray) or (digits := DIGITS.get(value.dtype.name)) is None:
         return value
     wide = value.astype(np.float64)
-    if ulps is not None:
-        step = np.ldexp(1.0, np.frexp(wide)[1] - 1 - digits)
-        moves = np.isfinite(wide) & (wide != 0) & (wide != np.rint(wide))
-        wide = np.where(moves, wide + step * np.where(ulps.random(wide.shape) < 0.5, -1, 1), wide)
-    return wide
+    return wide if ulps is None else _nudged(wide, digits, ulps)
 
 
-def _computed(node: Node, arrays: list[Any], ulps: np.random.Generator | None = None) -> tuple[Any, ...]:
+def _nudged(wide: Array, digits: int, ulps: Ulps) -> Array:
+    """float64 numbers that are not whole, up or down by one unit in the last of so many binary digits."""
+    step = np.ldexp(1.0, np.frexp(wide)[1] - 1 - digits)
+    moves = np.isfinite(wide) & (wide != 0) & (wide != np.rint(wide))
+    return np.where(moves, wide + step * np.where(ulps.random.random(wide.shape) < 0.5, -1, 1), wide)
+
+
+def _computed(node: Node, arrays: list[Any], ulps: Ulps | None = None) -> tuple[Any, ...]:
     if node.bodies:
         raise EvaluationError(f"{node.op} has bodies, which are evaluated as graphs of their own")
     attrs = node.attrs

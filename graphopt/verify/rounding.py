@@ -143,6 +143,27 @@ def is_as_near(wide: Array, want: Array, made: Array) -> bool:
     return bool(errors[1].max(initial=0) <= NEARER * errors[0].max(initial=0))
 
 
+def cancelled(wide: Array, moved: Array) -> Array:
+    """What rounding made of rows of which nothing is left but that: no element is larger; other rows as they are."""
+    if wide.shape != moved.shape:
+        return wide
+    with np.errstate(all="ignore"):
+        far = np.abs(plain(moved) - plain(wide))
+        return np.where(_rows(np.abs(plain(wide))) <= NOISE * _rows(far), moved, wide)
+
+
+def is_within(wide: Array, made: Array, moved: Sequence[Array]) -> bool:
+    """Whether each element that was made is as near one in float64 as others are that rounding leads to."""
+    if any(other.shape != wide.shape for other in moved):
+        return False
+    if not is_inexact(wide):
+        return bool(np.any([made == wide, *(made == other for other in moved)], axis=0).all())
+    with np.errstate(all="ignore"):
+        far = np.nan_to_num(np.abs(plain(made) - wide), nan=0.0, posinf=0.0)
+        most = np.max([np.nan_to_num(np.abs(plain(other) - wide), posinf=0.0) for other in moved], axis=0)
+    return bool((far <= NOISE * most).all())
+
+
 def plain(array: Array) -> Array:
     """Floats of any kind as numpy's widest."""
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)

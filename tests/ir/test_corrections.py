@@ -98,3 +98,10 @@ def test_elements_are_gathered_within_the_axis_only(index: int) -> None:
     np.testing.assert_array_equal(run(graph, feeds)["y"], [0, 1])
     with pytest.raises(IndexError):
         run(graph, {**feeds, "i": np.array([0, index])})
+
+
+@pytest.mark.parametrize(("p", "want"), [(1, [[0.25, -0.75], [0, 0]]), (2, [[0.1**0.5, -(0.9**0.5)], [0, 0]])])
+def test_norms_are_sums_of_magnitudes(p: int, want: list[list[float]]) -> None:
+    x = np.array([[1, -3], [0, 0]], np.float32)
+    got = run(parse(f"x: float32[2, 2] y = LpNormalization(x, p={p}) return y"), {"x": x})["y"]
+    assert np.allclose(got, want, rtol=1e-6, atol=0)

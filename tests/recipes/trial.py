@@ -56,6 +56,8 @@ class Trial:
         for number, value in enumerate(read):
             constant = graph.constant_of(value)
             array = self.values[value][0]
+            if not isinstance(array, np.ndarray | np.generic):  # a sequence, or an optional value
+                raise RefusedError("what no input of a step can be")
             kind = TensorType(array.dtype.name, array.shape)
             copies[value] = step.add_constant(constant) if constant else step.add_input(f"x{number}", kind)
         for node in calls:

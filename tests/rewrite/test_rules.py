@@ -6,7 +6,7 @@ import pytest
 
 from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, Depth, check_rule, in_runtime
 from graphopt.rewrite.checking.verdicts import Verdicts
-from graphopt.rewrite.rule.rule import Rule, Soundness
+from graphopt.rewrite.rule.rule import Rule, Soundness, calls
 from graphopt.rewrite.ruleset import standard
 
 VERDICTS = Verdicts()
@@ -15,6 +15,9 @@ STRICT = [rule for rule in standard().rules if rule.soundness in (Soundness.EXAC
 """Those of which every bit counts."""
 FEW = Depth(2, 0)
 """In how many graphs they are asked of ONNX Runtime by default."""
+MANY = Depth(24, 0)
+WRITING = [rule for rule in standard().rules if any("com.microsoft" in str(c.op) for t in rule.rhs for c in calls(t))]
+"""Those that write ops of ONNX Runtime's own."""
 
 
 @pytest.mark.parametrize("rule", standard().rules, ids=lambda rule: rule.name)
@@ -47,6 +50,22 @@ def test_strict_rules_hold_in_onnxruntime(rule: Rule) -> None:
 def test_strict_rules_hold_in_onnxruntime_on_many_more(rule: Rule) -> None:
     pytest.importorskip("onnxruntime")
     _agree_in_onnxruntime(rule, check_rule(rule, depth=in_runtime(QUICK)))
+
+
+@pytest.mark.parametrize("rule", WRITING, ids=lambda rule: rule.name)
+def test_onnxruntime_takes_what_is_written_for_it(rule: Rule) -> None:
+    """Where it runs the left side; whether both agree is what the reference says."""
+    pytest.importorskip("onnxruntime")
+    problem = VERDICTS.check(rule, depth=in_runtime(FEW)).problem
+    assert "refuses" not in (problem or ""), f"{rule.source}: {problem}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", standard().rules, ids=lambda rule: rule.name)
+def test_onnxruntime_takes_what_rules_write(rule: Rule) -> None:
+    pytest.importorskip("onnxruntime")
+    problem = check_rule(rule, depth=in_runtime(MANY)).problem
+    assert "refuses" not in (problem or ""), f"{rule.source}: {problem}"
 
 
 def test_most_strict_rules_are_asked_of_onnxruntime() -> None:

@@ -9,17 +9,17 @@ import pytest
 from graphopt.ir.evaluate import EvaluationError
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.text import parse
-from graphopt.verify.double import evaluated, widened
+from graphopt.verify.double import Ulps, evaluated, widened
 
 X = np.linspace(-1, 1, 7).astype(np.float32)
 
 
 def output(graph: Graph, *, moved: bool = False, rounded: tuple[Value, ...] = ()) -> np.ndarray:
     """The output for ``X``, as it is, or with everything moved that was rounded."""
-    rng = np.random.default_rng(0) if moved else None
+    ulps = Ulps(np.random.default_rng(0)) if moved else None
     (y,) = graph.outputs
     assert y is not None
-    found: np.ndarray = evaluated(graph, {graph.inputs[0]: X}, [y], rng, rounded)[y]
+    found: np.ndarray = evaluated(graph, {graph.inputs[0]: X}, [y], ulps, rounded)[y]
     return found
 
 
@@ -37,7 +37,7 @@ def test_narrower_floats_are_widened_too(number: int, dtype: type, digits: int) 
     assert wide.dtype == np.float64
     assert np.array_equal(wide, x.astype(np.float64), equal_nan=True)
     with np.errstate(all="ignore"):
-        far = np.abs(widened(x, np.random.default_rng(0)) - wide)
+        far = np.abs(widened(x, Ulps(np.random.default_rng(0))) - wide)
     ulp = 2.0 ** (np.floor(np.log2(np.abs(wide[far > 0]))) - digits)
     assert (far > 0).any()
     assert np.array_equal(far[far > 0], ulp)
@@ -53,6 +53,22 @@ def test_constants_and_what_was_rounded_move_by_one_ulp() -> None:
         ulps = [np.abs(y - other) / np.spacing(np.abs(y).astype(np.float32)) for other in (by_constant, by_both)]
     assert 0 < ulps[0].max() <= 2
     assert ulps[0].max() < ulps[1].max() <= 4
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_what_nodes_make_moves_too_where_digits_are_told(is_inside: bool) -> None:
+    """What cancels is as large as the rounding of what it is made of."""
+    cancelling = "m = Mul(q, 0.1) n = Add(m, 1.0) r = Sub(n, Add(m, 1.0))"
+    plain = cancelling.replace("q", "x").replace("r =", "y =")
+    body = f"y = If(c | x, then_branch={{ q: ? {cancelling} return r }}, else_branch={{ q: ? return q }})"
+    graph = parse(f"c: bool[] x: float32[7] {body if is_inside else plain} return y")
+    (y,) = graph.outputs
+    assert y is not None
+    given = dict(zip(graph.inputs, (np.array(True), X), strict=True))
+    rng = np.random.default_rng(0)
+    far = [np.abs(evaluated(graph, given, [y], Ulps(rng, digits))[y]).max() for digits in (None, 23)]
+    assert far[0] == 0
+    assert 2.0**-24 < far[1] < 2.0**-20
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -71,7 +87,7 @@ def test_attributes_are_rounded_as_constants_are() -> None:
     x, y = graph.inputs[0], graph.outputs[0]
     assert y is not None
     given = {x: np.array([-2.9], np.float32)}
-    made = [evaluated(graph, given, [y], np.random.default_rng(seed))[y].item() for seed in range(20)]
+    made = [evaluated(graph, given, [y], Ulps(np.random.default_rng(seed)))[y].item() for seed in range(20)]
     assert 1e-8 < max(made) - min(made) < 1e-7
     assert evaluated(graph, given, [y])[y].item() == evaluated(graph, given, [y])[y].item()
 

@@ -277,3 +277,88 @@ def test_a_branch_may_make_more_of_one_output_if_it_makes_the_same_of_others(fac
     feeds = {"x": np.linspace(-1, 2, 6, dtype=np.float32).reshape(2, 3), "c": np.array(True)}
     faults = LocalComparison(before, after, in_onnxruntime).faults(feeds)
     assert (not faults) == is_right, [fault.words for fault in faults]
+
+
+CENTRED = """
+x: float32[64, 3]
+m = ReduceMean(x, [-1])
+d = Sub(x, m)
+v = ReduceMean(Mul(d, d), [-1])
+y = Mul(Div(d, Sqrt(Add(v, 1e-05))), [2.0, -3.0, 1.0])
+p = ReduceMean(v, [0])
+return y, p
+"""
+AT_ONCE = """
+x: float32[64, 3]
+m = ReduceMean(x, [-1])
+d = Sub(x, m)
+v = ReduceMean(Mul(d, d), [-1])
+y = LayerNormalization(x, [2.0, -3.0, SCALE], axis=-1, epsilon=1e-05)
+p = ReduceMean(v, [0])
+return y, p
+"""
+
+
+@pytest.mark.parametrize(("scale", "is_right"), [(1.0, True), (1.0001, False)])
+def test_parts_that_begin_with_other_values_are_followed_back_to_the_same(scale: float, is_right: bool) -> None:
+    """What one part begins with was rounded, as far as large terms go that cancel; the other has what they were."""
+    before, after = parse(CENTRED), parse(AT_ONCE.replace("SCALE", str(scale)))
+    x = (3 + 3e-3 * np.random.default_rng(3).normal(size=(64, 3))).astype(np.float32)
+    faults = LocalComparison(before, after, in_onnxruntime).faults({"x": x})
+    assert (not faults) == is_right, [fault.words for fault in faults]
+
+
+@pytest.mark.parametrize(("factor", "is_right"), [("1.0", True), ("1.001", False)])
+def test_what_cancels_may_be_as_large_as_rounding_on_the_way(factor: str, is_right: bool) -> None:
+    """The mean of rows that were centred is 0, and what rounding leaves of it is no measure for another's."""
+    before = parse("x: float32[4, 6] d = Sub(x, ReduceMean(x, [-1])) y = ReduceMean(d, [0, 1], keepdims=0) return y")
+    after = parse(
+        "x: float32[4, 6] m = MatMul(x, Expand(0.16666667, {[6, 1]})) d = Sub(Mul(x, FACTOR), m) "
+        "y = ReduceSum(Mul(d, 0.041666668), [0, 1], keepdims=0) return y".replace("FACTOR", factor).replace(
+            "{[6, 1]}", "[6, 1]"
+        )
+    )
+    x = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    faults = LocalComparison(before, after, in_onnxruntime).faults({"x": x})
+    assert (not faults) == is_right, [fault.words for fault in faults]
+
+
+def test_a_whole_number_between_two_may_be_either() -> None:
+    """0.5 in one order of products, and next to it in another."""
+    kinds = "a: float32[4] y = Cast(Round(FORM), to=6) return y"
+    before = parse(kinds.replace("FORM", "Mul(Mul(a, 0.1), 5.0)"))
+    after = parse(kinds.replace("FORM", "Mul(a, 0.5)"))
+    x = np.array([1, 3, 7, 9.2], np.float32)
+    assert LocalComparison(before, after, in_onnxruntime).faults({"a": x}) == []
+    wrong = parse(kinds.replace("FORM", "Mul(a, 0.52)"))
+    assert LocalComparison(before, wrong, in_onnxruntime).faults({"a": np.array([1, 3, 70, 90.2], np.float32)})
+
+
+def test_branches_of_another_condition_are_no_twins() -> None:
+    """An If whose condition is known is left for the one whose value it hands on."""
+    inner = "z = If(c | x, then_branch={ q: ? r = Neg(q) return r }, else_branch={ q: ? r = Exp(q) return r })"
+    branches = "then_branch={ q: ? p: ? r = Abs(q) return r }, else_branch={ q: ? p: ? r = Add(p, 0.0) return r }"
+    before = parse(f"c: bool[] x: float32[3] k = Cast(0, to=9) {inner} y = If(k | x, z, {branches}) return y")
+    after = parse(f"c: bool[] x: float32[3] {inner.replace('z =', 'y =')} return y")
+    feeds = {"c": np.array(True), "x": np.array([1, -2, 3], np.float32)}
+    assert LocalComparison(before, after, in_onnxruntime).faults(feeds) == []
+
+
+def test_a_wrong_pair_behind_a_wrong_pair_is_looked_at_again() -> None:
+    """What a body captures is another value of its part than the name of it says."""
+    head = "x: float32[3, 4] s: float32[] t: float32[2, 2]"
+    body = "k = ReduceMean(w, keepdims=0) r = Tanh(Add(q, k)) e = Tanh(Add(p, k)) return r, e"
+    whole = f"u: ? w = Mul(u, 0.5) {body}"
+    before = parse(
+        f"{head} e = Exp(x) m = Mul(e, 2.0) n = Mul(Sub(m, 2.0), 3.0) "
+        f"y, z = Scan(s, t | n, num_scan_inputs=1, body={{ q: float32[] p: float32[2] {whole} }}) return y, z, n"
+    )
+    after = parse(
+        f"{head} e = Exp(x) m = Mul(e, 6.0) n = Add(m, -6.0) o = Mul(n, 0.5) "
+        f"y, z = Scan(s, t | o, num_scan_inputs=1, body={{ q: float32[] p: float32[2] w: ? {body} }}) return y, z, n"
+    )
+    rng = np.random.default_rng(0)
+    feeds = {
+        name: rng.normal(size=shape).astype(np.float32) for name, shape in (("x", (3, 4)), ("s", ()), ("t", (2, 2)))
+    }
+    assert LocalComparison(before, after, in_onnxruntime).faults(feeds) == []

@@ -61,6 +61,8 @@ UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 """How far rounding moves a number at most, as a share of it, by dtype that is coarser than single precision."""
 OPERATIONS = 10**10
 """So many operations one call of an example may take, ten times what is done ahead: some rules want large images."""
+LACKING = ("NOT_IMPLEMENTED", "is not a registered function/op")
+"""What ONNX Runtime says of ops that it has no kernel for, which is no fault of a rule."""
 SIZES = (1, 2, 0, 3)
 """What symbols stand for, one after another, where a rule is tried with sizes that it does not know."""
 
@@ -502,7 +504,9 @@ def in_onnxruntime(graph: Graph) -> Computation:
         try:
             return run(inputs)
         except EngineError as error:
-            raise evaluate.EvaluationError(f"it cannot be computed: {error}") from None
+            is_lacking = isinstance(error, MemoryError) or any(words in str(error) for words in LACKING)
+            why = "it cannot be computed" if is_lacking else "ONNX Runtime refuses it"
+            raise evaluate.EvaluationError(f"{why}: {error}") from None
 
     return computed
 

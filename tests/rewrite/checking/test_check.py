@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import RuleError
-from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, check_files, check_rule
+from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, check_files, check_rule, in_runtime
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.ruleset import standard
 
@@ -87,6 +87,16 @@ def test_a_rule_that_never_fires_fails(text: str) -> None:
     assert report.fired == 0
     assert report.problem is not None
     assert "fired on none" in report.problem
+
+
+@pytest.mark.parametrize(("guard", "is_taken"), [("x.rank >= 1", True), ("x.rank == 0", False)])
+def test_what_a_runtime_refuses_is_a_fault_of_the_rule_there(guard: str, is_taken: bool) -> None:
+    """ONNX Runtime's FastGelu takes no scalar."""
+    pytest.importorskip("onnxruntime")
+    text = f"# why [A1] reals for ort\nr: Neg(x) => com.microsoft::FastGelu(x) where {guard} and x.dtype == 'float32'"
+    problem = check_rule(parse_rules(text)[0], depth=in_runtime(QUICK)).problem
+    assert problem is not None
+    assert ("ONNX Runtime refuses it" in problem) == (not is_taken)
 
 
 def test_the_counterexample_is_shown() -> None:
