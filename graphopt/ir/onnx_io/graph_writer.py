@@ -68,6 +68,7 @@ class GraphWriter:
         n_formal = len(graph.inputs) - len(captured)
         self.formal = graph.inputs[:n_formal]
         self.captured = dict(zip(graph.inputs[n_formal:], captured, strict=True))
+        self.is_read = isinstance(graph.origin.extra, GraphSource)
         self.source = graph.origin.extra if isinstance(graph.origin.extra, GraphSource) else GraphSource(GraphProto())
         self.is_function = False
         self.domains: set[str] = outer.domains if outer is not None else set()
@@ -293,14 +294,35 @@ class GraphWriter:
             for value, constant in self.made.items():
                 proto = into.add(op_type=CONSTANT, output=[self.names[value]])
                 self.write_attribute(proto.attribute.add(), CONSTANT, "value", constant)
+        names = self._node_names()
         for node in self.order:
             spelling = self.spelled.get(node.id)
             if spelling is not None:
-                self._write_node(node, spelling, into.add())
+                self._write_node(node, spelling, names.get(node.id, node.origin.name), into.add())
         for name, value in self.copies:
-            into.add(op_type="Identity", input=[self.names[value]], output=[name])
+            into.add(op_type="Identity", name=name if self.is_read else "", input=[self.names[value]], output=[name])
 
-    def _write_node(self, node: Node, spelling: _Spelling, proto: NodeProto) -> None:
+    def _node_names(self) -> dict[int, str]:
+        """The names of nodes that a graph has beside those that it was read with: that of what they were made from, or
+        of what they make, and no two alike."""
+        nodes = [node for node in self.order if node.id in self.spelled and node.op != CONSTANT]
+        if not self.is_read:
+            return {}
+        taken = {node.origin.name for node in nodes if node.origin.extra is not None}
+        names: dict[int, str] = {}
+        turns: dict[str, int] = {}
+        for node in nodes:
+            if node.origin.extra is not None:
+                continue
+            name = base = node.origin.name or next((self.names[v] for v in node.outputs if v in self.names), node.op)
+            while name in taken:
+                turns[base] = turns.get(base, 0) + 1
+                name = f"{base}_{turns[base]}"
+            taken.add(name)
+            names[node.id] = name
+        return names
+
+    def _write_node(self, node: Node, spelling: _Spelling, name: str, proto: NodeProto) -> None:
         outputs = [self.names.get(value, "") for value in node.outputs]
         if spelling.proto is not None:
             self._copy_node(node, spelling.proto, proto)
@@ -311,8 +333,8 @@ class GraphWriter:
         _set_list(proto.input, ["" if value is None else self.names[value] for value in spelling.inputs])
         _set_list(proto.output, outputs)
         origin = node.origin
-        if proto.name != origin.name:
-            proto.name = origin.name
+        if proto.name != name:
+            proto.name = name
         if proto.doc_string != origin.doc:
             proto.doc_string = origin.doc
         write_entries(origin.metadata, proto.metadata_props)

@@ -74,7 +74,7 @@ def note_equal(
         footprint=footprint(graph, replacement.match),
         needs=needs,
     )
-    sign(graph, entry.made, entry)
+    sign(graph, entry.made, entry, entry.matched)
     return entry.id
 
 

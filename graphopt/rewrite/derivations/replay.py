@@ -231,12 +231,15 @@ class _Replay:
             frame.names.ids.update(dict.fromkeys(entry.made))
             frame.names.ids.update(zip(entry.made, created, strict=False))
         if entry.is_rewrite:
-            sign(frame.space.graph, created, entry)
+            matched, places = (
+                [m for n in ids if isinstance(n, int) and (m := frame.names.ids.get(n, n)) is not None]
+                for ids in (entry.matched, entry.at if entry.action is Action.PASS else ())
+            )
+            sign(frame.space.graph, created, entry, [*matched, *places])
             if self.observer is not None:
-                matched = frozenset(m for n in entry.matched if (m := frame.names.ids.get(n, n)) is not None)
                 before = {id: changed[id] for id in sorted(changed) if id < first}
                 graph, replaced = frame.space.graph, tuple(frame.space.replaced)
-                self.observer.acted(Step(entry, frame.path, before, graph, first, matched, replaced))
+                self.observer.acted(Step(entry, frame.path, before, graph, first, frozenset(matched), replaced))
         if entry.action in (Action.REWRITE, Action.PASS):
             frame.space.drop_orphans()
 

@@ -219,13 +219,20 @@ class Journal:
         return entry
 
 
-def sign(graph: Graph, nodes: Iterable[int], entry: Entry) -> None:
-    """Write into the metadata of the nodes that an entry made which one it was; constants have none."""
+def sign(graph: Graph, nodes: Iterable[int], entry: Entry, matched: Iterable[int]) -> None:
+    """Write into the metadata of the nodes that an entry made which one it was; constants have none.
+
+    The name and what else the metadata say (torch's scopes and stack traces) are those of the nodes that it matched and
+    that are still there, the first first.
+    """
+    origins = [graph.node(id).origin for id in matched if id in graph and graph.node(id).op not in (INPUT, CONSTANT)]
+    name = next((origin.name for origin in origins if origin.name), "")
+    inherited = {key: text for origin in reversed(origins) for key, text in origin.metadata if key != SIGNATURE}
     for id in nodes:
         if id in graph and graph.node(id).op not in (INPUT, CONSTANT):
             origin = graph.node(id).origin
-            kept = tuple(pair for pair in origin.metadata if pair[0] != SIGNATURE)
-            graph.update(id, origin=replace(origin, metadata=(*kept, (SIGNATURE, entry.signature))))
+            metadata = {**inherited, **dict(origin.metadata), SIGNATURE: entry.signature}
+            graph.update(id, origin=replace(origin, name=origin.name or name, metadata=tuple(metadata.items())))
 
 
 def unsigned(graph: Graph) -> Graph:

@@ -325,7 +325,7 @@ class _Simplifier:
             changed=sorted({user for old in match.roots for user, _ in self.graph.users(old) if user < first}),
         )
         replace_roots(self.space, match, values, first)
-        sign(self.graph, entry.made, entry)
+        sign(self.graph, entry.made, entry, inside)
 
     def bodies(self) -> None:
         """Simplify the bodies of If, Loop and Scan, which know what they capture."""
@@ -369,5 +369,5 @@ class _Simplifier:
                 footprint=replaced,
                 changed=at,
             )
-            sign(self.graph, entry.made, entry)
+            sign(self.graph, entry.made, entry, [*replaced, *at])
         self.space.drop_orphans()
