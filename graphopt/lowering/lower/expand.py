@@ -17,6 +17,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Function, Graph, Node, Val
 from graphopt.ir.infer import infer
 from graphopt.ir.ops import KEPT, split
 from graphopt.ir.types import TensorType
+from graphopt.lowering.lower.fourier import SCHEMAS, fourier_body
 from graphopt.lowering.operators.table import lowering
 
 LARGE = 1 << 20
@@ -30,7 +31,7 @@ def expanded(graph: Graph) -> Graph:
     from graphopt.ir.onnx_io.bodies import function_of  # only here is onnx needed to lower a graph
 
     graph = _nested(graph)
-    wanted = [n for n in graph.nodes() if _is_unknown(graph, n)]
+    wanted = [n for n in graph.nodes() if n.op in SCHEMAS or _is_unknown(graph, n)]
     if not wanted:
         return graph
     facts = infer(graph)
@@ -40,7 +41,9 @@ def expanded(graph: Graph) -> Graph:
         if types is None:
             continue
         try:
-            function = _composed(graph, node, facts) or function_of(graph, node, types, f"graphopt.{node.id}")
+            function = _composed(graph, node, facts)
+            if function is None and node.op not in SCHEMAS:
+                function = function_of(graph, node, types, f"graphopt.{node.id}")
         except SENSELESS:  # of a call that ONNX forbids, it makes what is no function
             continue
         if function is not None:
@@ -73,10 +76,11 @@ def dequantized(graph: Graph) -> Graph:
 
 
 def _composed(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Function | None:
-    """The function that does what a call of a composite op does; None where there is none."""
-    if node.op not in COMPOSITES:
+    """The function that does what a call of a composite op, or a transform, does; None where there is none."""
+    describe = body_of if node.op in COMPOSITES else fourier_body if node.op in SCHEMAS else None
+    if describe is None:
         return None
-    body = body_of(node.op, node.attrs, [None if v is None else facts[v] for v in node.inputs])
+    body = describe(node.op, node.attrs, [None if v is None else facts[v] for v in node.inputs])
     if body is None:
         return None
     domain, name, _ = split(node.op)
