@@ -201,6 +201,17 @@ def range_(call: OpCall) -> Types:
     return [call.tensor((call.size_of_its_own("range", values=(0, 1, 2)) if count is None else count,))]
 
 
+def window(call: OpCall) -> Types:
+    """A window of a length, which an attribute gives its dtype, as it does the filters of a mel matrix."""
+    dtype = dtype_of(call.integer("output_datatype", 1))
+    if call.op != "MelWeightMatrix":
+        count = call.element(0)
+        return [TensorType(dtype, (call.size_of_its_own("window", values=(0,)) if count is None else count,))]
+    filters, length = call.element(0), call.element(1)
+    bins = call.size_of_its_own("bins", values=(1,)) if length is None else length // 2 + 1
+    return [TensorType(dtype, (bins, call.size_of_its_own("filters", values=(0,)) if filters is None else filters))]
+
+
 def _or_none(count: Size) -> Size:
     """A number of elements, of which there are none where it is negative."""
     return count if is_size(count) else maximum(0, count)
@@ -220,6 +231,7 @@ INDEXING: dict[str, Inference] = {
     **dict.fromkeys(ops.KINDS["reduce"], reduce),
     "ArgMax": arg_reduce,
     "ArgMin": arg_reduce,
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"), window),
     "Bernoulli": random,
     "Compress": compress,
     "Constant": constant,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 from math import isfinite
+from operator import mul
 
 from graphopt.ir import contrib_attention, contrib_quantized
 from graphopt.ir.call import OpCall
 from graphopt.ir.infer_shapes import MOST_AXES, Inference, Types, agree, axis_of, broadcast_shapes, one_way, same, spell
-from graphopt.ir.types import Real, Shape, Size, TensorType, broadcast, is_size, real
+from graphopt.ir.types import Real, Shape, Size, TensorType, broadcast, is_size, maximum, real
 
 # -- products
 
@@ -203,6 +204,36 @@ def pool(call: OpCall) -> Types:
     return [call.tensor(shape), TensorType("int64", shape)]
 
 
+def max_unpool(call: OpCall) -> Types:
+    """What a pooled image was, or the shape that is asked for."""
+    x, kernel, sizes = call.shape(0), call.integers("kernel_shape"), call.elements(2)
+    if sizes is not None:
+        return [call.tensor(sizes)]
+    if x is None or kernel is None:
+        return [call.tensor(call.shape_of_its_own("unpool"))]
+    if call.has(2):
+        return [call.tensor(tuple(call.size_of_its_own("unpool", i, values=(2,)) for i in range(len(x))))]
+    n = len(kernel)
+    strides, pads = call.integers("strides") or (1,) * n, call.integers("pads") or (0,) * (2 * n)
+    if not len(x) == n + 2 == len(strides) + 2 == len(pads) // 2 + 2:
+        raise ValueError(f"strides or pads do not fit a window of {n} axes")
+    spatial = ((x[i + 2] - 1) * strides[i] + (kernel[i] - pads[i] - pads[i + n]) for i in range(n))
+    return [call.tensor((*x[:2], *(s if is_size(s) else maximum(0, s) for s in spatial)))]
+
+
+def col2im(call: OpCall) -> Types:
+    """An image of the size that is asked for, with a channel for as many rows as a block has elements."""
+    x, image, block = call.shape(0), call.elements(1), call.elements(2)
+    if x is None or image is None:
+        return [call.tensor(call.shape_of_its_own("image", values=(1, 2)))]
+    if len(x) != 3:
+        raise ValueError(f"columns of rank {len(x)}, not 3")
+    channels = None if block is None else reduce(mul, block, 1)
+    if isinstance(channels, int) and channels:
+        return [call.tensor((x[0], x[1] // channels, *image))]
+    return [call.tensor((x[0], call.size_of_its_own("channels", values=(2,)), *image))]
+
+
 def global_pool(call: OpCall) -> Types:
     """All spatial axes become 1."""
     x = call.shape(0)
@@ -375,6 +406,7 @@ PRODUCTS: dict[str, Inference] = {
     "Attention": attention,
     "AveragePool": pool,
     "Conv": conv,
+    "Col2Im": col2im,
     "ConvInteger": conv,
     "ConvTranspose": conv_transpose,
     "DFT": dft,
@@ -390,6 +422,7 @@ PRODUCTS: dict[str, Inference] = {
     "MatMul": matmul,
     "MatMulInteger": matmul,
     "MaxPool": pool,
+    "MaxUnpool": max_unpool,
     "PRelu": prelu,
     "QLinearConv": conv,
     "QLinearMatMul": matmul,

@@ -223,13 +223,13 @@ def _session_call(opened: Any, feeds: Mapping[str, Any]) -> tuple[Call, dict[str
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (*want.values(), *feeds.values())):
         return call, want
     binding = opened.io_binding()
-    for name, array in feeds.items():
-        binding.bind_cpu_input(name, np.ascontiguousarray(array))
-    for name, array in want.items():
-        binding.bind_ortvalue_output(name, runtime.OrtValue.ortvalue_from_numpy(array.copy()))
     try:
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        for name, array in want.items():
+            binding.bind_ortvalue_output(name, runtime.OrtValue.ortvalue_from_numpy(array.copy()))
         opened.run_with_iobinding(binding)
-    except Exception:  # outputs that it takes for others than they are
+    except Exception:  # optional inputs, and outputs that it takes for others than they are
         return call, want
     return lambda: opened.run_with_iobinding(binding), want
 

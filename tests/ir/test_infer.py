@@ -756,3 +756,28 @@ def test_only_what_changed_is_inferred_again(monkeypatch: pytest.MonkeyPatch) ->
     twin.types[twin.inputs[0]] = TensorType("float32", (2, 4))
     assert infer_module.infer(twin)[tanh.outputs[0]].shape == (2, 4)
     assert infer_module.infer(graph)[tanh.outputs[0]] == first[tanh.outputs[0]]
+
+
+def test_images_of_columns_and_of_pooled_images_have_open_sizes() -> None:
+    (columns,) = infer_text("x: float32[n, 27, 64] y = Col2Im(x, [10, 10], [3, 3]) return y")
+    assert columns == (symbol("n"), 3, 10, 10)
+    call = "MaxUnpool(x, i, kernel_shape=[2, 2], strides=[2, 2])"
+    (image,) = infer_text(f"x: float32[1, c, h, 5] i: int64[1, c, h, 5] y = {call} return y")
+    assert image == (1, symbol("c"), 2 * symbol("h"), 10)
+
+
+def test_a_window_has_one_axis_whatever_its_length() -> None:
+    for text in ("n: int64[] y = HannWindow(n) return y", "y = HammingWindow(9) return y"):
+        (shape,) = infer_text(text)
+        assert shape is not None
+        assert len(shape) == 1
+    (filters,) = infer_text("n: int64[] y = MelWeightMatrix(n, 512, 16000, 0.0, 8000.0) return y")
+    assert filters is not None
+    assert filters[0] == 257
+
+
+def infer_text(text: str) -> list[tuple[Size, ...] | None]:
+    """The shapes of a graph's outputs."""
+    graph = parse(text)
+    facts = infer(graph)
+    return [facts[value].shape for value in graph.outputs]

@@ -595,11 +595,9 @@ def einsum(d: Draw) -> Instance:
     equation = d.one("ij,jk->ik", "bij,bjk->bik", "bij,bkj->bik", "bhij,bhkj->bhik", "bij,jk->bik", "bihk,bjhk->bhij",
                      "ij,ij->i", "i,j->ij", "bij->bji", "ij->j", "bij,bj->bi")  # fmt: skip
     terms = equation.split("->")[0].split(",")
-    return Instance(
-        "Einsum",
-        [d.x([sizes[c] for c in term], d.one("float32", "float32", "float64")) for term in terms],
-        {"equation": equation},
-    )
+    dtype = d.one("float32", "float32", "float64")
+    operands = [d.x([sizes[c] for c in term], dtype) for term in terms]
+    return Instance("Einsum", operands, {"equation": equation})
 
 
 def determinant(d: Draw) -> Instance:

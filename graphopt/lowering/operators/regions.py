@@ -1,14 +1,15 @@
-"""Region pooling: RoiAlign divides regions of images into bins and combines each bin's samples."""
+"""Region pooling: regions of images are divided into bins; RoiAlign combines samples of each, MaxRoiPool elements."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import inf
+from typing import NamedTuple
 
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Tensor, compute, loop, procedure, reduce_axis, require
-from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum, minimum, select
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, apply, cast, const, maximum, minimum, select
 from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, number, text, wide, widened
 from graphopt.lowering.operators.indexing import over
@@ -92,31 +93,107 @@ def roi_align(op: Operation) -> Tensor | Sequence[Tensor]:
 def _adaptive(op: Operation, regions: Regions, message: str) -> Sequence[Tensor]:
     """As many samples as a bin has elements."""
     mean = regions.mode == "avg"
-    total = Buffer("total", (Const(1),), regions.dtype, "local")
-    where = (Const(0),)
 
-    def build(out: Buffer) -> Stmt:
-        def bin_(at: tuple[Expr, ...]) -> Stmt:
-            r, c, *bins = at
-            counts = [regions.samples(r, axis) for axis in (0, 1)]
+    def bin_(r: Expr, bins: Sequence[Expr]) -> Bin:
+        counts = [regions.samples(r, axis) for axis in (0, 1)]
+        many = counts[0] * counts[1]
 
-            def step(steps: tuple[Expr, ...]) -> Stmt:
-                sample = regions.sample(r, c, bins, steps)
-                return Store(total, where, total[0] + sample if mean else maximum(total[0], sample))
+        def combined(total: Expr, c: Expr, steps: Sequence[Expr]) -> Expr:
+            sample = regions.sample(r, c, bins, steps)
+            return total + sample if mean else maximum(total, sample)
 
-            many = counts[0] * counts[1]
-            result = total[0] / cast(maximum(many, 1), regions.dtype) if mean else total[0]
-            result = select(many > 0, result, const(0, regions.dtype))
-            start = Store(total, where, const(0 if mean else -inf, regions.dtype))
-            return seq(start, over(counts, step), Store(out, at, cast(result, out.dtype)))
+        def result(total: Expr) -> Expr:
+            whole = total / cast(maximum(many, 1), regions.dtype) if mean else total
+            return cast(select(many > 0, whole, const(0, regions.dtype)), op.dtype())
 
-        first, *rest = op.shape()
-        fits = [Check(r.condition, r.message) for r in regions.matching]
-        loops = loop(first, lambda r: seq(Check(regions.fits(r), message), over(rest, lambda at: bin_((r, *at)))))
-        return seq(*fits, loops)
+        return Bin(counts, combined, result)
+
+    def fits(r: Expr) -> Stmt:
+        return Check(regions.fits(r), message)
 
     inputs = (regions.x, regions.rois, regions.images)
-    return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (total,))
+    start = const(0 if mean else -inf, regions.dtype)
+    return _pooled(op, inputs, start, fits, bin_, 32, [Check(r.condition, r.message) for r in regions.matching])
 
 
-TABLE: LoweringTable = {"RoiAlign": roi_align}
+class Bin(NamedTuple):
+    """How the elements of a bin are combined: how many there are along each axis, what a total becomes with those of a
+    channel at some step, and what is made of the total."""
+
+    counts: Sequence[Expr]
+    combined: Callable[[Expr, Expr, Sequence[Expr]], Expr]
+    result: Callable[[Expr], Expr]
+
+
+def _pooled(
+    op: Operation,
+    inputs: tuple[Tensor, ...],
+    start: Const,
+    fits: Callable[[Expr], Stmt],
+    bin_: Callable[[Expr, Sequence[Expr]], Bin],
+    together: int,
+    checks: Sequence[Stmt] = (),
+) -> Sequence[Tensor]:
+    """Bins of regions, some channels at a time, so that where the elements of a bin lie is computed once for them; the
+    more that is, the more channels, though of images whose sizes are powers of two a cache holds few."""
+    first, channels, *rest = op.shape()
+    totals = Buffer("totals", (Const(together),), start.dtype, "local")
+
+    def build(out: Buffer) -> Stmt:
+        def pooled(r: Expr, block: Expr, bins: tuple[Expr, ...]) -> Stmt:
+            bin_of, count = bin_(r, bins), minimum(channels - block * together, together)
+
+            def step(steps: tuple[Expr, ...]) -> Stmt:
+                def combine(c: Expr) -> Stmt:
+                    return Store(totals, (c,), bin_of.combined(Load(totals, (c,)), block * together + c, steps))
+
+                return loop(count, combine)
+
+            def finish(c: Expr) -> Stmt:
+                return Store(out, (r, block * together + c, *bins), bin_of.result(Load(totals, (c,))))
+
+            begin = loop(together, lambda c: Store(totals, (c,), start))
+            return seq(begin, over(bin_of.counts, step), loop(count, finish))
+
+        blocks = ((channels + (together - 1)) // together, *rest)
+        regions = loop(first, lambda r: seq(fits(r), over(blocks, lambda at: pooled(r, at[0], at[1:]))))
+        return seq(*checks, regions)
+
+    return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (totals,))
+
+
+def max_roi_pool(op: Operation) -> Sequence[Tensor]:
+    """The largest element of each bin; 0 where a bin has none. Corners are rounded, halves away from zero."""
+    x, rois, sizes = op.input(0), op.input(1), op.shape()[2:]
+    scale, inner = number(op, "spatial_scale"), wide(x.dtype)
+
+    def corner(r: Expr, k: int) -> Expr:
+        at = cast(rois[r, k], inner) * scale
+        return cast(select(at < 0.0, -apply("floor", 0.5 - at), apply("floor", at + 0.5)), INDEX)
+
+    def span(r: Expr, axis: int, place: Expr) -> tuple[Expr, Expr]:
+        """Where a bin begins along an axis (0 for rows, 1 for columns), and how many elements it has."""
+        start, size = corner(r, 2 - axis), x.shape[2 + axis]
+        length = cast(maximum(corner(r, 4 - axis) - start + 1, 1), inner) / as_float(sizes[axis], inner)
+        low, high = apply("floor", cast(place, inner) * length), apply("ceil", cast(place + 1, inner) * length)
+        begin, end = (maximum(minimum(cast(e, INDEX) + start, size), 0) for e in (low, high))
+        return begin, maximum(end - begin, 0)
+
+    def bin_(r: Expr, bins: Sequence[Expr]) -> Bin:
+        spans = [span(r, axis, place) for axis, place in enumerate(bins)]
+        counts = [count for _, count in spans]
+        n = clamped(cast(rois[r, 0], INDEX), x.shape[0])
+
+        def combined(total: Expr, c: Expr, steps: Sequence[Expr]) -> Expr:
+            return maximum(total, x[(n, c, *(begin + i for (begin, _), i in zip(spans, steps, strict=True)))])
+
+        return Bin(counts, combined, lambda total: select(counts[0] * counts[1] > 0, total, const(0, x.dtype)))
+
+    def fits(r: Expr) -> Stmt:
+        image = cast(rois[r, 0], INDEX)
+        return Check((image >= 0) & (image < x.shape[0]), "MaxRoiPool: there is no such image")
+
+    return _pooled(op, (x, rois), const(-inf, x.dtype), fits, bin_, 8)
+
+
+TABLE: LoweringTable = {"MaxRoiPool": max_roi_pool, "RoiAlign": roi_align}

@@ -166,6 +166,16 @@ def range_(op: Operation) -> Sequence[Expr]:
     return [maximum(select(step > 0, up, down), 0)]
 
 
+def window(op: Operation) -> Sequence[Expr]:
+    """As many as are asked for."""
+    return [maximum(element(op, 0), 0)]
+
+
+def mel(op: Operation) -> Sequence[Expr]:
+    """The bins of a spectrum, and the filters."""
+    return [maximum(element(op, 1) // 2 + 1, 0), maximum(element(op, 0), 0)]
+
+
 def resize(op: Operation) -> Sequence[Expr]:
     """The sizes that are asked for, or the input's times the scales, rounded down."""
     x = op.input(0)
@@ -198,8 +208,12 @@ def _product(sizes: Sequence[Expr]) -> Expr:
 
 TABLE: Mapping[str, ShapeFunction] = {
     **SHAPES,
+    "BlackmanWindow": window,
     "ConstantOfShape": as_listed,
     "Expand": expand,
+    "HammingWindow": window,
+    "HannWindow": window,
+    "MelWeightMatrix": mel,
     "OneHot": one_hot,
     "Pad": pad,
     "Range": range_,

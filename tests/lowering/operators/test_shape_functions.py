@@ -151,3 +151,13 @@ def test_sizes_in_a_body_that_are_elements_outside() -> None:
         k[:2] = first, 3
         draws.append({"n": np.array(3), "k": k, "z": np.array(0.5, np.float32)})
     check(text, draws)
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+def test_windows_of_any_length(op: str) -> None:
+    check(f"n: int64[] y = {op}(n) return y", [{"n": np.array(n)} for n in (9, 1, 64)])
+
+
+def test_mel_filters_of_any_number() -> None:
+    text = "n: int64[] l: int64[] y = MelWeightMatrix(n, l, 16000, 0.0, 8000.0) return y"
+    check(text, [{"n": np.array(n), "l": np.array(length)} for n, length in ((8, 64), (20, 512))])
