@@ -4,14 +4,15 @@ ONNX's reference evaluator."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from graphopt.errors import ExecutionError, GraphoptError
-from graphopt.ir import evaluate, onnx_io
+from graphopt.errors import ExecutionError, GraphoptError, MissingDependencyError
+from graphopt.ir import evaluate, onnx_io, ops
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer_bodies import scan_axis
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 ENGINE, REFERENCE = "ONNX Runtime", "ONNX's reference evaluator"
 """What computes nodes that no kernel does."""
+
+
+OLDEST = 7
+"""The oldest opset of which ONNX Runtime has the ops."""
 
 
 class UnloweredRegion(NamedTuple):
@@ -50,10 +55,24 @@ def region(
     alone, inputs = _alone(graph, nodes, facts, outputs)
     if not outputs or not all(_is_numpys(facts[value]) for value in (*inputs, *outputs)):
         return None
-    try:
-        return UnloweredRegion(Region(onnx_io.to_bytes(alone), threads), inputs, outputs)
-    except (GraphoptError, ValueError):  # a message of 2 GiB is too long for protobuf
-        return None
+    opened = _opened(alone, threads)
+    return None if opened is None else UnloweredRegion(opened, inputs, outputs)
+
+
+def _opened(alone: Graph, threads: int) -> Region | None:
+    """A graph in ONNX Runtime, in its own opset, or in the next older one in which an op of it has another version, for
+    new versions are late to get kernels; None where none is taken."""
+    while True:
+        try:
+            return Region(onnx_io.to_bytes(alone), threads)
+        except MissingDependencyError:
+            return None
+        except (GraphoptError, ValueError):  # a message of 2 GiB is too long for protobuf
+            older = max((s.since for n in alone.nodes() if (s := ops.schema(n.op, alone.opset))), default=1) - 1
+            if older < OLDEST or any(node.bodies for node in alone.nodes()):
+                return None
+            opsets = tuple((d, older if d == "" else version) for d, version in alone.header.opsets)
+            alone.header = replace(alone.header, opsets=opsets)
 
 
 def _alone(

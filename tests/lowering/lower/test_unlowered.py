@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from graphopt.errors import ExecutionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.lowering.lower.unlowered import name_of, reference
+from graphopt.lowering.lower.unlowered import name_of, reference, region
 from graphopt.runtime.host import HostFunction
 
 
@@ -62,3 +64,18 @@ def test_a_node_without_names_is_called_after_its_op() -> None:
     graph = parse("x: float32[n] y = Neg(Abs(x)) return y")
     node = next(n for n in graph.nodes() if n.op == "Abs")
     assert name_of(graph, node) == f"Abs_{node.id}"
+
+
+@pytest.mark.parametrize("call", ["RandomUniform(shape=[2, 3])", "Multinomial(x, sample_size=4)"])
+def test_an_op_that_has_no_kernel_in_its_newest_version_runs_in_an_older_one(call: str) -> None:
+    graph = parse(f"x: float32[2, 3] y = {call} return y")
+    graph.header = replace(graph.header, opsets=(("", 26),))
+    found = region(graph, [graph.order()[-1]], infer(graph))
+    assert found is not None
+    (y,) = found.function(*[np.ones((2, 3), np.float32)] * len(found.inputs))
+    assert y.shape[0] == 2
+
+
+def test_what_no_version_has_a_kernel_for_is_no_region() -> None:
+    graph = parse("x: uint8[n] y = ImageDecoder(x) return y")
+    assert region(graph, [graph.order()[-1]], infer(graph)) is None
