@@ -198,6 +198,10 @@ class _Scheduler(Scheduling):
         shared = shared_axes(chains)
         if len(chains) < 2 or not shared:
             return None
+        if any(_is_across(chain, shared - 1) for chain in chains):  # rows would be read in steps: columns go together
+            shared -= 1
+            if all(chain.axes[k].extent == Const(1) for chain in chains for k in range(shared)):
+                return None
         buffers = [b for b in self.nest.allocs if b not in self.gone]
         for buffer in buffers:
             rest = buffer.shape[shared:]
@@ -267,3 +271,10 @@ class _Scheduler(Scheduling):
 
         sizes = [windows.along.extent, windows.vector.extent, *(a.extent for a in windows.first.reduced)]
         return self.shared_out(outer, total_size(sizes), body)
+
+
+def _is_across(chain: Chain, position: int) -> bool:
+    """Whether a reduction reads what lies side by side along a spatial axis, and not along any that it reduces."""
+    if chain.block.init is None or chain.axes[position].extent == Const(1):
+        return False
+    return lies_along(chain, chain.axes[position]) and not any(lies_along(chain, axis) for axis in chain.reduced)

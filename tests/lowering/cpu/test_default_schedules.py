@@ -95,6 +95,18 @@ def largest(x: Buffer[(n, 5, 40), "float32"], y: Buffer[(n, 5, 1), "float32"], n
     check(nest, made, [3])
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_columns_of_which_something_is_reduced_twice_go_in_vectors(batch: int) -> None:
+    x = t.placeholder((batch, 29, 40), "float32")
+    (r, q) = t.reduce_axis(29), t.reduce_axis(29)
+    largest = t.compute((batch, 40), lambda b, j: t.max(x[b, r.var, j], r), None, "largest")
+    total = t.compute((batch, 40), lambda b, j: t.sum(x[b, q.var, j] - largest[b, j], q), None, "total")
+    nest = t.nest("columns", (x,), (total,))
+    made = scheduled(nest)
+    check(nest, made, pieces=(1, 2))
+    assert "vectorized" in {s.kind for s in statements(made.body) if isinstance(s, For)}
+
+
 def test_products_worth_a_call_are_called() -> None:
     calls = [s for s in statements(scheduled(FIXED["transposed_product"]()).body) if isinstance(s, Invoke)]
     assert [c.intrinsic for c in calls] == ["product_nt_float32"]
