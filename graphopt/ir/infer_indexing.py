@@ -203,7 +203,7 @@ def range_(call: OpCall) -> Types:
 
 def window(call: OpCall) -> Types:
     """A window of a length, which an attribute gives its dtype, as it does the filters of a mel matrix."""
-    dtype = dtype_of(call.integer("output_datatype", 1))
+    dtype = dtype_of(call.integer("output_datatype", 1)) or "float32"
     if call.op != "MelWeightMatrix":
         count = call.element(0)
         return [TensorType(dtype, (call.size_of_its_own("window", values=(0,)) if count is None else count,))]

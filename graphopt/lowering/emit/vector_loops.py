@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.emit.common_subexpressions import invariant
 from graphopt.lowering.emit.emit_context import EmitContext
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
@@ -25,6 +26,10 @@ Accumulators: TypeAlias = Mapping[Load, tuple[str, str]]
 """For elements that a vectorized loop reduces into, the function by which, and the name of a vector."""
 SEVERAL = 4
 """Vectors that a reduction is kept in, so that one step need not wait for the one before."""
+
+
+NARROW = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2}
+"""Bytes of elements of which a vector has more than of single precision, where nothing else is computed with."""
 
 
 class VectorLoops:
@@ -45,10 +50,24 @@ class VectorLoops:
         native = min(
             (lanes_of("float64" if d in ("int64", "uint64", "float64") else "float32") for d in dtypes), default=1
         )
+        if dtypes and dtypes <= NARROW.keys() and self._lie_together(loop, context):
+            native = vector_bytes() // max(NARROW[d] for d in dtypes)
         extent = context.of(loop.extent)
         if isinstance(extent, Const) and 1 < int(extent.value) < native and int(extent.value).bit_count() == 1:
             return int(extent.value)
         return native
+
+    def _lie_together(self, loop: For, context: EmitContext) -> bool:
+        """Whether each vector is read and written in one piece, so that no lane needs an address of its own."""
+        for stmt, where in self.writer.flat(loop.body, replace(context, lanes=Lanes(loop.var, loop.var, 1))):
+            if not isinstance(stmt, Store):
+                return False
+            for e in (Load(stmt.buffer, stmt.indices), *walk(stmt.value)):
+                if isinstance(e, Load):
+                    parts = self.spell.address(Load(e.buffer, tuple(map(where.of, e.indices)))).split(loop.var)
+                    if parts is None or parts[0].number not in (0, 1):
+                        return False
+        return True
 
     def write(self, loop: For, context: EmitContext) -> None:
         """A loop over vectors, and one masked step for the remainder."""

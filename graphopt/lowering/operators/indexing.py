@@ -4,8 +4,9 @@ written one after another at such positions."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
-from graphopt.lowering.loops.compute import Requirement, Tensor, compute, loop, procedure, require
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh, loop, procedure, require
 from graphopt.lowering.loops.expressions import (
     INDEX,
     Const,
@@ -16,7 +17,7 @@ from graphopt.lowering.loops.expressions import (
     minimum,
     select,
 )
-from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, Check, For, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, required, text, widened
 from graphopt.lowering.operators.indices import axis_of, clamped, counted, digits, linear, matching, positions, within
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
@@ -109,6 +110,14 @@ def over(shape: Sequence[Expr], body: IndexedBody) -> Stmt:
     return loop(shape[0], lambda i: over(shape[1:], lambda rest: body((i, *rest))))
 
 
+def vectors_over(op: Operation, shape: Sequence[Expr], body: IndexedBody) -> Stmt:
+    """One loop in vectors over all indices of a shape, in row-major order; serial loops where there are no vectors."""
+    if not shape or not op.is_for_host:
+        return over(shape, body)
+    place, total = fresh(), reduce(lambda a, b: a * b, shape)
+    return For(place, total, body(tuple(digits(place, shape))), "vectorized")
+
+
 def scatter_elements(op: Operation) -> Sequence[Tensor]:
     """Each update goes where it stands, but along one axis where its index says."""
     x, indices, updates, axis = op.input(0), op.input(1), op.input(2), axis_of(op)
@@ -124,7 +133,7 @@ def scatter_elements(op: Operation) -> Sequence[Tensor]:
             target = (*at[:axis], counted(index, x.shape[axis]), *at[axis + 1 :])
             return seq(Check(within(index, x.shape[axis]), _message(op)), write(out, target, updates[at]))
 
-        return seq(*_checks(fits), _copied(x, out), over(indices.shape, update))
+        return seq(*_checks(fits), _copied(op, x, out), over(indices.shape, update))
 
     return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
 
@@ -140,10 +149,10 @@ def scatter_nd(op: Operation) -> Sequence[Tensor]:
             row_indices = [cast(indices[(*row, k)], INDEX) for k in range(depth)]
             inside = conjunction(*(within(i, size) for i, size in zip(row_indices, x.shape, strict=False)))
             target = tuple(counted(i, size) for i, size in zip(row_indices, x.shape, strict=False))
-            put = over(x.shape[depth:], lambda rest: write(out, (*target, *rest), updates[(*row, *rest)]))
+            put = vectors_over(op, x.shape[depth:], lambda rest: write(out, (*target, *rest), updates[(*row, *rest)]))
             return put if inside == Const(True, "bool") else seq(Check(inside, _message(op)), put)
 
-        return seq(*_checks(fits), _copied(x, out), over(indices.shape[:-1], update))
+        return seq(*_checks(fits), _copied(op, x, out), over(indices.shape[:-1], update))
 
     return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
 
@@ -153,8 +162,8 @@ def _checks(requirements: Sequence[Requirement]) -> list[Stmt]:
     return [Check(r.condition, r.message) for r in requirements]
 
 
-def _copied(x: Tensor, out: Buffer) -> Stmt:
-    return over(x.shape, lambda at: Store(out, at, x[at]))
+def _copied(op: Operation, x: Tensor, out: Buffer) -> Stmt:
+    return vectors_over(op, x.shape, lambda at: Store(out, at, x[at]))
 
 
 def _written(op: Operation) -> Callable[[Buffer, tuple[Expr, ...], Expr], Stmt]:

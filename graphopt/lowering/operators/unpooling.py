@@ -8,7 +8,7 @@ from graphopt.lowering.loops.compute import Tensor, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction, const
 from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label
-from graphopt.lowering.operators.indexing import over
+from graphopt.lowering.operators.indexing import over, vectors_over
 from graphopt.lowering.operators.indices import digits, matching
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.windows import integers
@@ -41,7 +41,7 @@ def max_unpool(op: Operation) -> Sequence[Tensor]:
             )
             return seq(Check(inside, f"{op.op}: an index is out of range"), Store(out, target, x[at]))
 
-        zeros = over(shape, lambda at: Store(out, at, const(0, x.dtype)))
+        zeros = vectors_over(op, shape, lambda at: Store(out, at, const(0, x.dtype)))
         fits = [Check(r.condition, r.message) for r in matching(op, places.shape, x.shape)]
         return seq(*fits, zeros, over(x.shape, put))
 

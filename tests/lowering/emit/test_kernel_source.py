@@ -11,7 +11,7 @@ from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cpu.loop_fission import divided
 from graphopt.lowering.emit.kernel_source import EmitError, emit
 from graphopt.lowering.loops import compute as t
-from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.expressions import Const, maximum
 from graphopt.lowering.loops.script import read
 from graphopt.lowering.schedule.schedule import Schedule
 from tests.lowering.described import FIXED, SYMBOLIC
@@ -95,3 +95,16 @@ def checked(x: Buffer[(4,), "int64"], y: Buffer[(4,), "int64"]):
     with pytest.raises(IndexError, match="too large"):
         run(nest, [arange(4) + 98, out])
     assert emit(nest).extent == Const(1)
+
+
+@pytest.mark.usefixtures("avx512")
+@pytest.mark.parametrize(("dtype", "lanes"), [("uint8", 64), ("int8", 64), ("int16", 32), ("int32", 16)])
+def test_narrow_elements_that_lie_together_fill_vectors(dtype: str, lanes: int) -> None:
+    x, y = t.placeholder((200,), dtype), t.placeholder((200,), dtype, name="y")
+    nest = t.nest("equal", [x, y], [t.compute((200,), lambda i: maximum(x[i], y[i]), name="z")])
+    made = scheduled(nest)
+    check(nest, made)
+    assert f", {lanes})" in emit(made).kernel.source
+    apart = t.nest("strided", [x], [t.compute((66,), lambda i: x[i * 3], name="z")])
+    check(apart, scheduled(apart))
+    assert ", 64)" not in emit(scheduled(apart)).kernel.source
