@@ -10,11 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from graphopt.cli import EXIT_CODES
 from graphopt.errors import UsageError
@@ -23,8 +25,65 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
 
+
+def _path(text: str) -> Path:
+    """A path that is given, which is not empty: ``Path("")`` is the current folder."""
+    if not text:
+        raise UsageError("a path is empty: name a file or folder")
+    return Path(text)
+
+
+class Light:
+    """A command, or group of them, of which typer converts such values alone as are given and no text or path: it does
+    so by pydantic, whose import takes longer than that of the whole command line."""
+
+    types: Mapping[str, Any] = {}
+    """Those of its parameters."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, and the option for help."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if not isinstance(parameter.process_value, partial):
+                kind = _plain(self.types.get(parameter.name))
+                parameter.process_value = partial(_processed, parameter, parameter.process_value, kind)
+        return parameters
+
+
+class LightGroup(Light, TyperGroup):
+    """A group of commands."""
+
+
+class LightCommand(Light, TyperCommand):
+    """A command."""
+
+
+def _plain(hint: Any) -> Any:
+    """A type without what it is annotated with, and without None."""
+    kinds = [kind for kind in get_args(getattr(hint, "__origin__", hint)) if kind is not NoneType]
+    is_union = isinstance(getattr(hint, "__origin__", hint), UnionType)
+    return kinds[0] if is_union and len(kinds) == 1 else getattr(hint, "__origin__", hint)
+
+
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], kind: Any, context: Any, value: Any) -> Any:
+    """The value of a parameter, by the function that processes it where it is more than a text, a path or a default."""
+    is_list = parameter.multiple or parameter.nargs == -1
+    if not value and not parameter.required and (value is None or is_list):
+        value = () if is_list else None
+    elif value and is_list and kind in (list[str], list[Path]):
+        value = [_path(v) for v in value] if kind == list[Path] else list(value)
+    elif kind is Path and isinstance(value, str):
+        value = _path(value)
+    elif kind is float and type(value) is int:
+        value = float(value)
+    elif type(value) not in (kind, bool):
+        return process(context, value)
+    return parameter.callback(context, parameter, value) if parameter.callback else value
+
+
 app = typer.Typer(
     name="graphopt",
+    cls=LightGroup,
     help="Rewrite ONNX models into faster equal ones.",
     epilog=EPILOG,
     rich_markup_mode=None,
@@ -36,7 +95,7 @@ app = typer.Typer(
 
 def group(name: str, help: str, **options: Any) -> typer.Typer:
     """A group of commands, as ``graphopt rules``."""
-    commands = typer.Typer(help=help, rich_markup_mode=None, epilog=EPILOG, **options)
+    commands = typer.Typer(cls=LightGroup, help=help, rich_markup_mode=None, epilog=EPILOG, **options)
     app.add_typer(commands, name=name)
     return commands
 
@@ -55,13 +114,6 @@ class Without:
         self.names = names
 
 
-def _path(text: str) -> Path:
-    """A path that is given, which is not empty: ``Path("")`` is the current folder."""
-    if not text:
-        raise UsageError("a path is empty: name a file or folder")
-    return Path(text)
-
-
 def register(commands: typer.Typer, name: str | None = None) -> Callable[[Command], Command]:
     """Register a function as a command whose options are its parameters, and the fields of those that are classes."""
 
@@ -76,7 +128,9 @@ def register(commands: typer.Typer, name: str | None = None) -> Callable[[Comman
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
-        commands.command(name, epilog=EPILOG)(command)
+        commands.command(name, cls=type("Command", (LightCommand,), {"types": command.__annotations__}), epilog=EPILOG)(
+            command
+        )
         return function
 
     return decorate

@@ -1,4 +1,4 @@
-"""Dataflow graph: nodes that apply ops to values, held in a networkx multigraph that nobody else builds.
+"""Dataflow graph: nodes that apply ops to values, held as a networkx multigraph holds them, and seen as one.
 
 A node keeps its inputs as an ordered tuple; the networkx edges are the index over those tuples, one
 edge for each use, keyed by the position of the input. Node ids are integers in creation order.
@@ -13,16 +13,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias, TypeVar
-
-import networkx as nx
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from graphopt.display import Displayed
 from graphopt.ir import custom_ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
 
+if TYPE_CHECKING:
+    import networkx as nx
+
 T = TypeVar("T")
+Edges: TypeAlias = dict[int, dict[int, dict[int, dict[str, int]]]]
+"""The edges from each node, or to it: by the node at the other end, then by key, the data."""
 
 INPUT = "Input"
 CONSTANT = "Constant"
@@ -220,7 +223,7 @@ class Graph(Displayed):
     origin: Origin = NOWHERE
 
     def __post_init__(self) -> None:
-        self._hold(nx.MultiDiGraph(), [1])
+        self._hold({}, {}, {}, [1])
         self._next = 0
         self._order: list[int] | None = None
         """The topological order, as long as it holds; nodes that are gone may stand in it,"""
@@ -233,13 +236,10 @@ class Graph(Displayed):
         self.changed: dict[int, Node] | None = None
         """For who sets it: the nodes that are others since then, or gone, as they were."""
 
-    def _hold(self, multigraph: nx.MultiDiGraph[int], holders: list[int]) -> None:
-        """Take a networkx graph, and its plain dictionaries: a look-up through its views costs three times as much.
-        So many graphs hold it."""
-        self._nx, self._holders = multigraph, holders
-        self._nodes: dict[int, dict[str, Node]] = multigraph._node
-        self._edges: dict[int, dict[int, dict[int, dict[str, int]]]] = multigraph._adj
-        self._sources: dict[int, dict[int, dict[int, dict[str, int]]]] = multigraph._pred
+    def _hold(self, nodes: dict[int, dict[str, Node]], edges: Edges, sources: Edges, holders: list[int]) -> None:
+        """Take the dictionaries of a networkx graph: a look-up through its views costs three times as much. So many
+        graphs hold them."""
+        self._nodes, self._edges, self._sources, self._holders = nodes, edges, sources, holders
 
     def _own(self) -> None:
         """Before something is written: copy what other graphs hold too."""
@@ -247,15 +247,14 @@ class Graph(Displayed):
         if self._holders[0] == 1:
             return
         self._holders[0] -= 1
-        twin = nx.MultiDiGraph()
-        twin._node.update({id: data.copy() for id, data in self._nodes.items()})
-        twin._pred.update({id: {} for id in self._nodes})
-        into = twin._pred
+        nodes = {id: data.copy() for id, data in self._nodes.items()}
+        edges: Edges = {}
+        sources: Edges = {id: {} for id in self._nodes}
         for id, readers in self._edges.items():
-            twin._adj[id] = {reader: edges.copy() for reader, edges in readers.items()} if readers else {}
-            for reader, edges in twin._adj[id].items():
-                into[reader][id] = edges
-        self._hold(twin, [1])
+            edges[id] = {reader: keyed.copy() for reader, keyed in readers.items()} if readers else {}
+            for reader, keyed in edges[id].items():
+                sources[reader][id] = keyed
+        self._hold(nodes, edges, sources, [1])
 
     # -- reading
 
@@ -263,6 +262,16 @@ class Graph(Displayed):
     def opset(self) -> int:
         """The version of ONNX's own operator set that the graph is written in."""
         return self.header.opset
+
+    @property
+    def networkx(self) -> nx.MultiDiGraph[int]:
+        """The nodes and edges as networkx sees them, for its algorithms: not to be edited, and good until the graph is.
+        The data of a node is its ``node``, that of an edge its ``port``."""
+        import networkx as nx  # which imports all of its algorithms: no graph needs it in order to be one
+
+        seen: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+        seen._node, seen._adj, seen._pred = self._nodes, self._edges, self._sources
+        return seen
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self)} nodes>"
@@ -391,7 +400,7 @@ class Graph(Displayed):
             self.origin,
         )
         self._holders[0] += 1
-        twin._hold(self._nx, self._holders)
+        twin._hold(self._nodes, self._edges, self._sources, self._holders)
         twin._next, twin._gone = self._next, set(self._gone)
         twin.version, twin.inferred = self.version, self.inferred
         twin._order = None if self._order is None else list(self._order)

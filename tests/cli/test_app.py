@@ -124,3 +124,13 @@ def test_options_that_a_command_leaves_out_are_unknown_to_it() -> None:
     for option in ("--hidden", "--color"):
         with pytest.raises(Exception, match="No such option"):
             commands([option, "x"], standalone_mode=False)
+
+
+def test_nothing_heavy_is_imported_for_texts_paths_and_defaults(model: Path, tmp_path: Path) -> None:
+    """What converts other values, and the algorithms of a library of graphs."""
+    program = "import sys; from graphopt.cli import run; print(run(sys.argv[1:])); print(*sys.modules)"
+    arguments = ["optimize", str(model), "-o", str(tmp_path / "out.onnx"), "--verify", "off", "--quiet"]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True)
+    code, modules = done.stdout.splitlines()
+    assert code == "0"
+    assert not {"pydantic", "networkx"} & set(modules.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -25,6 +26,16 @@ def test_users_are_found_with_the_position_of_their_input() -> None:
     assert graph.users(x) == [(a.node, 0)]
     assert graph.users(a) == [(both.id, 0), (both.id, 1)]
     assert graph.n_uses(a) == 3  # as an output of the graph, too
+
+
+def test_algorithms_of_networkx_see_nodes_and_edges() -> None:
+    graph = Graph()
+    x = graph.add_input("x")
+    (y,) = graph.add("Relu", (x,)).outputs
+    graph.add("Add", (y, x))
+    seen = graph.networkx
+    assert list(nx.topological_sort(seen)) == [n.id for n in graph.order()]
+    assert sorted(seen.in_edges(2, keys=True, data="port")) == [(0, 2, 1, 0), (1, 2, 0, 0)]
 
 
 def test_replacing_a_value_moves_users_and_outputs() -> None:
