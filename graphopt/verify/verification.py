@@ -9,22 +9,28 @@ comparisons flip on it. The models are passed as files, never as bytes.
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from graphopt.errors import UsageError, VerificationError
-from graphopt.runtime.limits import memory_of
+from graphopt.runtime.limits import confine, memory_of
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from graphopt.verify.inputs import Given
 
 COMPARISON = "graphopt.verify.compare"
@@ -270,14 +276,73 @@ class Interpreter:
         self._process.communicate()
 
 
+class Fork(Interpreter):
+    """A copy of this process in the place of a new interpreter: it has imported most of what it takes.
+
+    A copy has one thread, whatever locks others had: OSError where there are others. BLAS ends its own before a fork.
+    """
+
+    def __init__(self, module: str = COMPARISON) -> None:
+        import multiprocessing
+
+        is_alone = threading.active_count() == 1 and "onnxruntime" not in sys.modules
+        if sys.platform != "linux" or not is_alone or multiprocessing.current_process().daemon:
+            raise OSError("this process cannot be copied")
+        context = multiprocessing.get_context("fork")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        receiver, self._sender = context.Pipe(duplex=False)
+        arguments = module, receiver, self._sender, self._errors
+        self._copy = context.Process(target=_answer_in_copy, args=arguments, daemon=True)
+        self._copy.start()
+        receiver.close()
+        self.is_free = True
+        if len(os.listdir("/proc/self/task")) > 1:
+            self.__exit__()
+            raise OSError("a thread of this process may have had a lock")
+
+    def __call__(self, folder: Path, seconds: float) -> subprocess.CompletedProcess[bytes]:
+        """See ``Interpreter``."""
+        self.is_free = False
+        with self:
+            with suppress(OSError):  # where it has ended, which its exit status tells
+                self._sender.send_bytes(str(folder).encode())
+            self._copy.join(seconds)
+            if self._copy.exitcode is None:
+                raise subprocess.TimeoutExpired("fork", seconds)
+            self._errors.seek(0)
+            return subprocess.CompletedProcess("fork", self._copy.exitcode, b"", self._errors.read())
+
+    def __exit__(self, *_: object) -> None:
+        self._sender.close()
+        self._copy.kill()
+        self._copy.join()
+        self._errors.close()
+
+
+def _answer_in_copy(module: str, receiver: Connection, sender: Connection, errors: IO[bytes]) -> None:
+    """What a ``Fork`` does: nothing of this process is its own, neither what it would print nor what it would end."""
+    confine()
+    gc.freeze()
+    sender.close()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(errors.fileno(), 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    comparison = import_module(module)
+    comparison.prepare()
+    with suppress(EOFError):  # it was never asked
+        comparison.answer(receiver.recv_bytes().decode())
+
+
 @contextmanager
 def started_ahead(asked: int | str) -> Iterator[Interpreter | None]:
-    """An interpreter that imports what a comparison takes while the result is made; None where none is asked for."""
+    """What imports what a comparison takes while the result is made, in a process of its own; None where none is asked
+    for, or none can be started."""
     with ExitStack() as stack:
         interpreter = None
-        if asked not in (0, "off"):
-            with suppress(OSError):
-                interpreter = stack.enter_context(Interpreter())
+        for kind in (Fork, Interpreter) if asked not in (0, "off") else ():
+            if interpreter is None:
+                with suppress(OSError):
+                    interpreter = stack.enter_context(kind())
         yield interpreter
 
 

@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -11,7 +13,16 @@ import graphopt
 from graphopt.errors import ReadError, UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.verify.verification import OFF, Demands, Verification, started_ahead, verify, verify_as_asked
+from graphopt.verify.verification import (
+    OFF,
+    Demands,
+    Fork,
+    Interpreter,
+    Verification,
+    started_ahead,
+    verify,
+    verify_as_asked,
+)
 
 pytest.importorskip("onnxruntime")
 
@@ -246,9 +257,49 @@ def test_an_interpreter_that_was_started_ahead_answers_once_and_ends_with_its_bl
         assert verify(a, a, interpreter=interpreter).is_verified  # by another
     with started_ahead("require") as unused:
         assert unused is not None
-    assert unused._process.returncode is not None
+    assert not runs(unused)
     with started_ahead("off") as none:
         assert none is None
+
+
+def runs(interpreter: Interpreter) -> bool:
+    if isinstance(interpreter, Fork):
+        return interpreter._copy.is_alive()
+    return interpreter._process.returncode is None
+
+
+FORKS = """
+import os, sys, threading
+from graphopt.verify import compare
+from graphopt.verify.verification import Fork, Interpreter, started_ahead, verify
+
+a = sys.argv[1]
+with started_ahead(1) as interpreter:
+    assert type(interpreter) is Fork
+    assert verify(a, a, interpreter=interpreter).is_verified
+    assert not interpreter.is_free
+with started_ahead(1) as unused:
+    assert unused._copy.is_alive()
+assert not unused._copy.is_alive()
+answer, compare.answer = compare.answer, lambda folder: os.abort()
+with started_ahead(1) as broken:
+    assert broken("folder", 60).returncode == -6
+compare.answer = lambda folder: 1 / 0
+with started_ahead(1) as wrong:
+    assert b"ZeroDivisionError" in wrong("folder", 60).stderr
+done = threading.Event()
+threading.Thread(target=done.wait).start()
+with started_ahead(1) as other:
+    assert type(other) is Interpreter
+done.set()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux alone")
+def test_a_process_of_one_thread_is_copied_and_none_of_others(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    done = subprocess.run([sys.executable, "-c", FORKS, str(a)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_result_that_lacks_memory_is_not_called_wrong(in_a_process: None, tmp_path: Path) -> None:
