@@ -7,7 +7,7 @@ What cannot be read or written is parsed, every time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -34,7 +34,7 @@ def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path |
     except UsageError:  # nobody else may have written what is read
         return parse()
     try:
-        rules = _decoded(json.loads(disk_cache.read(place) or b"null"))
+        rules = _decoded(json.loads(disk_cache.read(place) or b"[]"))
         if isinstance(rules, tuple) and all(isinstance(r, Rule) for r in rules):
             return list(rules)
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError):
@@ -54,7 +54,8 @@ def _sources() -> str:
     return disk_cache.digest_of_code((_ROOT, *(_ROOT.parent / "ir" / name for name in _SCHEMAS)), ("onnx",))
 
 
-# -- as JSON: a list is a tuple, an object is one of the notions that rules are made of
+# -- as JSON: each value once, after those that it is made of. A number, a string, a truth value or None is itself; any
+# other value is a list: a name (of a notion that rules are made of, ``tuple`` or ``set``), then the places of its parts
 
 _CLASSES: dict[str, Any] = {
     name: kind
@@ -62,25 +63,43 @@ _CLASSES: dict[str, Any] = {
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum)) and kind.__module__ == notions.__name__
 }
 _FIELDS = {name: [f.name for f in fields(kind)] for name, kind in _CLASSES.items() if is_dataclass(kind)}
+_MAKERS: dict[str, Callable[..., object]] = {
+    **_CLASSES,
+    "tuple": lambda *parts: parts,
+    "set": lambda *parts: frozenset(parts),
+}
 
 
-def _encoded(value: object) -> object:
+def _encoded(value: object) -> list[object]:
+    """The table of a value and of all that it is made of, of which it is the last."""
+    places: dict[tuple[Any, ...], int] = {}
+    _place(value, places)
+    return [key[1] if key[0] == "" else list(key) for key in places]
+
+
+def _place(value: object, places: dict[tuple[Any, ...], int]) -> int:
     name = type(value).__name__
     if isinstance(value, tuple):
-        return [_encoded(v) for v in value]
-    if isinstance(value, frozenset):
-        return {"set": sorted(value)}
-    if isinstance(value, Enum):
-        return {name: value.value}
-    return {name: [_encoded(getattr(value, f)) for f in _FIELDS[name]]} if name in _FIELDS else value
+        parts: Iterable[object] = value
+        name = "tuple"
+    elif isinstance(value, frozenset):
+        parts, name = sorted(value), "set"
+    elif isinstance(value, Enum):
+        parts = (value.value,)
+    elif name in _FIELDS:
+        parts = [getattr(value, field) for field in _FIELDS[name]]
+    else:
+        return places.setdefault(("", value, repr(value)), len(places))  # which 1, 1.0 and true differ in
+    key = (name, *[_place(part, places) for part in parts])
+    return places.setdefault(key, len(places))
 
 
-def _decoded(value: object) -> object:
-    if isinstance(value, list):
-        return tuple([_decoded(v) for v in value])
-    if not isinstance(value, dict):
-        return value
-    ((name, inner),) = value.items()
-    if name == "set":
-        return frozenset(inner)
-    return _CLASSES[name](*map(_decoded, inner)) if name in _FIELDS else _CLASSES[name](inner)
+def _decoded(table: list[Any]) -> object:
+    """The last value of a table."""
+    values: list[object] = []
+    for entry in table:
+        if isinstance(entry, list):
+            values.append(_MAKERS[entry[0]](*[values[place] for place in entry[1:]]))
+        else:
+            values.append(entry)
+    return values[-1]
