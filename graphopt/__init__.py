@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -112,11 +111,17 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-class _Moved(MetaPathFinder, Loader):
-    """Modules that moved, by the names that they had: with a ``DeprecationWarning`` that says the new ones."""
+class _Moved:
+    """Modules that moved, by the names that they had: with a ``DeprecationWarning`` that says the new ones.
+
+    A finder and loader of modules; to derive from those of ``importlib.abc`` is to import half of what is for archives.
+    """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name in _MOVED else None
+        return ModuleSpec(name, self) if name in _MOVED else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Have the usual one made."""
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__

@@ -11,7 +11,6 @@ from graphopt.calibration.table import priced
 from graphopt.errors import UsageError, VerificationError, names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
-from graphopt.lowering.module.module import Module
 from graphopt.progress import Listener
 from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
 from graphopt.rewrite.extract.choose import extract
@@ -23,7 +22,6 @@ from graphopt.rewrite.ruleset import Ruleset, names_of, ruleset, standard
 from graphopt.run.certificate import certificate as certificate_of
 from graphopt.run.certificate import of_files
 from graphopt.run.derivation import Preparation
-from graphopt.run.leave_out import check_undecided, mended, report_without
 from graphopt.run.measure import MARGIN, SECONDS, fastest
 from graphopt.run.optimization import ExploredRegion, Optimization, Timed
 from graphopt.run.report import Report
@@ -160,8 +158,12 @@ def optimize(
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step, preparation = Steps(listener, OPTIMIZE, steps), Preparation(opset, freeze, shapes or {}, dims or {})
-    model = model.graph() if isinstance(model, Module) else model
-    is_file, read = isinstance(model, str | Path), step("read", onnx_io.load, model)
+    is_file = isinstance(model, str | Path)
+    if not is_file:  # the modules of kernels are not imported for a file
+        from graphopt.lowering.module.module import Module
+
+        model = model.graph() if isinstance(model, Module) else model
+    read = step("read", onnx_io.load, model)
     bytes_before = onnx_io.bytes_on_disk(model, read) if is_file else None
     graph = prepared = read if preparation == Preparation() else step("prepare", preparation.prepared, read)
     targets = {"the result": by_costs.target}
@@ -190,6 +192,8 @@ def optimize(
 
         def beside(written: Path, verified: Verification) -> dict[Path, str]:
             if verified.status not in ("verified", "off"):
+                from graphopt.run.leave_out import check_undecided
+
                 check_undecided(read, derivation, inputs)
             texts = {} if journal is None else {Path(journal): derivation.to_json()}
             if certificate is not None:
@@ -204,6 +208,8 @@ def optimize(
         try:
             result, verified, size = delivered()
         except VerificationError as error:
+            from graphopt.run.leave_out import mended, report_without
+
             refused = on_mismatch == "refuse" or verify == "require"
             arguments = (read, derivation, error, source, verify, inputs, refused, memory, demands)
             graph, derivation, left_out = step("leave out", mended, *arguments)

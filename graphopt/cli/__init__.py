@@ -10,11 +10,14 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from importlib import import_module
 from io import StringIO, TextIOWrapper
 from typing import Any, NoReturn
 
 COMPLETE = "_GRAPHOPT_COMPLETE"
 """The environment variable by which a shell asks what may come next."""
+_ALONE = "optimize"
+"""The command that is imported without the others; they come after it in help either way."""
 INTERRUPTED = 130
 UNREAD = 141
 
@@ -79,8 +82,9 @@ def _run(arguments: Sequence[str]) -> int:
         import typer
 
         from graphopt.cli import drop_in
-        from graphopt.cli.commands import app
+        from graphopt.cli.app import app
 
+        import_module("graphopt.cli." + (_ALONE if list(arguments[:1]) == [_ALONE] else "commands"))
         if COMPLETE in os.environ:
             from typer.completion import completion_init  # type: ignore[attr-defined]
 

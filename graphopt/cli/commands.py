@@ -22,23 +22,6 @@ if TYPE_CHECKING:
     from graphopt.tools.doctor import Finding
 
 
-def _version(is_given: bool) -> None:
-    if is_given:
-        import graphopt
-
-        print(f"graphopt {graphopt.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Rewrite ONNX models into faster equal ones."""
-
-
 @register(app)
 def inspect(
     model: Model,

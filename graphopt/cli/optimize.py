@@ -213,7 +213,6 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     from graphopt.cli import files, progress
     from graphopt.optimize import optimize
     from graphopt.run.derivation import journal_path
-    from graphopt.web.layered import check as check_pages
 
     output = options.output or (model if options.in_place else files.beside(model, "opt"))
     is_replaced = _is_model(output, model)
@@ -226,7 +225,9 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     written = {"--json": options.json, "--journal": journal, "--certificate": certificate, "--report": options.report}
     files.check_written({"-o": output, **written}, read)
     if options.report is not None:
-        check_pages()
+        from graphopt.web.layered import check
+
+        check()
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
         progress.shown(options.quiet, options.verbose) as listener,
@@ -249,12 +250,13 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
 def _show(report: Report, output: Path, options: OptimizeOptions) -> None:
     """Write and print what was done."""
     from graphopt.cli import files, tables
-    from graphopt.web.page import write_page
-    from graphopt.web.runs import page_of_report
 
     if options.json is not None:
         files.write_or_print(options.json, report.to_json())
     if options.report is not None:
+        from graphopt.web.page import write_page
+        from graphopt.web.runs import page_of_report
+
         write_page(page_of_report(report), options.report)
     if options.quiet:
         if report.verification is not None and report.verification.reason:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import CertificateError, ReadError, RuleError
 from graphopt.ir import onnx_io
@@ -24,8 +24,10 @@ from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.rule.rule import Rule, Soundness
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.run.derivation import Derivation
-from graphopt.run.local_checks import LocalCheck, check_places
 from graphopt.verify.verification import Verification
+
+if TYPE_CHECKING:
+    from graphopt.run.local_checks import LocalCheck
 
 SCHEMA = 1
 """The version of the file: grows when a field changes its meaning or goes away."""
@@ -204,6 +206,8 @@ class Certified:
 
 def certify(original: str | Path, result: str | Path, file: str | Path) -> Certified:
     """What a result rests on, by its certificate. Raises CertificateError where that does not hold."""
+    from graphopt.run.local_checks import check_places
+
     kept, derivation = read(file)
     for path, wanted, what in ((original, kept.original, "original"), (result, kept.result, "result")):
         if wanted != digest(Path(path)):

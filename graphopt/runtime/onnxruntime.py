@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from graphopt.errors import ExecutionError, MissingDependencyError
-from graphopt.runtime.steps import Array
+
+if TYPE_CHECKING:
+    from graphopt.runtime.steps import Array
 
 Place: TypeAlias = tuple[int, tuple[int, ...]]
 """The address and the shape of an array."""
