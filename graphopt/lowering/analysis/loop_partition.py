@@ -28,9 +28,9 @@ def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
     if not isinstance(axis.extent, Const):
         return None
     first, end = 0, int(axis.extent.value)
-    conditions: set[Expr] = set()
+    met: set[Expr] = set()
     reduced = {a.var: int(a.extent.value) for a in chain.reduced if isinstance(a.extent, Const)}
-    for condition in dict.fromkeys(_conditions(chain.block)):
+    for condition in dict.fromkeys(conditions(chain.block)):
         if axis.var not in variables(condition):
             continue
         assert isinstance(condition, Apply)
@@ -38,14 +38,14 @@ def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
         if bounds is None:
             return None
         first, end = max(first, bounds[0]), end if bounds[1] is None else min(end, bounds[1])
-        conditions.add(condition)
-    if not conditions or first >= end:
+        met.add(condition)
+    if not met or first >= end:
         return None
-    whole = map_expressions(chain.block.body, lambda e: Const(True, "bool") if e in conditions else None)
+    whole = map_expressions(chain.block.body, lambda e: Const(True, "bool") if e in met else None)
     return (first, end), described(replace(chain.block, body=whole))
 
 
-def _conditions(block: Block) -> Iterator[Expr]:
+def conditions(block: Block) -> Iterator[Expr]:
     """The comparisons of indices that choices rest on."""
     for stmt in statements(block.body):
         for whole in expressions(stmt):

@@ -6,7 +6,7 @@ steps that are inside follow one another, so that two bounds say the same, for i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.lowering.analysis.canonical_nest import Chain
@@ -20,9 +20,11 @@ from graphopt.lowering.loops.expressions import (
     Expr,
     Load,
     Var,
+    conjunction,
     conjuncts,
     maximum,
     minimum,
+    select,
     substitute,
     variables,
 )
@@ -89,9 +91,9 @@ class Clip:
         return first, maximum(end, first)
 
 
-def clipped(chain: Chain) -> Clip | None:
-    """The reduction of a chain by bounds; None where what it combines rests on other conditions than on index
-    expressions, each over one reduced axis."""
+def clipped(chain: Chain, is_wanted: Callable[[Bound], bool] | None = None) -> Clip | None:
+    """The reduction of a chain by those bounds that are wanted, with its other conditions as they are. By default all
+    are: None where what it combines rests on other conditions than on index expressions, each over one reduced axis."""
     store = chain.stores[0]
     operation = accumulated(Load(store.buffer, store.indices), store.value)
     if operation is None or len(chain.stores) > 1:
@@ -100,12 +102,18 @@ def clipped(chain: Chain) -> Clip | None:
     guard = _guard(step, fn)
     if guard is None:
         return Clip(chain.block, ())
-    bounds = [_bound(c, {a.var for a in chain.reduced}) for c in conjuncts(guard.args[0])]
-    if None in bounds:
+    reduced, left, bounds = {a.var for a in chain.reduced}, list[Expr](), list[Bound]()
+    for condition in conjuncts(guard.args[0]):
+        bound = _bound(condition, reduced)
+        if bound is None or (is_wanted is not None and not is_wanted(bound)):
+            left.append(condition)
+        else:
+            bounds.append(bound)
+    if left and is_wanted is None:
         return None
-    body = map_expressions(chain.block.body, lambda e: guard.args[1] if e == guard else None)
-    block = described(replace(chain.block, body=body))
-    return Clip(block, tuple(b for b in bounds if b is not None))
+    inside = select(conjunction(*left), *guard.args[1:]) if left else guard.args[1]
+    body = map_expressions(chain.block.body, lambda e: inside if e == guard else None)
+    return Clip(described(replace(chain.block, body=body)), tuple(bounds))
 
 
 def _guard(step: Expr, fn: str) -> Apply | None:

@@ -31,9 +31,10 @@ from graphopt.lowering.analysis.access_analysis import (
     total_size,
 )
 from graphopt.lowering.analysis.canonical_nest import Access, Chain, exchange
-from graphopt.lowering.analysis.loop_partition import interior
+from graphopt.lowering.analysis.loop_partition import conditions, interior
+from graphopt.lowering.cpu.reduction_bounds import clipped
 from graphopt.lowering.cpu.scheduling import Scheduling
-from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, substitute
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     Axis,
@@ -62,6 +63,8 @@ TIMES: Final = (1, 2, 4, 8, 16, 32)
 """How many tiles along an axis may be done before those along others."""
 STEPS: Final = 8
 """How many steps of a loop of a reduction may be written out, at most."""
+OPEN: Final = 2
+"""Vectors of results that a tile has at most along an axis of open size, which may be short."""
 WRITTEN: Final = 64
 """Vectors of products that may be written out, at most: of more, code takes long to be made, and no less to run."""
 
@@ -89,10 +92,10 @@ class Tiling:
         """Results along an axis in a piece."""
         return self.widths.get(axis.var, 1) * self.times.get(axis.var, 1)
 
-    def narrowed(self, axes: Iterable[Axis]) -> Tiling:
-        """The tiling with one result along some axes."""
-        ones = {a.var: 1 for a in axes}
-        return replace(self, widths={**self.widths, **ones}, times={**self.times, **ones})
+    def narrowed(self, axes: Iterable[Axis], width: int = 1) -> Tiling:
+        """The tiling with so many results along some axes."""
+        widths, times = {a.var: width for a in axes}, {a.var: 1 for a in axes}
+        return replace(self, widths={**self.widths, **widths}, times={**self.times, **times})
 
 
 def tiling(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Tiling | None:
@@ -111,7 +114,7 @@ def tiling(owner: Scheduling, first: Chain, rest: Sequence[Chain]) -> Tiling | N
     widths = _widths(owner, first, vector, plan, lanes)
     times = _times(owner, first, widths)
     is_turned = bool(owner.choose("turned", (0, 1) if len(times) > 1 else (0,), 0))
-    steps = _steps(owner, first, WRITTEN * lanes // prod(widths.values()))
+    steps = _steps(owner, first, vector, WRITTEN * lanes // prod(widths.values()))
     drawn = Tiling(vector, widths, times, steps, is_turned)
     return replace(drawn, packed=_packed(owner, first, drawn))
 
@@ -141,14 +144,18 @@ def _times(owner: Scheduling, first: Chain, widths: Mapping[Var, int]) -> dict[V
     return {v: n for v, n in times.items() if n > 1}
 
 
-def _steps(owner: Scheduling, first: Chain, most: int) -> dict[Var, int]:
-    """Steps of a reduction that are written out, together at most so many, where there are several."""
+def _steps(owner: Scheduling, first: Chain, vector: Axis, most: int) -> dict[Var, int]:
+    """Steps of a reduction that are written out, together at most so many, where there are several: those of which each
+    has a mask of its own, so that masks are computed before the loops around."""
     steps = {}
+    tested = [variables(c) for c in conditions(first.block)]
+    masked = {v for found in tested if vector.var in found for v in found}
     for number, axis in reversed(list(enumerate(first.reduced))):
         extent = known_size([axis.extent])
         if extent != 1:
             candidates = [n for n in range(1, STEPS + 1) if n <= most and extent is not None and extent % n == 0]
-            steps[axis.var] = owner.choose(f"steps {number}", candidates, 1)
+            default = extent if axis.var in masked and extent in candidates else 1
+            steps[axis.var] = owner.choose(f"steps {number}", candidates, default)
             most //= steps[axis.var]
     return {v: n for v, n in steps.items() if n > 1}
 
@@ -185,15 +192,14 @@ def tile_plan(first: Chain, vector: Axis) -> dict[Var, int] | None:
     # Register tiling (Goto and van de Geijn, 2008): axes that the vector operand does not vary along are rows, those
     # that only the broadcast operand varies along are columns; _best chooses the sizes by loads and by work beyond the
     # ends.
-    if not isinstance(vector.extent, Const):
-        return None
     operands = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
     wide = [a for a in operands if a.varies(vector.var)]
     if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):
         return None
     if (steps := known_size([a.extent for a in first.reduced])) is not None and steps < 2:
         return None
-    lanes, extent = lanes_of(first.stores[0].buffer.dtype), int(vector.extent.value)
+    lanes, is_known = lanes_of(first.stores[0].buffer.dtype), isinstance(vector.extent, Const)
+    extent = known_size([vector.extent]) or OPEN * lanes
     scalar = [a for a in operands if not a.varies(vector.var)]
     rows, columns = [], []
     for axis in first.spatial:
@@ -207,7 +213,8 @@ def tile_plan(first: Chain, vector: Axis) -> dict[Var, int] | None:
     rows, columns = rows[::-1][:2], [a for a in columns[::-1][:1] if isinstance(a.extent, Const)]
     choices = [(k * lanes, k) for k in _vectors(rows) if k * lanes <= extent]
     choices = choices or [(extent, 1)]
-    rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or k == 0]  # one test of a size is enough
+    # one test of a size is enough
+    rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or (k == 0 and is_known)]
     return _best(first, vector.var, choices, rows, columns)
 
 
@@ -324,7 +331,12 @@ def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling)
         return inside
     unknown = [a for a in first.spatial if sizes[a.var] > 1 and not isinstance(a.extent, Const)]
     whole = _Piece(owner, first, rest, tiles)
-    narrow = _Piece(owner, first, rest, tiles.narrowed(unknown))
+    lanes = lanes_of(first.stores[0].buffer.dtype)
+    narrow = {
+        axis: {n: _Piece(owner, first, rest, tiles.narrowed(unknown, n)) for n in widths if n < sizes[axis.var]}
+        for axis in unknown
+        for widths in [(1, lanes // 4, lanes) if axis is tiles.vector else (1,)]
+    }
     if rest:
         owner.gone.add(first.stores[0].buffer)
 
@@ -333,10 +345,14 @@ def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling)
             a.var: tile_start(at[o.var], a.extent, tiles.piece(a)) for a, o in zip(first.spatial, outer, strict=True)
         }
         main = whole.at(start)
-        for axis in unknown:
-            step = LoopSpec(owner.var("i"), axis.extent)
-            alone = wrapped([step], narrow.at({**start, axis.var: step.var}))
-            main = If(axis.extent >= sizes[axis.var], main, alone)
+        for axis, pieces in narrow.items():
+            shorter: Stmt = seq()
+            for width, piece in pieces.items():
+                step = LoopSpec(owner.var("i"), (axis.extent + (width - 1)) // width)
+                place = tile_start(step.var, axis.extent, width)
+                tiles_along = wrapped([step], piece.at({**start, axis.var: place}))
+                shorter = tiles_along if width == 1 else If(axis.extent >= width, tiles_along, shorter)
+            main = If(axis.extent >= sizes[axis.var], main, shorter)
         return main
 
     steps = total_size([*map(Const, sizes.values()), *(a.extent for a in first.reduced)])
@@ -405,6 +421,9 @@ class _Piece:
         # each piece fills whole vectors, so that those of neighbours do not overlap
         shape = [*(Const(n) for n in self.sizes.values()), Const(self.pieces), Const(native)]
         self.buffer = owner.local(self.result.name, shape, self.result.dtype)
+        # steps that no result of a tile needs are left out, instead of being tested one by one
+        varied = {self.vector, *self.sizes}
+        self.clip = clipped(first, lambda b: b.axis not in tiles.steps and varied.isdisjoint(variables(b.rest.expr())))
 
     def at(self, start: Mapping[Var, Expr]) -> Stmt:
         """The piece from a point on: what is copied for it, and its tiles."""
@@ -459,12 +478,17 @@ class _Piece:
         """A tile from a point on: started, reduced, and what is done to its elements."""
         first, var = self.first, self.owner.var
         counts = self.tiles.steps
-        loops = {a.var: LoopSpec(var("r"), a.extent // counts.get(a.var, 1)) for a in first.reduced}
+        inner = first if self.clip is None else Chain(first.loops, self.clip.block)
         written = {v: LoopSpec(var("s"), Const(n), "unrolled") for v, n in counts.items()}
-        steps = {v: loop.var * counts[v] + written[v].var if v in counts else loop.var for v, loop in loops.items()}
+        loops, steps = list[LoopSpec](), dict[Var, Expr]()
+        for axis in first.reduced:
+            r, n = var("r"), counts.get(axis.var, 1)
+            low, end = (Const(0), axis.extent) if self.clip is None else self.clip.steps(axis, start)
+            loops.append(LoopSpec(r, (end - low) // n))
+            steps[axis.var] = r * n + written[axis.var].var if n > 1 else low + r
 
         def update(at: Mapping[Var, Expr], element: Load) -> Stmt:
-            step: Stmt = decomposed(first, at)[1]
+            step: Stmt = decomposed(inner, at)[1]
             return self.in_tile(step if read is None else read(step, steps, element), element)
 
         def stored(at: Mapping[Var, Expr], element: Load) -> Stmt:
@@ -475,7 +499,7 @@ class _Piece:
         sums = self.over(start, first, steps, update)
         ends = [self.over(start, c, {}, partial(self.followed, c)) for c in self.rest]
         ends = ends or [self.over(start, first, {}, stored)]
-        return seq(begin, wrapped([*loops.values(), *written.values()], sums), *ends)
+        return seq(begin, wrapped([*loops, *written.values()], sums), *ends)
 
     def followed(self, chain: Chain, at: Mapping[Var, Expr], element: Load) -> Stmt:
         """What is done to an element."""
