@@ -154,10 +154,15 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
 
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
-    """The program of a graph. NeedsValues where it depends on the elements of some inputs."""
+    """The program of a graph. NeedsValues where it depends on the elements of some inputs, LimitError where its
+    inputs and outputs take more memory than a run may."""
+    from graphopt.ir.work import handed_excess, sparse_bytes
     from graphopt.platforms import platform_of
     from graphopt.program.pipeline import options_of
+    from graphopt.runtime.limits import memory_of
 
+    if why := handed_excess(graph, memory_of(sparse_bytes(graph), settings.memory)):
+        raise LimitError(f"{why}: --memory allows more")
     platform = platform_of(settings.target.device)
     with platform.compiling(settings.jobs) as compiling:
         plan = lowered(graph, options_of(settings), step, compiling.begin)

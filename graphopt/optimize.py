@@ -15,7 +15,6 @@ from graphopt.progress import Listener
 from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
 from graphopt.rewrite.extract.choose import extract
 from graphopt.rewrite.match.journal import unsigned
-from graphopt.rewrite.passes import fold_within
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness, soundness
 from graphopt.rewrite.ruleset import Ruleset, names_of, ruleset, standard
@@ -70,8 +69,8 @@ def optimize_graph(
         for region in run.regions(graph):
             cheapest(region, run, step)
         # one graph again; names, inputs and outputs are the caller's
-        folded = step("fold", fold_within, run.explored, run.limit, run.is_strict)
-        graph = folded = run.note_folding(run.explored, folded)
+        folded = run.note_folding(run.explored, step("fold", run.fold, run.explored))
+        graph = folded
         if folded is not tidy or run.put_off:
             graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
         is_done = graph is folded or run.is_stopped

@@ -28,10 +28,9 @@ from graphopt.errors import (
 )
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
-from graphopt.ir.infer import infer
 from graphopt.ir.tolerance import error
 from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
-from graphopt.ir.work import EACH_SECOND, bytes_handed, nbytes, work_of
+from graphopt.ir.work import EACH_SECOND, bytes_handed, handed_excess, work_of
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.passes import fix_dims
 from graphopt.run.derivation import Preparation
@@ -194,17 +193,8 @@ def check_run(
 ) -> None:
     """LimitError where a model's inputs and outputs alone take more bytes than a run may, or all its operations more
     seconds; ``hints`` say what allows more."""
-    if (handed := bytes_handed(graph)) > memory:
-        facts = infer(graph)
-        ends = {
-            **{graph.names[v]: v for v in graph.inputs},
-            **dict(zip(graph.output_names, graph.outputs, strict=True)),
-        }
-        name, value = max(((n, v) for n, v in ends.items() if v is not None), key=lambda end: nbytes(facts[end[1]]))
-        raise LimitError(
-            f"{model}: out of memory: its inputs and outputs take {handed} bytes, and a run may take {memory}; "
-            f"{name!r} is {facts[value].type}; --dim and --shape give smaller sizes{hints[0]}"
-        )
+    if why := handed_excess(graph, memory):
+        raise LimitError(f"{model}: out of memory: {why}; --dim and --shape give smaller sizes{hints[0]}")
     fixed = fix_dims(graph, shapes, dims)
     operations = work_of(fixed, {}).operations
     if operations > EACH_SECOND * seconds and bytes_handed(fixed) <= memory:  # else drawing names the input

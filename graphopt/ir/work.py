@@ -18,22 +18,33 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import BodyWalks, infer, infer_with_bodies
 from graphopt.ir.infer_bodies import branches, loop_head
+from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import Size, TensorType, substitute
 
 ROUNDS = 64
 """So many rounds of a loop whose states grow are looked at; whatever doubles is beyond all memory by then."""
 
+MOVED, APPROXIMATED = 4, 32
+"""A product of two elements is one operation; to read or write an element takes as long as so many, and to approximate
+a function of it, as Sin and Erf do, as so many."""
 MOST_OPERATIONS = 10**12
 """A model that takes more operations, some ten seconds' of products, is not run,"""
 QUICK, EACH_BYTE = MOST_OPERATIONS // 10, 1000
 """nor, where nobody asked for it, one that takes more than these and more than so many for each of its bytes: a product
 of long sequences takes some hundred for each byte of its weights, a bomb millions."""
+AT_ONCE, EACH_BYTE_OF_FEW = 10**9, 10**5
+"""Of a model of few bytes it is not these, but so many and so many for each of its bytes: a convolution of large
+pictures takes ten thousand for each byte of its weights."""
 EACH_SECOND = 10**10
 """So many operations a second are expected of a program."""
 UNBOUNDED = frozenset({"RegexFullMatch"})
 """Ops whose time no size bounds."""
-SLOW = frozenset({"Conv", "ConvTranspose", "ConvInteger", "LSTM", "GRU", "RNN"}) | ops.KINDS["pool"]
-"""Ops whose reference implementation is Python for each window or step,"""
+SLOW = (
+    frozenset({"Conv", "ConvTranspose", "ConvInteger", "LSTM", "GRU", "RNN", "Erf", "Gelu", "TopK", "Unique"})
+    | (ops.KINDS["pool"])
+)
+"""Ops whose reference implementation is Python for each window or step, or sorts, or is for single numbers, as that of
+all ops on strings is,"""
 BY_ELEMENT = frozenset(
     {"Resize", "Upsample", "GridSample", "RoiAlign", "NonMaxSuppression", "MaxRoiPool", "MaxUnpool", "Col2Im", "DFT"}
     | {"STFT", "LRN", "TfIdfVectorizer", "StringSplit", "StringNormalizer", "ImageDecoder", "DeformConv"}
@@ -44,6 +55,8 @@ OPERATIONS = 10**9
 _ROWS = frozenset({"MatMul", "MatMulInteger", "QLinearMatMul", "com.microsoft::FusedMatMul"})
 _WINDOWS = frozenset({"Conv", "ConvInteger", "QLinearConv", "DeformConv"})
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+APPROXIMATE = ops_where(is_approximate=True) - {"Celu", "Elu", "HardSigmoid", "HardSwish", "Mean", "Selu"}
+"""Ops that approximate a function of each element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +80,42 @@ def nbytes(fact: Fact | None) -> int:
 
 def operations(op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]) -> int:
     """How many operations a call takes, to a factor that no size changes."""
-    out, moved = sum(map(elements, outputs)), sum(map(elements, (*inputs, *outputs)))
+    return moved(inputs, outputs) + products(op, attrs, inputs, outputs)
+
+
+def moved(inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]) -> int:
+    """How many elements a call reads and writes."""
+    return sum(map(elements, (*inputs, *outputs)))
+
+
+def products(op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]) -> int:
+    """How many products of elements, or steps of a window, a call takes."""
+    out = sum(map(elements, outputs))
     a, b = (*(_numbers(f) for f in inputs[:2]), (), ())[:2]
     if op in _ROWS and a:
-        return moved + out * a[-1]
+        return out * a[-1]
     if op == "Gemm" and len(a) == 2:
-        return moved + out * (a[0] if attrs.get("transA") else a[1])
+        return out * (a[0] if attrs.get("transA") else a[1])
     if op in _WINDOWS or op == "ConvTranspose":
         weights = _numbers(inputs[3]) if op == "QLinearConv" and len(inputs) > 3 else b
         each = prod(weights[1:])
-        return moved + each * (elements(inputs[0]) if op == "ConvTranspose" else out)
+        return each * (elements(inputs[0]) if op == "ConvTranspose" else out)
     if op in ops.KINDS["pool"] or op == "LRN":
         window = attrs.get("kernel_shape", attrs.get("size", 1))
-        return moved + out * prod(window if isinstance(window, tuple) else (window,))  # type: ignore[arg-type]
+        return out * prod(window if isinstance(window, tuple) else (window,))  # type: ignore[arg-type]
     if op == "Einsum":
-        return moved + _einsum(str(attrs.get("equation", "")), inputs)
+        return _einsum(str(attrs.get("equation", "")), inputs)
     if op in _RECURRENT and len(a) == 3:
-        return moved + a[0] * a[1] * sum(map(elements, inputs[1:3]))
-    return moved
+        return a[0] * a[1] * sum(map(elements, inputs[1:3]))
+    return 0
 
 
 def effort(op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]) -> int:
     """The same for the reference implementation, whose slow operations count as many."""
     if op in UNBOUNDED:
         return OPERATIONS + 1
-    slowness = 10**5 if op in BY_ELEMENT else 100 if op in SLOW else 1
+    is_slow = op in SLOW or any(f is not None and f.dtype == "string" for f in inputs)
+    slowness = 10**5 if op in BY_ELEMENT else 100 if is_slow else 1
     return slowness * operations(op, attrs, inputs, outputs)
 
 
@@ -127,6 +151,16 @@ def bytes_handed(graph: Graph) -> int:
     return sum(nbytes(facts[v]) for v in {*graph.inputs, *graph.outputs} if v is not None)
 
 
+def handed_excess(graph: Graph, most: int) -> str:
+    """Why a graph's inputs and outputs alone take more bytes than a run may, in words; empty where they do not."""
+    if (handed := bytes_handed(graph)) <= most:
+        return ""
+    facts = infer(graph)
+    ends = {graph.names[v]: v for v in graph.inputs} | dict(zip(graph.output_names, graph.outputs, strict=True))
+    name, value = max(((n, v) for n, v in ends.items() if v is not None), key=lambda end: nbytes(facts[end[1]]))
+    return f"its inputs and outputs take {handed} bytes, and a run may take {most}; {name!r} is {facts[value].type}"
+
+
 def stored_bytes(graph: Graph) -> int:
     """The bytes of all constants of a graph and its bodies."""
     return sum(constant.nbytes for constant in _constants(graph))
@@ -148,7 +182,23 @@ def _constants(graph: Graph) -> Iterator[Constant]:
 
 def most_operations(graph: Graph, is_asked: bool) -> int:
     """How many operations a run may take: where nobody asked for it, only so many for each byte that the model has."""
-    return MOST_OPERATIONS if is_asked else min(MOST_OPERATIONS, max(QUICK, EACH_BYTE * sparse_bytes(graph)))
+    if is_asked:
+        return MOST_OPERATIONS
+    stored = sparse_bytes(graph)
+    return min(MOST_OPERATIONS, max(AT_ONCE, min(QUICK, EACH_BYTE_OF_FEW * stored), EACH_BYTE * stored))
+
+
+def most_seconds(graph: Graph) -> float | None:
+    """How many seconds of processors a run may take that nobody asked for and of which no type tells when it ends; None
+    where types tell."""
+    return max(1.0, most_operations(graph, is_asked=False) / EACH_SECOND) if _may_go_on(graph) else None
+
+
+def _may_go_on(graph: Graph) -> bool:
+    return any(
+        node.op == "Loop" or node.op in UNBOUNDED or any(map(_may_go_on, node.bodies.values()))
+        for node in graph.nodes()
+    )
 
 
 def _fixed(type: object, sizes: Mapping[str, int]) -> TensorType | None:
@@ -177,8 +227,9 @@ def _counted(graph: Graph, facts: Mapping[Value, Fact], walks: BodyWalks) -> Wor
         if node.op in (INPUT, CONSTANT):
             continue
         inside = _bodies(node, facts, walks)
-        inputs = [None if v is None else facts[v] for v in node.inputs]
-        total += inside.operations + operations(node.op, node.attrs, inputs, [facts[v] for v in node.outputs])
+        inputs, outputs = [None if v is None else facts[v] for v in node.inputs], [facts[v] for v in node.outputs]
+        each = APPROXIMATED if node.op in APPROXIMATE else MOVED
+        total += inside.operations + each * moved(inputs, outputs) + products(node.op, node.attrs, inputs, outputs)
         most = max(most, alive + inside.bytes)
         for value in dict.fromkeys(v for v in node.inputs if v is not None):
             left[value] -= sum(v == value for v in node.inputs)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
+from operator import index
 from os import SEEK_END
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,12 @@ class Derivation:
                 tuple(_entry(e) for e in content["entries"]),
                 tuple(rule for text in content["rules"] for rule in parse_rules(text, name)),
                 tuple(map(str, content["passes"])),
-                Preparation(given["opset"], bool(given["freeze"]), given["shapes"], given["dims"]),
+                Preparation(
+                    None if given["opset"] is None else index(given["opset"]),
+                    bool(given["freeze"]),
+                    {name: tuple(map(index, shape)) for name, shape in given["shapes"].items()},
+                    {name: index(size) for name, size in given["dims"].items()},
+                ),
                 str(content["model"]),
                 str(content["digest"]),
                 str(content["target"]),

@@ -30,7 +30,7 @@ from graphopt.ir.types import TensorType
 from graphopt.rewrite.derivations.replay import Step
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.run.derivation import Derivation
-from graphopt.runtime.limits import confine, memory_of
+from graphopt.runtime.limits import confine, end_after, memory_of
 from graphopt.verify.inputs import Given, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_model
 from graphopt.verify.verification import Interpreter, how_it_ended
@@ -269,6 +269,10 @@ def _run(
     compared = {id: pairs for id, pairs in sides.pairs.items() if pairs}
     if not compared:
         return {}
+    if not accepted and (why := _excess(_part(sides.graph, sides.outputs), inputs)):
+        return {
+            id: LocalCheck("unchecked", why=f"the original does not run on random inputs ({why})") for id in compared
+        }
     position = {v: i for i, v in enumerate(dict.fromkeys(v for ps in compared.values() for p in ps for v in p))}
     graph = _part(sides.graph, [*position, *sides.outputs])
     with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
@@ -291,6 +295,18 @@ def _run(
         if not answers.exists():
             return {id: LocalCheck("unchecked", why=why) for id in compared}
         return {int(id): LocalCheck(*fields) for id, fields in json.loads(answers.read_text()).items()}
+
+
+def _excess(graph: Graph, inputs: Mapping[str, Given]) -> str:
+    """Why a run of a graph takes too much whatever its sizes, before a process is started for it; else empty."""
+    from graphopt.ir.work import excess, most_operations, sparse_bytes
+
+    memory, operations = memory_of(sparse_bytes(graph)), most_operations(graph, is_asked=False)
+    why = ""
+    for drawn in sizes(graph, known_sizes(graph, {name: given(value) for name, value in inputs.items()})):
+        if not (why := excess(graph, drawn, memory, operations)):
+            break
+    return why
 
 
 def _part(graph: Graph, values: Sequence[Value]) -> Graph:
@@ -318,10 +334,13 @@ def prepare() -> None:
 def answer(folder: str) -> None:
     """Read ``request`` and ``sides.onnx`` in the folder, run and compare, write ``answer.json`` beside them."""
     from graphopt.ir.onnx_io import load
+    from graphopt.ir.work import most_seconds
 
     request = pickle.loads((Path(folder) / "request").read_bytes())
     confine(request["memory"])
-    run = _Run(Path(folder), load(Path(folder) / "sides.onnx"), request)
+    graph = load(Path(folder) / "sides.onnx")
+    end_after(most_seconds(graph))
+    run = _Run(Path(folder), graph, request)
     run.check(request["pairs"])
     (Path(folder) / "answer.json").write_text(json.dumps({id: vars_of(check) for id, check in run.checks.items()}))
 

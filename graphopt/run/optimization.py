@@ -21,11 +21,13 @@ from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.rewrite.extract.choose import Extraction, allowance
 from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, stated_sizes
 from graphopt.rewrite.extract.terms import calls
+from graphopt.rewrite.match.evaluation import OperationBudget
 from graphopt.rewrite.match.journal import Journal
 from graphopt.rewrite.match.matcher import families
 from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.match.statistics import Statistics
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.passes import fold_within
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset
 from graphopt.run.derivation import Derivation, Preparation
@@ -99,6 +101,10 @@ class Optimization:
         """The graph of this round, once all its regions were explored."""
         self.as_expected = True
         """Whether all that was chosen in this round costs what the search took it for."""
+        self.is_ahead_spent = False
+        """Whether more could be computed ahead than there is time for."""
+        self.ahead = OperationBudget.of(graph)
+        """What tidying may compute ahead in all rounds."""
         self.statistics = Statistics()
         self.put_off: set[str] = set()
         """The rules of which explorations put matches off, or that were stopped by a limit while they fired."""
@@ -180,7 +186,18 @@ class Optimization:
         paying = [self.by_name[name] for name in sorted(self.put_off)]
         return {
             "journal": self.journal, "statistics": self.statistics, "unroll": self.budget.unroll, "paying": paying,
+            "ahead": self.ahead,
         }  # fmt: skip
+
+    def fold(self, graph: Graph) -> Graph:
+        """The graph with all computed that may be done ahead; itself once an earlier round took all the time that there
+        is for that."""
+        if self.is_ahead_spent:
+            return graph
+        ahead = OperationBudget.of(graph)
+        folded = fold_within(graph, self.limit, self.is_strict, ahead)
+        self.is_ahead_spent = ahead.is_spent
+        return folded
 
     def note_folding(self, before: Graph, after: Graph) -> Graph:
         """The graph after folding, which is noted where it changed anything."""

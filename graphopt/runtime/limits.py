@@ -14,6 +14,8 @@ from graphopt.errors import LimitError
 
 TIMES, MORE = 4, 1 << 30
 """By default a run may take so many times the bytes of its model, and so many more."""
+OUT_OF_TIME = -getattr(signal, "SIGPROF", 27)
+"""The exit status of a process that ``end_after`` ended."""
 _DIES_WITH_PARENT = 1
 """Linux's number (``PR_SET_PDEATHSIG``) of the request to end a process with the thread that started it."""
 
@@ -85,6 +87,12 @@ def _limited_time(seconds: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def end_after(seconds: float | None) -> None:
+    """Let this process, a child, end by SIGPROF once it took so many seconds of processors more; with None, never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds or 0)
 
 
 def confine(memory: int | None = None, seconds: int | None = None) -> None:

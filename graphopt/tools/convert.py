@@ -28,7 +28,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
-from graphopt.ir.work import excess, most_operations, sparse_bytes
+from graphopt.ir.work import excess, most_operations, most_seconds, sparse_bytes
 from graphopt.rewrite.match.workspace import captured_facts
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
@@ -440,11 +440,11 @@ def _indices(graph: Graph) -> set[int]:
 
 def _feeds(graph: Graph, samples: int, inputs: Mapping[str, Given]) -> list[dict[str, Any]]:
     """Inputs on which the model runs, with no more memory and operations than verification would take; none where there
-    are none."""
+    are none, and where only those that are given could tell when it ends."""
     check_inputs(graph, inputs)
     bounds_given = {name: given(value) for name, value in inputs.items()}
     sampled: list[dict[str, Any]] = []
-    if not samples:
+    if not samples or (most_seconds(graph) is not None and not inputs):
         return sampled
     bounds, memory, operations = ranges(graph), memory_of(sparse_bytes(graph)), most_operations(graph, is_asked=False)
     candidates = [chosen for chosen in sizes(graph, {}) if not excess(graph, chosen, memory, operations)]

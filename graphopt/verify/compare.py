@@ -21,8 +21,8 @@ from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
-from graphopt.ir.work import excess, most_operations
-from graphopt.runtime.limits import confine
+from graphopt.ir.work import excess, most_operations, most_seconds
+from graphopt.runtime.limits import confine, end_after
 from graphopt.verify.arrays import type_name
 from graphopt.verify.inputs import DISTRIBUTIONS, FREE, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
@@ -157,6 +157,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     inputs = {after.names[v] for v in after.inputs if "default" not in after.node(v.node).attrs}
     if new := sorted(inputs - {before.names[value] for value in before.inputs}):
         raise MismatchError(f"{b} has inputs that {a} has not: {', '.join(new)}")
+    end_after(None if _is_asked(request) else most_seconds(before))
     try:
         engine, samples, outputs, untaken = _runs(before, after, request, enter)
     except EngineError as refusal:
@@ -169,6 +170,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
                 "or say --verify off where another runtime is to run it"
             ) from None
         raise MismatchError(f"{engine} runs {a} but not {b} ({message})") from None
+    end_after(None)
     enter("comparison")
     if message := _differing_bits(before, after, engine, request, samples, outputs):
         raise MismatchError(f"{message}, in {engine}")
@@ -218,6 +220,11 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         "differing": sum(_count(s.outputs, got) for s, got in zip(samples, outputs, strict=True)),
         "outputs": list(zip(before.output_names, map(_size, errors), strict=True)),
     }
+
+
+def _is_asked(request: Mapping[str, Any]) -> bool:
+    """Whether somebody asked for this comparison, and waits for it."""
+    return request["draws"] > 1 or "longest" in request
 
 
 def _local(
@@ -616,7 +623,7 @@ def _samples(
     constant = {index for index, name in enumerate(before.output_names) if name in names}
     candidates = list(sizes(before, _settled(before, after, given_inputs)))
     most = request.get("memory", inf)
-    operations = most_operations(before, is_asked=request["draws"] > 1 or "longest" in request)
+    operations = most_operations(before, is_asked=_is_asked(request))
     excesses = dict.fromkeys(request.get("avoided", ()), "the runtime ended its process")
 
     def too_much(chosen: dict[str, int]) -> str:

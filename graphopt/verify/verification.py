@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from graphopt.errors import UsageError, VerificationError
-from graphopt.runtime.limits import confine, memory_of
+from graphopt.runtime.limits import OUT_OF_TIME, confine, memory_of
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -369,6 +369,9 @@ def _ask(folder: Path, seconds: float, names: tuple[str, str], ahead: Interprete
         if answer.exists():
             content: dict[str, Any] = json.loads(answer.read_text())
             return content
+        if done.returncode == OUT_OF_TIME:
+            reason = f"no type tells when {_at_work(folder, names)} ends, and it did not soon; --verify require waits"
+            return {"status": "unverified", "reason": reason}
         if done.returncode == -9:
             return {"status": "unverified", "reason": "the process was killed, probably for want of memory"}
         sizes = _phase(folder)[1]

@@ -11,7 +11,7 @@ import pytest
 from graphopt.ir import infer
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
-from graphopt.ir.work import Work, bytes_handed, excess, work_of
+from graphopt.ir.work import APPROXIMATED, MOVED, Work, bytes_handed, excess, work_of
 
 GREAT = 2**40
 
@@ -61,7 +61,7 @@ def test_operations_are_known_before_anything_runs(text: str) -> None:
 
 
 def test_what_is_read_for_the_last_time_is_there_no_longer() -> None:
-    assert work_of(parse("x: float32[1000] y = Neg(Neg(Neg(Neg(x)))) return y"), {}) == Work(12_000, 8_000)
+    assert work_of(parse("x: float32[1000] y = Neg(Neg(Neg(Neg(x)))) return y"), {}) == Work(12_000, 8_000 * MOVED)
 
 
 def test_named_sizes_are_given_and_others_count_nothing() -> None:
@@ -88,7 +88,7 @@ def test_of_branches_the_one_counts_that_is_known_to_be_taken_or_the_cheaper() -
     text = "c: bool[] x: float32[8] {} return y"
     taken, other, either = (work_of(parse(text.format(IF.format(c, MANY, x="x"))), {}) for c in ("true", "false", "c"))
     assert taken.bytes > 1024 * 32 > other.bytes
-    assert max(either.operations, other.operations) < 100 < taken.operations
+    assert max(either.operations, other.operations) < 100 * APPROXIMATED < taken.operations
 
 
 def test_bodies_within_bodies_are_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,9 @@ def test_rewrites_are_called_by_number_or_rule() -> None:
         (lambda d: {**d, "rules": ["not a rule"]}, RuleError),
         (lambda d: [], ReadError),
         (lambda d: {k: v for k, v in d.items() if k != "passes"}, ReadError),
+        (lambda d: {**d, "preparation": {**d["preparation"], "shapes": 1e308}}, ReadError),
+        (lambda d: {**d, "preparation": {**d["preparation"], "dims": {"n": 0.5}}}, ReadError),
+        (lambda d: {**d, "preparation": {**d["preparation"], "opset": "x"}}, ReadError),
     ],
 )
 def test_what_is_no_journal_is_said_to_be_none(change: object, error: type[Exception]) -> None:

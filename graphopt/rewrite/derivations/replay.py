@@ -16,6 +16,7 @@ from typing import Protocol
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.rewrite.match.build import Refused, replacements
+from graphopt.rewrite.match.evaluation import ALL_OPERATIONS, OperationBudget
 from graphopt.rewrite.match.journal import FOLD_EXACTLY, Action, Entry, Respelled, ValueSpelling, sign
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.multi_version_graph import Alternatives
@@ -166,6 +167,7 @@ class _Replay:
         self.open(entry)
         if (space := self.frames[-1].space) is not None:
             space.unroll = inf  # what was unrolled was within a limit that the journal does not tell
+            space.ahead = OperationBudget(ALL_OPERATIONS)
 
     def open(self, entry: Entry) -> None:
         """Open it, as it is now."""

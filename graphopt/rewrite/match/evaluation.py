@@ -6,6 +6,7 @@ Sizes are inferred before anything is computed. One repeated element stays one e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.op_table import ops_where
-from graphopt.ir.work import effort
+from graphopt.ir.work import APPROXIMATE, effort, sparse_bytes
 
 SMALL_BYTES = 8 << 10
 """Results up to this size are computed whatever they replace."""
@@ -30,7 +31,13 @@ SLOW = ops.KINDS["pool"] | frozenset(
 """Ops whose reference implementation is slow: they are computed only where the result is small."""
 SLOW_BYTES = 1 << 20
 ALL_OPERATIONS = 10**10
-"""So many operations may be done ahead for all nodes of a graph together; slow ones count as many."""
+"""So many operations may be done ahead for all nodes of a graph together, those of bodies included; slow ones count as
+many,"""
+QUICK_OPERATIONS, EACH_BYTE = ALL_OPERATIONS // 8, 1000
+"""and no more than these, or so many for each byte that the graph stores: a product of two weights takes some hundred,
+what a file of a few bytes makes of a Range takes millions."""
+APPROXIMATED, WITHOUT_BLAS = 8, 5
+"""How many times as long as others ops take that approximate functions, and products of other numbers than float32."""
 DEEPEST = 16
 """Down to which depth a value is computed to answer a guard."""
 SPLAT_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile", "Cast"})
@@ -50,6 +57,35 @@ def is_foldable(node: Node) -> bool:
     if node.op in (INPUT, CONSTANT) or node.op in KEPT or node.bodies or not ops.is_pure(node.op):
         return False
     return ops.schema(node.op) is not None
+
+
+@dataclass(slots=True)
+class OperationBudget:
+    """The operations that may be done ahead for a graph and its bodies."""
+
+    left: int
+    is_spent: bool = False
+    """Whether something was left out since it would take more."""
+
+    @staticmethod
+    def of(graph: Graph) -> OperationBudget:
+        """What a graph may take, by the bytes that it stores."""
+        return OperationBudget(min(ALL_OPERATIONS, max(QUICK_OPERATIONS, EACH_BYTE * sparse_bytes(graph))))
+
+    def takes(self, node: Node, fact: Callable[[Value], Fact], ones: Sequence[bool | None]) -> bool:
+        """Whether it takes what a node costs, which it is charged with then."""
+        cost = cost_ahead(node, fact, ones)
+        if node.op in ops.KINDS["product"]:
+            cost *= (
+                1 if all(fact(v).dtype in ("float32", "float64", "bfloat16") for v in node.outputs) else WITHOUT_BLAS
+            )
+        elif node.op in APPROXIMATE:
+            cost *= APPROXIMATED
+        if cost > self.left:
+            self.is_spent = True
+            return False
+        self.left -= cost
+        return True
 
 
 def cost_ahead(node: Node, fact: Callable[[Value], Fact], ones: Sequence[bool | None]) -> int:

@@ -230,6 +230,9 @@ class TermMatcher:
             return
         term, rest = terms[0], terms[1:]
         stars = family(term)
+        if len(values) > len(terms) and not any(map(family, terms)):  # before each order of the inputs is tried
+            self.fail(f"{node.op} has {len(values) - len(terms)} inputs more than the rule wants")
+            return
         if commutative and not stars:
             for i, value in enumerate(values):
                 self._look(node, value)

@@ -218,6 +218,8 @@ class Matcher(TermMatcher):
             if candidates is None:
                 self.fail("the family shares no variable")
                 return
+            if self.unfit(element(one, starred_names(term), 0), stars) is not None:
+                continue
             roots: list[Value] = []
             bindings = shared
             for value in candidates if self.only is None else [v for v in self.only if v in candidates]:
@@ -226,6 +228,8 @@ class Matcher(TermMatcher):
                         roots.append(value)
                         bindings = bound
                         break
+                if len(roots) > 1 and roots[0] != root:  # each of them would look at all
+                    break
             if len(roots) < 2:
                 self.fail(f"only {len(roots)} of the calls match, the rule wants at least two")
             elif roots[0] != root:

@@ -18,7 +18,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact, meet
 from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, NOWHERE, Attrs, Graph, Node, Origin, Value
 from graphopt.ir.types import Size, TensorType, Type, Unranked, is_anonymous
-from graphopt.rewrite.match.evaluation import evaluated
+from graphopt.rewrite.match.evaluation import OperationBudget, evaluated
 
 HUB = 64
 """Where more nodes than this read what was edited, those further down are not looked at again."""
@@ -46,8 +46,8 @@ class Workspace:
         """How many edits were made so far: equal before and after means that nothing changed."""
         self.unroll: float = UNROLL
         """How many nodes a loop is unrolled to at most; a loop of one pass always is."""
-        self.computed = 0
-        """How many operations were done ahead so far."""
+        self.ahead: OperationBudget | None = None
+        """How many operations may still be done ahead; None: as many as the graph may take."""
         self.replaced: list[tuple[Value, Value]] = []
         """The values that others took the place of, each with the other, in order."""
         self._pending: deque[int] = deque()

@@ -16,8 +16,8 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.work import OPERATIONS, stored_bytes
 from graphopt.rewrite.match.evaluation import (
-    ALL_OPERATIONS,
     SMALL_BYTES,
+    OperationBudget,
     compute,
     cost_ahead,
     is_exact,
@@ -78,10 +78,9 @@ def fold(space: Workspace, node: Node, exactly: bool = False) -> bool:
     size = output_bytes(node, [space.fact(v) for v in node.outputs], inputs)
     if size is None or size > max(SMALL_BYTES, min(WORK_LIMIT, _freed(space.graph, node))):
         return False
-    cost = cost_ahead(node, space.fact, ones_of(inputs))
-    if space.computed + cost > ALL_OPERATIONS:
+    space.ahead = space.ahead or OperationBudget.of(space.graph)
+    if not space.ahead.takes(node, space.fact, ones_of(inputs)):
         return False
-    space.computed += cost
     results = compute(node, inputs, space.opset)
     if results is None or (exactly and not is_exact(node, inputs, results)):
         return False
@@ -102,16 +101,20 @@ def _freed(graph: Graph, node: Node) -> int:
     return total
 
 
-def fold_within(graph: Graph, limit: int | None = None, exactly: bool = False) -> Graph:
+def fold_within(
+    graph: Graph, limit: int | None = None, exactly: bool = False, ahead: OperationBudget | None = None
+) -> Graph:
     """The graph with everything computed that rests on constants alone, as long as it stores at most ``limit`` bytes;
     if ``exactly``, only that for which every runtime gives the same bits.
 
     Without a limit that is a tenth more than it stores now, and at least 10 MB more. What does not fit stays as it is;
-    the same graph comes back where nothing was computed. Bodies come first.
+    the same graph comes back where nothing was computed. Bodies come first. ``ahead`` is what it may take, by default
+    as much as the graph may.
     """
+    ahead = ahead or OperationBudget.of(graph)
     stored = stored_bytes(graph)
     limit = stored + max(GROWTH, stored // 10) if limit is None else limit
-    graph = _fold_bodies(graph, limit - stored, exactly)
+    graph = _fold_bodies(graph, limit - stored, exactly, ahead)
     stored = stored_bytes(graph)
     space = Workspace(graph.copy())
     room = limit - stored
@@ -122,21 +125,21 @@ def fold_within(graph: Graph, limit: int | None = None, exactly: bool = False) -
     freed = sum(c.nbytes for c in _only_read_by(space.graph, static))
     if sum(static[n] for n in wanted) - freed > room:
         wanted = _affordable(wanted, static, room)
-    _compute_all(space, wanted, static, exactly)
+    _compute_all(space, wanted, static, exactly, ahead)
     while (node := space.next()) is not None:
         if node.op != INPUT and not space.graph.is_used(node.id):
             space.remove(node.id)
     return space.graph if space.edits else graph
 
 
-def _fold_bodies(graph: Graph, room: int, exactly: bool) -> Graph:
+def _fold_bodies(graph: Graph, room: int, exactly: bool, ahead: OperationBudget) -> Graph:
     """The graph with the bodies of its nodes folded, which may grow by so many bytes together."""
     edited = graph
     for node in graph.order():
         bodies: dict[str, Graph] = {}
         for name, body in node.bodies.items():
             stored = stored_bytes(body)
-            folded = fold_within(body, stored + room, exactly)
+            folded = fold_within(body, stored + room, exactly, ahead)
             if folded is not body:
                 bodies[name] = folded
                 room -= max(0, stored_bytes(folded) - stored)
@@ -202,7 +205,9 @@ def _affordable(wanted: list[int], static: dict[int, int], room: int) -> list[in
     return sorted(chosen)
 
 
-def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int], exactly: bool) -> None:
+def _compute_all(
+    space: Workspace, wanted: list[int], static: dict[int, int], exactly: bool, ahead: OperationBudget
+) -> None:
     """Compute the wanted nodes, with what they need, and put constants in their place."""
     needed = set(wanted)
     waiting = list(wanted)
@@ -218,9 +223,7 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int], ex
         node = space.graph.node(id)
         inputs = [None if v is None else results.get(v) or space.graph.constant_of(v) for v in node.inputs]
         is_ready = all(c is not None or v is None for c, v in zip(inputs, node.inputs, strict=True))
-        cost = cost_ahead(node, space.fact, ones_of(inputs))
-        if is_ready and alive + static[id] <= most and space.computed + cost <= ALL_OPERATIONS:
-            space.computed += cost
+        if is_ready and alive + static[id] <= most and ahead.takes(node, space.fact, ones_of(inputs)):
             alive += static[id]
             outputs = compute(node, inputs, space.opset)
             if not exactly or (outputs is not None and is_exact(node, inputs, outputs)):

@@ -17,6 +17,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.work import nbytes
 from graphopt.rewrite.match.build import Refused, family, replacements
 from graphopt.rewrite.match.describe import describe, leaves_of, name_of, show_call
+from graphopt.rewrite.match.evaluation import OperationBudget
 from graphopt.rewrite.match.journal import Action, Journal, sign
 from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
 from graphopt.rewrite.match.statistics import Statistics, failed_at
@@ -45,6 +46,7 @@ def simplify(
     statistics: Statistics | None = None,
     unroll: float = UNROLL,
     paying: Iterable[Rule] = (),
+    ahead: OperationBudget | None = None,
 ) -> Graph:
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
@@ -53,7 +55,8 @@ def simplify(
     something goes wrong is left out at that place, after ``PLACES`` of them everywhere, and warned of, or told to the
     ``statistics``. Raises RuleError after ``limit`` applications (a generous multiple of the graph's size): rules undo
     each other, or make what they apply to. Loops are unrolled to ``unroll`` nodes at most. Rules that are ``paying``
-    are applied where that pays by the journal's prices and stores no more.
+    are applied where that pays by the journal's prices and stores no more. ``ahead`` is what may be computed ahead, by
+    default as much as the graph may take.
     """
     paying = [rule for rule in paying if len(rule.lhs) == 1 and not family(rule.lhs[0])]
     rules, facts_of = (*rules, *paying), infer.infer(graph, facts)
@@ -62,7 +65,7 @@ def simplify(
     while True:
         before = None if journal is None else journal.state()
         space = Workspace(graph.copy(), dict(facts_of))
-        space.unroll = unroll
+        space.unroll, space.ahead = unroll, ahead or OperationBudget.of(graph)
         try:
             mark = 0 if journal is None else journal.open()
             _Simplifier(space, rules, passes, journal, limit, statistics, left_out, priced).run()
@@ -346,7 +349,7 @@ class _Simplifier:
     def body(self, body: Graph, facts: Mapping[Value, Fact]) -> Graph:
         """The simplified body; ``facts`` is what is known of its inputs."""
         space = Workspace(body.copy(), infer.infer(body, facts), is_body=True)
-        space.unroll = self.space.unroll
+        space.unroll, space.ahead = self.space.unroll, self.space.ahead
         arguments = self.rules, self.passes, self.journal, self.limit, self.statistics, self.left_out, self.paying
         _Simplifier(space, *arguments).run()
         return space.graph if space.edits else body

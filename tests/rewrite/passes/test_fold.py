@@ -110,8 +110,18 @@ def test_all_folds_together_take_a_limited_time(monkeypatch: pytest.MonkeyPatch)
     product = " ".join(f"b{i + 1} = MatMul(b{i}, a)" for i in range(20))
     text = f"t = Range(0.0, 4096.0, 1.0) a = Reshape(t, [64, 64]) b0 = Relu(a) {product} return b20"
     assert not ops(fold_within(parse(text)))
-    monkeypatch.setattr("graphopt.rewrite.passes.fold.ALL_OPERATIONS", 5 * 64**3)
+    monkeypatch.setattr("graphopt.rewrite.match.evaluation.ALL_OPERATIONS", 5 * 64**3)
     assert ops(fold_within(parse(text))).count("MatMul") == 20
+
+
+def test_bodies_take_of_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.rewrite.match.evaluation.ALL_OPERATIONS", 5 * 64**3)
+    product = "a = Reshape(Range(0.0, 4096.0, 1.0), [64, 64]) r = Add(ReduceSum(MatMul(a, a), keepdims=0), q) return r"
+    branches = "then_branch={ q: ? %s }, else_branch={ q: ? r = Neg(q) return r }" % product  # noqa: UP031
+    calls = " ".join(f"y{k + 1} = If(c | y{k}, {branches})" for k in range(6))
+    graph = fold_within(parse(f"c: bool[] x: float32[] y0 = Abs(x) {calls} return y6"))
+    left = [op for node in graph.nodes() for body in node.bodies.values() for op in ops(body)]
+    assert 0 < left.count("MatMul") < 6
 
 
 def test_what_is_computed_on_the_way_is_dropped_when_it_was_read() -> None:
