@@ -335,7 +335,7 @@ def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling)
     narrow = {
         axis: {n: _Piece(owner, first, rest, tiles.narrowed(unknown, n)) for n in widths if n < sizes[axis.var]}
         for axis in unknown
-        for widths in [(1, lanes // 4, lanes) if axis is tiles.vector else (1,)]
+        for widths in [(1, max(lanes // 4, 1), lanes) if axis is tiles.vector else (1,)]
     }
     if rest:
         owner.gone.add(first.stores[0].buffer)

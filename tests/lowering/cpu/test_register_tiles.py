@@ -21,13 +21,14 @@ IN_TILES = {IN_REGISTERS: 1}
 LANES = lanes("float32")
 
 
-def product(m: str | int, n: int, k: int) -> Nest:
-    """A product of matrices, whose rows may be any number."""
-    size, rows = (", m: size", '"m"') if m == "m" else ("", m)
+def product(m: str | int, n: str | int, k: int) -> Nest:
+    """A product of matrices, whose rows or columns may be any number."""
+    size = "".join(f", {s}: size" for s in (m, n) if isinstance(s, str))
+    rows, columns = (f'"{s}"' if isinstance(s, str) else s for s in (m, n))
     return read(f"""
 @program
-def product(a: Buffer[({rows}, {k}), "float32"], b: Buffer[({k}, {n}), "float32"],
-            c: Buffer[({rows}, {n}), "float32"]{size}):
+def product(a: Buffer[({rows}, {k}), "float32"], b: Buffer[({k}, {columns}), "float32"],
+            c: Buffer[({rows}, {columns}), "float32"]{size}):
     for i0, i1, i2 in grid({m}, {n}, {k}):
         with block("c"):
             v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
@@ -104,6 +105,46 @@ def test_rows_of_any_number_are_tiled_where_they_suffice(packed: int) -> None:
     made = Native(chosen(nest, IN_TILES | {"width 0": 3, "times 0": 2, "packed": packed})[0])
     for size in (1, 5, 6, 7, 40):
         check(nest, made, [size])
+
+
+@pytest.mark.parametrize("choices", [{}, {"width 1": 2 * LANES, "times 1": 2, "packed": 2}])
+def test_vectors_along_an_axis_of_any_size_are_shorter_where_it_is(choices: Mapping[str, int]) -> None:
+    nest = product(12, "n", 12)
+    made, offered = chosen(nest, IN_TILES | choices)
+    assert "width 1" in offered
+    assert extents(made, "vectorized").count(LANES) > 2
+    runs = Native(made)
+    for size in (0, 1, 3, LANES // 4, LANES - 1, LANES, 2 * LANES + 1, 5 * LANES):
+        check(nest, runs, [size])
+
+
+def windows(stride: int) -> Nest:
+    """Sums over padded windows of three by three, on images of any size."""
+    row, column = (f"{stride} * v{k} + v{k + 2} - 1" for k in (0, 1))
+    return read(f"""
+@program
+def windows(x: Buffer[("h", "w"), "float32"], k: Buffer[(3, 3), "float32"], y: Buffer[("p", "q"), "float32"],
+            h: size, w: size, p: size, q: size):
+    for i0, i1, i2, i3 in grid(p, q, 3, 3):
+        with block("y"):
+            v0, v1, v2, v3 = axis.remap("SSRR", [i0, i1, i2, i3])
+            with init():
+                y[v0, v1] = 0.0
+            y[v0, v1] = y[v0, v1] + select({row} >= 0 and {row} < h and {column} >= 0 and {column} < w,
+                                           x[{row}, {column}], 0.0) * k[v2, v3]
+""")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_steps_across_vectors_have_bounds_and_those_along_them_masks_of_their_own(stride: int) -> None:
+    nest = windows(stride)
+    made, offered = chosen(nest, {})
+    assert 3 in offered["steps 1"]
+    assert 3 in extents(made, "unrolled")
+    assert 3 not in extents(made, "serial")
+    runs = Native(made)
+    for h, w in ((0, 5), (5, 0), (1, 1), (2, 3), (7, LANES + 3), (4, 2 * LANES), (3, 5 * LANES + 1)):
+        check(nest, runs, [h, w, -(-h // stride), -(-w // stride)])
 
 
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
