@@ -6,8 +6,8 @@ One is made for each set of sizes, and serves every call with them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -40,6 +40,8 @@ class Binding:
     """What the buffers would take if none shared memory."""
     outputs: Mapping[int, tuple[int, ...]]
     """The shapes of this level's output buffers."""
+    regions: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    """Of this level's buffers that were asked for, the bytes from the start of the root's memory, and the shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Binder:
     outputs and host buffers, as ``slots`` says.
     """
 
-    KEPT = 64
+    KEPT = 1024  # a loop may go through as many sizes in each call
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class Binder:
         self.slots = {n: 1 + count + k for k, n in enumerate(loose)}
         self.bases = 1 + count + len(loose)
         self.levels = tuple(self._level(k) for k in range(count))
+        self._symbols = [[s for known in layout.levels[: k + 1] for s in known] for k in range(count)]
         self.arrays = (*(p.buffer for p in code.inputs), *self.levels[0].outputs)
         """The buffers whose arrays a call begins with, in order: inputs, then outputs."""
 
@@ -120,15 +123,16 @@ class Binder:
             return 0
         return 1 + self._layout.ages[root] if self._code.buffers[root].place == "arena" else self.slots[root]
 
-    def bind(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:
+    def bind(self, level: int, symbols: Mapping[str, int], earlier: Sequence[Binding | None] = ()) -> Binding:
         """The binding of a level's symbols.
 
-        ``symbols`` has those of earlier levels too, ``earlier`` the places of the buffers of those.
+        ``symbols`` has those of earlier levels too, of which ``earlier`` begins with the bindings.
         """
-        key = level, *symbols.items()
+        key = level, *map(symbols.get, self._symbols[level])
         binding = self._kept.get(key)
         if binding is None:
-            binding = self._made(level, dict(symbols), earlier)
+            places = {n: at for b in earlier[:level] if b is not None for n, at in b.places.items()}
+            binding = self._made(level, dict(symbols), places)
             with self._lock:
                 if len(self._kept) >= self.KEPT:
                     self._kept.pop(next(iter(self._kept)))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphopt.runtime.binding import Binder, Binding
-from graphopt.runtime.host import HostFunction, perform, result_of, view_of
+from graphopt.runtime.host import BUILT_IN, HostFunction, perform, result_of, view_of
 from graphopt.runtime.layout import CodeLayout, HostBranch, HostLoop, Native, Pause, Stage
 from graphopt.runtime.sizes import Size, evaluate
 from graphopt.runtime.steps import Array, Bind, BufferRef, Code, HostStep
@@ -84,12 +84,17 @@ class Walker(ABC):
     # -- steps
 
     def _run(self, stages: Sequence[Stage]) -> None:
+        clock = self._clock
         for stage in stages:
             match stage:
                 case Native():
                     self._stretch(stage)
+                case Pause() if clock is None:
+                    self._do(stage.step, stage.level)
                 case Pause():
-                    self._pause(stage)
+                    assert clock is not None
+                    with clock.of(stage.step):
+                        self._do(stage.step, stage.level)
                 case HostBranch():
                     self._run(stage.then if self.read(stage.step.condition).item() else stage.otherwise)
                 case HostLoop():
@@ -113,30 +118,34 @@ class Walker(ABC):
         whole = self.read(count.buffer).reshape(-1)
         return int(whole[evaluate(count.offset, self.symbols) // whole.itemsize])
 
-    def _pause(self, stage: Pause) -> None:
-        if self._clock is None:
-            self._do(stage.step, stage.level)
-        else:
-            with self._clock.of(stage.step):
-                self._do(stage.step, stage.level)
-
     def _do(self, step: HostStep | Bind, level: int | None) -> None:
-        if isinstance(step, HostStep):
-            self._call(step, level)
-        else:
-            values = [int(v) for v in self.read(step.buffer).reshape(-1)[: len(step.symbols)]]
+        if isinstance(step, Bind):
+            values = self.read(step.buffer).reshape(-1)[: len(step.symbols)].tolist()
             self._open(level, dict(zip(step.symbols, values, strict=True)))
+        elif step.function in BUILT_IN:
+            self._hand_on(step, level)
+        else:
+            self._call(step, level)
 
     def _open(self, level: int | None, sizes: Mapping[str, int]) -> None:
         """Bind the symbols of a level."""
         if level is None:
             return
-        places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
         for n in self._binder.levels[level].outputs:
             self._forget(n)
-        self._know(level, self._binder.bind(level, {**self.symbols, **sizes}, places))
+        symbols = {**self.symbols, **sizes}
+        self._know(level, self._binder.bind(level, symbols, self._bound))
+        self.symbols = symbols
 
     # -- what Python does
+
+    def _hand_on(self, step: HostStep, level: int | None) -> None:
+        """Call a function that every program has: what it gives is one array that is nobody else's, or a list."""
+        result = BUILT_IN[step.function](*[self.read(n) for n in step.inputs if n is not None])
+        if step.binds:
+            sizes = result.shape
+            self._open(level, {s: sizes[axis] for s, _, axis in step.binds})
+        self._receive(step, step.outputs[0], result, ())
 
     def _call(self, step: HostStep, level: int | None) -> None:
         given = [None if n is None else self.read(n) for n in step.inputs]
@@ -156,12 +165,12 @@ class Walker(ABC):
         if buffer.dtype == "object":
             self._arrays[n] = result
             return
-        shape = None if buffer.shape is None else self._binder.shape(n, self.symbols)
+        shape = None if buffer.shape is None else self._region(n)[1]
         array = result_of(step, result, self._dtype(n), shape)
         if buffer.place != "host":
             self._write(n, array)
             return
-        shared = any(isinstance(g, np.ndarray) and np.may_share_memory(array, g) for g in given)
+        shared = len(given) and any(isinstance(g, np.ndarray) and np.may_share_memory(array, g) for g in given)
         self._keep(n, array.copy(order="C") if shared or not array.flags.c_contiguous else array)
 
     # -- memory
@@ -176,5 +185,15 @@ class Walker(ABC):
         memory = self._code.constants[root] if is_constant else self._arrays.get(root)
         if n == root or memory is None:
             return memory
-        start = evaluate(self._layout.shifts[n], self.symbols)
-        return view_of(memory, start, self._binder.shape(n, self.symbols), self._dtype(n))
+        start, shape = self._region(n)
+        return view_of(memory, start, shape, self._dtype(n))
+
+    def _region(self, n: int) -> tuple[int, tuple[int, ...]]:
+        """Where a buffer begins in the memory of its root, and its shape."""
+        bound = self._bound[self._layout.ages[n]]
+        assert bound is not None
+        region = bound.regions.get(n)
+        if region is None:
+            start = evaluate(self._layout.shifts[n], self.symbols)
+            region = bound.regions[n] = start, self._binder.shape(n, self.symbols)
+        return region

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,16 +20,18 @@ def keep(array: Any) -> Any:
 
 def append(kept: Any, array: Any) -> Any:
     """What the rounds of a loop gave so far: a list, or, before the first, an array without elements."""
-    return [*kept, array.copy()] if isinstance(kept, list) else [array.copy()]
+    rounds = kept if isinstance(kept, list) else []
+    rounds.append(array.copy())
+    return rounds
 
 
 def take(kept: Any) -> Any:
     """What was kept, or, of several rounds, all in one array."""
-    return np.stack(kept) if isinstance(kept, list) else kept
+    return np.array(kept) if isinstance(kept, list) else kept
 
 
 BUILT_IN: Mapping[str, HostFunction] = {"append": append, "keep": keep, "take": take}
-"""Functions that every program has: they hand on arrays whose sizes are found out."""
+"""Functions that every program has: they hand on arrays whose sizes are found out. What they give is nobody else's."""
 
 
 class UnloweredNode(NamedTuple):
@@ -72,7 +73,7 @@ def result_of(step: HostStep, result: Any, dtype: np.dtype[Any], shape: tuple[in
     shape = array.shape if shape is None else shape
     if not array.size and array.ndim == len(shape) and 0 in shape:
         array = array.reshape(shape)
-    if array.shape != shape or array.dtype != dtype:
+    if array.shape != shape or (array.dtype is not dtype and array.dtype != dtype):
         raise ExecutionError(
             f"{_title(step)} gave {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} is expected"
         )
@@ -85,8 +86,7 @@ def _title(step: HostStep) -> str:
 
 def view_of(memory: Array, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Part of a row-major array's memory, from a byte on, as an array, without a copy."""
-    raw: Array = memory.reshape(-1).view(np.uint8)[start : start + prod(shape) * dtype.itemsize]
-    return raw.view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, memory, start)
 
 
 def failure(call: KernelStep | Launch, at: int, status: int) -> ExecutionError:

@@ -84,7 +84,7 @@ class Interface(Displayed):
             values = {name: (symbols or {})[name] for name in self.symbols}
         except KeyError as error:
             raise InputError(f"no size is given for {error}: the inputs have {', '.join(self.symbols)}") from None
-        return self._binder.bind(0, values, {})
+        return self._binder.bind(0, values)
 
     def memory(self, symbols: Mapping[str, int] | None = None) -> Memory:
         """The memory that a call takes with these sizes, as far as it is known before anything runs."""
@@ -111,7 +111,7 @@ class Interface(Displayed):
         binding = None if shapes is None else self._bindings.get(shapes)
         if binding is None:
             values, symbols = self._signature.accept(values)
-            binding = self._binder.bind(0, symbols, {})
+            binding = self._binder.bind(0, symbols)
             if shapes is not None:
                 if len(self._bindings) >= Binder.KEPT:
                     self._bindings.clear()

@@ -21,7 +21,6 @@ from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.executor import Walker
 from graphopt.runtime.host import HostFunction, failure, view_of
 from graphopt.runtime.layout import CodeLayout, Native
-from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Bind, Code, HostStep
 from graphopt.runtime.thread_pool import ELEMENTS, address, words
 
@@ -61,7 +60,6 @@ class State(Walker):
         super().__init__(code, layout, binder, functions, dtypes)
         self._driver = _ENTRY(entry)
         self._args = words(len(layout.words))
-        self._offsets = words(len(layout.words))
         self._bases = words(binder.bases)
         self._report = words(2)
         self._objects = words(len(binder.arrays))
@@ -73,17 +71,19 @@ class State(Walker):
         self._block[:] = instructions, args, args, 0, address(self._report), 0, bytecode.WALK, *rest
         self._start = ctypes.c_void_p(address(self._block))
         self._arenas: list[Array] = [_no_memory()] * len(layout.levels)
-        self._host_words = {n: self._words_of(n) for n in binder.slots if code.buffers[n].place == "host"}
-        self._bases_of_words = np.zeros(len(layout.words), np.int64)
-        for level in binder.levels:
-            self._bases_of_words[level.words] = level.bases
+        self._views: list[dict[int, Array]] = [{} for _ in layout.levels]
+        """By level, arrays of what lies in an arena, as long as that stays where it is."""
+        self._host_words: dict[int, list[tuple[int, int, int]]] = {}
+        """For each host buffer the words that are addresses in it: the number, the level, and the place therein."""
+        for k, level in enumerate(binder.levels):
+            for at, n in enumerate(level.words):
+                root = layout.words[n].root
+                if root is not None and code.buffers[root].place == "host":
+                    self._host_words.setdefault(root, []).append((int(n), k, at))
         self._stamps: Array | None = None
         self._team = 0
         self.spans = Spans()
         """What Python did in a call that is profiled."""
-
-    def _words_of(self, root: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.array([n for n, w in enumerate(self._layout.words) if w.root == root], np.int64)
 
     def _placed(self) -> Array:
         """The driver's rows for arguments that lie in the arrays of a call; how far from their starts is not known."""
@@ -134,6 +134,8 @@ class State(Walker):
 
     def _know(self, level: int, binding: Binding) -> None:
         memory = self._arenas[level]
+        for views in self._views[level:]:
+            views.clear()
         if memory.nbytes < binding.arena_bytes:
             self._bound[level] = None
             self._arenas[level] = _no_memory()  # the old one goes first
@@ -147,10 +149,10 @@ class State(Walker):
                 array = self._arrays[n] = np.empty(shape, self._dtype(n))
                 self._bases[self._binder.slots[n]] = address(array)
         of_level = self._binder.levels[level]
-        self._offsets[of_level.words] = binding.offsets
-        self._args[of_level.words] = self._bases[of_level.bases] + binding.offsets
+        if len(of_level.words):
+            self._args[of_level.words] = self._bases[of_level.bases] + binding.offsets
         if level == 0:
-            self._places[:, 2] = self._offsets[self._places[:, 0]]
+            self._places[:, 2] = binding.offsets[np.searchsorted(of_level.words, self._places[:, 0])]
         self._bound[level] = binding
         self.symbols = binding.symbols
 
@@ -173,7 +175,7 @@ class State(Walker):
 
     def _to_fill(self, n: int) -> Array:
         if self._code.buffers[n].place == "host":
-            self._keep(n, np.empty(self._binder.shape(n, self.symbols), self._dtype(n)))
+            self._keep(n, np.empty(self._region(n)[1], self._dtype(n)))
         array: Array = self.read(n)
         return array
 
@@ -187,26 +189,29 @@ class State(Walker):
 
     def _keep(self, n: int, array: Array) -> None:
         self._arrays[n] = array
-        self._bases[self._binder.slots[n]] = address(array)
-        words_of_array = self._host_words[n]
-        if len(words_of_array):
-            self._args[words_of_array] = (
-                self._bases[self._bases_of_words[words_of_array]] + self._offsets[words_of_array]
-            )
+        start = self._bases[self._binder.slots[n]] = address(array)
+        for word, level, at in self._host_words.get(n, ()):
+            bound = self._bound[level]
+            if bound is not None:
+                self._args[word] = start + bound.offsets.item(at)
 
     def _write(self, n: int, array: Array) -> None:
         self.read(n)[...] = array
 
     def read(self, n: int) -> Any:
         """A buffer as an array, without a copy."""
+        views = self._views[self._layout.ages[n]]
+        if (view := views.get(n)) is not None:
+            return view
         root = self._layout.roots[n]
         if self._code.buffers[root].place != "arena":
             return self.on_host(n)
         level = self._layout.ages[root]
         bound = self._bound[level]
         assert bound is not None
-        start = bound.places[root] + evaluate(self._layout.shifts[n], self.symbols)
-        return view_of(self._arenas[level], start, self._binder.shape(n, self.symbols), self._dtype(n))
+        start, shape = self._region(n)
+        views[n] = view_of(self._arenas[level], bound.places[root] + start, shape, self._dtype(n))
+        return views[n]
 
 
 LARGE = 1 << 12

@@ -192,13 +192,14 @@ class _Control:
             steps.append(self.host("take", self.kept[k], inner.numbers[state], body.binds, k))
         steps += inner.steps()
         goes_on, *results = _results(body)
-        steps += self.stacked(inner, results[n_states:], counter)
+        ends = [*self.stacked(inner, results[n_states:], counter)]
         targets, facts = self.outputs[:n_states], self.facts[:n_states]
         if condition is not None:
             kept = body.facts[goes_on]
             results, facts = [*results[:n_states], goes_on], [*facts, kept]
             targets = [*targets, self.shaped(condition, kept)]
-        steps += self.hand_on(inner, results[: len(targets)], targets, facts)
+        ends += self.hand_on(inner, results[: len(targets)], targets, facts)
+        steps += self.natives_first(ends, targets)
         yield LoopStep(tuple(steps), counter, self.trips(), condition)
         yield from self.taken()
 
@@ -278,6 +279,15 @@ class _Control:
         for source, target, fact in zip(sources, targets, facts, strict=True):
             if source != target:
                 yield from self.copy(source, target, fact)
+
+    def natives_first(self, steps: Sequence[Step], targets: Sequence[int]) -> list[Step]:
+        """The steps that end a round, those of Python's after all others, which then follow the body without a pause;
+        as they are, where Python reads what the others copy to."""
+        written = {self.planner.root(target) for target in targets}
+        hosts = [s for s in steps if isinstance(s, HostStep)]
+        if any(n is not None and self.planner.root(n) in written for s in hosts for n in s.inputs):
+            return [*steps]
+        return [*(s for s in steps if not isinstance(s, HostStep)), *hosts]
 
     def taken(self) -> Iterator[Step]:
         """What was kept of outputs, in their buffers, with sizes that are known from here on."""

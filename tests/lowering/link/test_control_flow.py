@@ -12,9 +12,13 @@ import onnx.parser
 import pytest
 
 import graphopt
+from graphopt.compile import lowered
 from graphopt.ir.evaluate import run
 from graphopt.ir.onnx_io import load
+from graphopt.lowering.link.options import BY_RULE
+from graphopt.run.steps import Steps
 from graphopt.runtime import load as load_program
+from graphopt.runtime.steps import HostStep, LoopStep
 
 X = np.arange(6, dtype=np.float32)
 
@@ -116,6 +120,13 @@ def test_states_that_grow_and_rounds_that_nobody_counted_are_compiled(trips: int
             if array.size:  # of no rounds the reference knows no sizes
                 np.testing.assert_allclose(found[name], array, rtol=1e-5)
             assert found[name].shape[0] == array.shape[0]
+
+
+def test_what_python_does_at_the_end_of_a_round_comes_after_all_else() -> None:
+    """The body and what is copied behind it are one stretch."""
+    (loop,) = (s for s in lowered(load(growing()), BY_RULE, Steps()).steps if isinstance(s, LoopStep))
+    kinds = [isinstance(s, HostStep) for s in loop.body]
+    assert kinds == [True] + [False] * kinds.count(False) + [True, True]
 
 
 def test_branches_of_different_sizes_are_compiled() -> None:
