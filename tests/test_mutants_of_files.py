@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from random import Random
 from shutil import copytree
+from time import process_time
 
+import numpy as np
 import pytest
 
+import graphopt
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.rewrite.ruleset import standard_folder
+from graphopt.runtime.saved import load
 from graphopt.tuning.database import Records
 from tests.mutants_of_files import ended, text, value
-from tests.mutants_of_models import flipped
+from tests.mutants_of_models import flipped, outcome
 
 MODEL = """
 x: float32[4, 8]
@@ -24,20 +29,26 @@ c = Relu(Relu(Add(a, 0.0)))
 y = Softmax(Mul(Transpose(Transpose(c, perm=[1, 0]), perm=[1, 0]), 1.0), axis=-1)
 return y
 """
-KINDS = ("rules", "journal", "certificate", "database", "model", "command")
-FEW = {"rules": 15, "journal": 15, "certificate": 10, "database": 40, "model": 20, "command": 40}
+KINDS = ("rules", "check", "journal", "certificate", "database", "program", "model", "command")
+FEW = {"rules": 15, "check": 10, "journal": 15, "certificate": 10, "database": 40, "program": 40, "model": 20}
+FEW |= {"command": 40}
 MANY = 400
+LONGEST, EACH_RULE = 30.0, 5.0
+"""How many seconds of processors a command may take, and the check of a rule: a second, and the draw that is under way
+when that is up."""
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, what became of it with its journal and certificate, and a database."""
+    """A model, what became of it with its journal and certificate, a program, and a database."""
     folder = tmp_path_factory.mktemp("files")
     onnx_io.save(parse(MODEL), folder / "m.onnx")
     made = ["optimize", "m.onnx", "-o", "o.onnx", "--certificate", "c.json"]
     words = [str(folder / word) if "." in word else word for word in (*made, "-q")]
     code, said, how = ended(words, 300.0)  # the first reads all rules
     assert code == 0, said or how
+    added = "x: float32[4] y = Add(x, float32[4]{1.0, 2.0, 3.0, 4.0}) return y"
+    graphopt.compile(parse(added), verify="off").save(folder / "program")
     with Records(folder / "d.sqlite", write=True):
         pass
     return folder
@@ -49,14 +60,28 @@ def here(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(copytree(files, tmp_path / "copy"))
 
 
+def loaded(random: Random) -> None:
+    """Load and run a program, a file of which is another: its bytes, or what its manifest says."""
+    folder = copytree("program", "mutant", dirs_exist_ok=True)
+    file = random.choice(sorted(Path(folder).iterdir()))
+    content = (Path("program") / file.name).read_bytes()
+    if file.suffix == ".json" and random.random() < 0.5:
+        file.write_text(json.dumps(value(random, json.loads(content))))
+    else:
+        file.write_bytes(flipped(random, content))
+    load(folder)({"x": np.zeros(4, np.float32)})
+
+
 def ends_as_documented(kind: str, seed: int) -> None:
-    random = Random(seed)
+    random, seconds = Random(seed), LONGEST
     match kind:
-        case "rules":
+        case "rules" | "check":
             blocks = random.choice(sorted(standard_folder().glob("*.rules"))).read_text().split("\n\n")
             rules = re.sub(r"^(?=[a-z][\w-]*:)", "my-", random.choice(blocks), flags=re.MULTILINE)
             Path("r.rules").write_text(text(random, rules))
             lines = [["optimize", "m.onnx", "-o", "p.onnx", "--rules", "r.rules", "--verify", "off", "-q"]]
+            if kind == "check":
+                lines, seconds = [["rules", "check", "--no-cache", "r.rules"]], EACH_RULE * (1 + rules.count("my-"))
         case "journal":
             content = Path("o.journal.json").read_text()
             changed = json.dumps(value(random, json.loads(content))) if random.random() < 0.8 else text(random, content)
@@ -70,13 +95,19 @@ def ends_as_documented(kind: str, seed: int) -> None:
         case "database":
             Path("e.sqlite").write_bytes(flipped(random, Path("d.sqlite").read_bytes()))
             lines = [["db", "list", "--database", "e.sqlite"], ["db", "export", "x.jsonl", "--database", "e.sqlite"]]
+        case "program":
+            wrong = outcome(partial(loaded, random), 60.0)
+            assert wrong in ("ok", "refused"), f"mutant {seed} of {kind}: {wrong}"
+            lines = []
         case "model":
             Path("n.onnx").write_bytes(flipped(random, Path("m.onnx").read_bytes()))
             lines = [["inspect", "n.onnx"], ["diff", "m.onnx", "n.onnx", "--verify", "off"], ["show", "n.onnx"]]
         case _:
             lines = [command(random)]
     for line in lines:
+        start = process_time()
         *_, wrong = ended(line)
+        wrong = wrong or ("it took too long" if process_time() - start > seconds else "")
         assert not wrong, f"mutant {seed} of {kind}, {line}: {wrong}"
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import count_of, names
+from graphopt.cli import count_of, names, values
 from graphopt.cli.app import group, register
 from graphopt.cli.options import Json, Model, Models, NoProgress, Repeated, Rules, written
-from graphopt.errors import RuleError, UsageError
+from graphopt.errors import LimitError, RuleError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.rewrite.checking.explain_match import GuardResult, Trial
@@ -119,24 +119,44 @@ def check_rules(
     *,
     what: Rules,
     deep: Annotated[bool, typer.Option("--deep", help="Many more graphs and random inputs.")] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            min=0,
+            help="Time limit of a rule, in seconds of processors; default: 1, with --deep none.",
+            show_default=False,
+        ),
+    ] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse and keep results of checks.")] = True,
 ) -> None:
     """Check that each rule can be read, that it fires, and that both its sides agree on random tensors.
 
-    Results are kept by the rule's content. Stops at the first rule that is wrong.
+    Results are kept by the rule's content. Stops at the first rule that is wrong. Says which rules there was no time to
+    try on all graphs.
     """
+    from dataclasses import replace
     from functools import partial
+    from math import inf
 
     from graphopt.rewrite.checking.check import DEEP, QUICK, check_files, check_rule
     from graphopt.rewrite.checking.verdicts import Verdicts
 
+    values.number("--seconds", seconds, 0)
     depth = DEEP if deep else QUICK
+    depth = replace(depth, seconds=(inf if deep else 1.0) if seconds is None else seconds)
     verdicts = Verdicts() if cache else None
     check = partial(check_rule, depth=depth) if verdicts is None else partial(verdicts.check, depth=depth)
-    count = 0
-    for rule in check_files(what or (), check):
+    count, left_out = 0, 0
+    for report in check_files(what or (), check):
         count += 1
-        print(f"{rule.source}: {rule.name} ok")
+        left_out += not report.compared and report.is_late
+        tried = f" as far as time allowed, on {count_of(report.compared, 'random input')}" if report.is_late else ""
+        print(f"{report.rule.source}: {report.rule.name} {'ok' if report.compared else 'left out'}{tried}")
+    if left_out:
+        raise LimitError(
+            f"there was no time to compare the sides of {count_of(left_out, 'rule')}: --seconds allows more"
+        )
     cached = f", {verdicts.hits} of them before" if verdicts is not None and verdicts.hits else ""
     print(f"{count_of(count, 'rule')} checked{cached}")
 

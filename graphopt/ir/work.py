@@ -32,9 +32,10 @@ MOST_OPERATIONS = 10**12
 QUICK, EACH_BYTE = MOST_OPERATIONS // 10, 1000
 """nor, where nobody asked for it, one that takes more than these and more than so many for each of its bytes: a product
 of long sequences takes some hundred for each byte of its weights, a bomb millions."""
-AT_ONCE, EACH_BYTE_OF_FEW = 10**9, 10**5
-"""Of a model of few bytes it is not these, but so many and so many for each of its bytes: a convolution of large
-pictures takes ten thousand for each byte of its weights."""
+AT_ONCE, EACH_BYTE_OF_FEW, EACH_BYTE_REPEATED = 10**9, 10**5, 128
+"""Of a model of few bytes it is not these, but so many, or so many for each of its bytes: a convolution of large
+pictures takes ten thousand for each byte of its weights; or so many for each byte that its constants have written out,
+as networks whose weights are one element repeated take."""
 EACH_SECOND = 10**10
 """So many operations a second are expected of a program."""
 UNBOUNDED = frozenset({"RegexFullMatch"})
@@ -185,7 +186,16 @@ def most_operations(graph: Graph, is_asked: bool) -> int:
     if is_asked:
         return MOST_OPERATIONS
     stored = sparse_bytes(graph)
-    return min(MOST_OPERATIONS, max(AT_ONCE, min(QUICK, EACH_BYTE_OF_FEW * stored), EACH_BYTE * stored))
+    if EACH_BYTE_OF_FEW * stored < QUICK:
+        few = max(EACH_BYTE_OF_FEW * stored, EACH_BYTE_REPEATED * _written_out(graph))
+        return max(AT_ONCE, min(QUICK, few))
+    return min(MOST_OPERATIONS, max(QUICK, EACH_BYTE * stored))
+
+
+def _written_out(graph: Graph) -> int:
+    """The bytes of all constants of a graph with each element by itself, those included that one op makes."""
+    facts = infer(graph)
+    return sum(nbytes(facts[v]) for n in graph.nodes() if n.op in (CONSTANT, "ConstantOfShape") for v in n.outputs)
 
 
 def most_seconds(graph: Graph) -> float | None:

@@ -6,12 +6,27 @@ import tracemalloc
 from time import thread_time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphopt.ir import infer
+from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
-from graphopt.ir.work import APPROXIMATED, MOVED, Work, bytes_handed, excess, work_of
+from graphopt.ir.work import (
+    APPROXIMATED,
+    AT_ONCE,
+    EACH_BYTE_OF_FEW,
+    MOVED,
+    QUICK,
+    Work,
+    bytes_handed,
+    excess,
+    handed_excess,
+    most_operations,
+    most_seconds,
+    work_of,
+)
 
 GREAT = 2**40
 
@@ -104,3 +119,25 @@ def test_bodies_within_bodies_are_inferred_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(infer._Walk, "graph", counted)
     work_of(parse(f"k: bool[] q: float32[8] {inner} return r"), {})
     assert len(walked) == len(set(map(id, walked))) == 11
+
+
+def test_a_model_of_few_bytes_may_take_few_operations_unless_its_weights_are_repeated() -> None:
+    assert most_operations(parse("x: float32[8] y = Relu(x) return y"), is_asked=False) == AT_ONCE
+    stored = parse("x: float32[1, 100] y = Relu(x) return y")
+    stored.add_constant(Constant.of(np.arange(10_000, dtype=np.float32)))
+    assert most_operations(stored, is_asked=False) == EACH_BYTE_OF_FEW * 40_000
+    repeated = "x: float32[1, 10000] y = MatMul(x, ConstantOfShape([10000, 10000])) return y"
+    assert AT_ONCE < most_operations(parse(repeated), is_asked=False) <= QUICK
+    assert most_operations(parse(repeated), is_asked=True) > QUICK
+
+
+def test_only_what_no_type_tells_the_end_of_is_limited_by_time() -> None:
+    loop = "x: float32[8] y = Loop(3, _, x, body={ i: ? go: ? s: ? t = Neg(s) return go, t }) return y"
+    assert most_seconds(parse(loop)) == 1.0
+    assert most_seconds(parse("x: float32[8] y = Relu(x) return y")) is None
+
+
+def test_ends_that_take_too_much_are_told() -> None:
+    graph = parse("x: float32[10] y = Expand(x, [100, 10]) return y")
+    assert handed_excess(graph, 4040) == ""
+    assert "take 4040 bytes, and a run may take 4000; 'y' is float32[100, 10]" in handed_excess(graph, 4000)

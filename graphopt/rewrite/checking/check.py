@@ -15,6 +15,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from random import Random
+from time import process_time
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -26,7 +27,7 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
 from graphopt.ir.infer_products import NO_PIXELS
 from graphopt.ir.onnx_io import to_proto
-from graphopt.ir.tolerance import error
+from graphopt.ir.tolerance import error, is_inexact
 from graphopt.ir.types import Size, TensorType, symbol
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.match.build import Refused, replacements
@@ -42,6 +43,8 @@ TRIES = 1500
 """How many graphs are drawn at most, to find those in which a rule fires."""
 SETTLED = 150
 """How many more are drawn after the first one in which the rule fires."""
+LOOKED_AT = 1000
+"""Among so many elements that differ one is looked for that is too far apart by itself."""
 FEW = 16
 """How many elements an input may have to be shown in a counterexample."""
 DRAWS = {
@@ -80,6 +83,8 @@ class Depth:
     for what fills vectors of the processor."""
     runtime: str = ""
     """The runtime that computes both sides, with its version; ONNX's reference implementation where none is named."""
+    seconds: float = inf
+    """How long it may take, in seconds of processors: what was tried by then counts."""
 
 
 QUICK = Depth(16, 3)
@@ -107,6 +112,8 @@ class CheckReport:
     """The largest error, in units of the tolerance: up to 1 is right."""
     problem: str | None
     """What is wrong with the rule, with a counterexample; None where nothing was found."""
+    is_late: bool = False
+    """Whether time was up before all was tried."""
 
 
 def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK, violated: GuardExpr | None = None) -> CheckReport:
@@ -118,7 +125,8 @@ def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK, violated: GuardE
     if failed is not None and (failed.fired or not any(r.fired for r in reports)):
         return failed
     fired, compared = sum(r.fired for r in reports), sum(r.compared for r in reports)
-    return CheckReport(rule, fired, compared, max(r.worst for r in reports), None)
+    late = any(r.is_late for r in reports)
+    return CheckReport(rule, fired, compared, max(r.worst for r in reports), None, late)
 
 
 class _Check:
@@ -130,6 +138,13 @@ class _Check:
         self.numpy = np.random.default_rng(self.random.getrandbits(32))
         self.fired = self.compared = 0
         self.worst = 0.0
+        self.until = process_time() + depth.seconds
+        self.is_late = False
+
+    def is_over(self) -> bool:
+        """Whether time is up."""
+        self.is_late |= process_time() > self.until
+        return self.is_late
 
     def run(self) -> CheckReport:
         reasons: Counter[str] = Counter()
@@ -142,7 +157,7 @@ class _Check:
         )
         for example in drawn:
             left -= 1
-            if self.fired == self.depth.instances or left < 0:
+            if self.fired == self.depth.instances or left < 0 or self.is_over():
                 break
             other = example if isinstance(example, str) else applied(example)
             if isinstance(example, str) or isinstance(other, str):
@@ -156,6 +171,8 @@ class _Check:
                 return self.report(problem)
             if self.compared:
                 left = min(left, max(SETTLED, 10 * self.depth.instances))
+        if self.is_late:
+            return self.report(None)
         if not self.fired:
             often = "; ".join(f"{reason} ({n} times)" for reason, n in reasons.most_common(3))
             return self.report(f"the rule fired on none of {tries} graphs made from its left side: {often}")
@@ -163,7 +180,7 @@ class _Check:
         return self.report(lacking)
 
     def report(self, problem: str | None) -> CheckReport:
-        return CheckReport(self.rule, self.fired, self.compared, self.worst, problem)
+        return CheckReport(self.rule, self.fired, self.compared, self.worst, problem, self.is_late)
 
     def compare(
         self, example: Example, other: Graph, shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -173,6 +190,8 @@ class _Check:
         run = in_onnxruntime if self.depth.runtime else in_reference
         left, right = run(example.graph), run(other)
         for way in ways if shapes is None else ways[:2]:
+            if self.compared and self.is_over():
+                break
             try:
                 inputs = example.draw(self.numpy, way, shapes)
             except (ValueError, MemoryError):  # no array can be that large or have that many axes
@@ -259,14 +278,16 @@ def _is_file(argument: str | Path) -> bool:
     return isinstance(argument, Path) or argument.endswith(".rules") or Path(argument).is_file()
 
 
-def check_files(paths: Sequence[str | Path], check: Callable[[Rule], CheckReport] = check_rule) -> Iterator[Rule]:
-    """The rules of these files or names, each once it has passed its check. Raises RuleError for the first that fails
-    it, and as ``chosen`` does."""
+def check_files(
+    paths: Sequence[str | Path], check: Callable[[Rule], CheckReport] = check_rule
+) -> Iterator[CheckReport]:
+    """The reports of the rules of these files or names, each once it has passed its check. Raises RuleError for the
+    first that fails it, and as ``chosen`` does."""
     for rule in chosen(paths):
-        problem = check(rule).problem
-        if problem is not None:
-            raise RuleError(f"{rule.source}: {rule.name}: {problem}")
-        yield rule
+        report = check(rule)
+        if report.problem is not None:
+            raise RuleError(f"{rule.source}: {rule.name}: {report.problem}")
+        yield report
 
 
 def applied(example: Example) -> Graph | str:
@@ -393,7 +414,7 @@ def difference(
             if off > 1 and _is_as_near(example.graph, inputs, at, a, b, soundness):
                 off = 1.0
         if off is not None and off > worst[0]:
-            worst = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
+            worst = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}" if off > 1 else ""
     return worst if seen else None
 
 
@@ -558,15 +579,20 @@ def _first_difference(want: Array, got: Array, soundness: Soundness) -> str:
         return f"{want.dtype}{list(want.shape)}, the right side {got.dtype}{list(got.shape)}"
     if want.size == 1:
         return f"{want.item()!r}, the right side {got.item()!r}"
-    pairs = [(want[index], got[index], index) for index in np.ndindex(want.shape)]
-    unequal = [p for p in pairs if not _is_equal(p[0], p[1])]
-    apart = [p for p in unequal if (_apart(np.asarray(p[0]), np.asarray(p[1]), soundness) or 0.0) > 1]
-    a, b, index = (apart or unequal)[0]
-    return f"{a} at {list(index)}, the right side {b} there ({len(unequal)} of {want.size} elements differ)"
+    unequal = [tuple(map(int, index)) for index in np.argwhere(_unequal(want, got))]
+
+    def is_apart(index: tuple[int, ...]) -> bool:
+        return (_apart(np.asarray(want[index]), np.asarray(got[index]), soundness) or 0.0) > 1
+
+    index = next(filter(is_apart, unequal[:LOOKED_AT]), unequal[0])
+    differ = f"{len(unequal)} of {want.size} elements differ"
+    return f"{want[index]} at {list(index)}, the right side {got[index]} there ({differ})"
 
 
-def _is_equal(a: Any, b: Any) -> bool:
-    """Whether two elements are equal, the signs of zeros included, and NaN to NaN."""
-    if isinstance(a, np.inexact):
-        return _same_bits(np.asarray(a), np.asarray(b))
-    return bool(a == b)
+def _unequal(want: Array, got: Array) -> Array:
+    """Which elements are not equal, the signs of zeros included, where NaN is equal to NaN."""
+    if not is_inexact(want):
+        return np.asarray(want != got)
+    a, b = want.astype(np.float64), got.astype(np.float64)
+    nan = np.isnan(a) & np.isnan(b)
+    return np.asarray(~nan & ((a != b) | (np.signbit(a) != np.signbit(b))))

@@ -54,7 +54,8 @@ class Verdicts:
                 return report
         report = check_rule(rule, seed, depth)
         fields = {n: v for n, v in asdict(replace(report, rule=None)).items() if n != "rule"}  # type: ignore[arg-type]
-        self._put(key, json.dumps(fields))
+        if not report.is_late:
+            self._put(key, json.dumps(fields))
         return report
 
     def _get(self, key: str) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -128,6 +130,22 @@ def test_files_without_rules_and_names_of_standard_rules_are_errors(tmp_path: Pa
         list(check_files([file]))
 
 
+def test_a_check_ends_when_its_time_is_up_and_says_so() -> None:
+    wide = "Conv(x, w, pads=[1, 1, 1, 1]) => Neg(Neg(Conv(x, w, pads=[1, 1, 1, 1])))"
+    [rule] = parse_rules(f"# mine [A1] reals\nmine: {wide}\n", "mine.rules")
+    late = check_rule(rule, depth=replace(QUICK, seconds=0.0))
+    assert (late.is_late, late.problem) == (True, None)
+    assert late.compared < check_rule(rule).compared
+    assert not check_rule(rule).is_late
+
+
+def test_differences_of_many_elements_are_told_at_once() -> None:
+    start = process_time()
+    text = "Expand(x, [300, 1000]) => Neg(Expand(x, [300, 1000])) where x.dtype in float and x.size == 1"
+    assert "elements differ" in (checked(text).problem or "")
+    assert process_time() - start < 2
+
+
 def test_the_same_seed_gives_the_same_report() -> None:
     text = "Mul(x, c) => Mul(c, Sub(x, 0.125)) where c.is_const"
     assert checked(text, "reals") == checked(text, "reals")
@@ -138,7 +156,7 @@ def test_files(tmp_path: Path) -> None:
     bad = "# nonsense [C11] exact\nodd: Neg(x) => x\n"
     (tmp_path / "good.rules").write_text(good)
     (tmp_path / "bad.rules").write_text(good + "\n" + bad)
-    assert [r.name for r in check_files([tmp_path / "good.rules"])] == ["twice"]
+    assert [r.rule.name for r in check_files([tmp_path / "good.rules"])] == ["twice"]
     with pytest.raises(RuleError, match=r"bad\.rules:5.*odd: Neg\(x\)  =>  x"):
         list(check_files([tmp_path / "bad.rules"]))
 

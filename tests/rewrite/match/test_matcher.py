@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from graphopt.ir.graph import Attrs, Graph, Value
@@ -240,3 +242,16 @@ def test_the_roots_of_each_match_are_found() -> None:
 
 def test_one_call_is_no_family() -> None:
     assert not families(SEVERAL_ROOTS, parse(TWO_PRODUCTS.replace("OTHER", "a")))
+
+
+def test_calls_and_inputs_of_many_are_looked_at_once() -> None:
+    """A chain of six hundred calls that share an operand, and a sum of a thousand inputs, of which a rule wants two."""
+    calls = " ".join(f"c{k + 1} = MatMul(c{k}, w)" for k in range(600))
+    chain = parse(f"x: float32[4, 4], w: float32[4, 4] c0 = Relu(x) {calls} return c600")
+    total = parse(f"x: float32[4] y = Sum({', '.join(['x'] * 1000)}) return y")
+    start = process_time()
+    assert not families(
+        [rule("MatMul(a*, w) => Split(MatMul(Concat(a*, axis=0), w), axis=0) where w.rank == 2")], chain
+    )
+    assert not list(match(rule("Sum(x, y) => Add(x, y)"), total, infer(total), root(total)))
+    assert process_time() - start < 3
