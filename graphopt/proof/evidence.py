@@ -2,7 +2,7 @@
 
 ``ieee``: proved for all IEEE floats (and machine integers and truth values), bit by bit. ``reals``: proved over the
 real numbers. ``index``: proved for all tensors of small shapes, whatever their elements are. ``checked``: both sides
-agreed on all random tensors that were tried; why there is no proof is kept with it.
+agreed on all random tensors that were tried, in as many graphs as it says; why there is no proof is kept with it.
 
 The key of an entry is a digest of what the rule says, of the guard functions that it calls with all that these call,
 and of the prover: this package, the reading of guards, and the tolerances of checks. So what changes any of them makes
@@ -43,7 +43,7 @@ FILE = "evidence.json"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a rule: one of ``KINDS``, and for what it is known (dtypes, ranks)."""
+    """What is known of a rule: one of ``KINDS``, and for what it is known (dtypes, ranks, random graphs)."""
 
     kind: str
     scope: str = ""
@@ -67,7 +67,7 @@ class Evidence:
         if self.kind == "index":
             return f"proved index ({self.scope})"
         scope = f" ({self.scope})" if self.scope else ""
-        return f"proved {self.kind}{scope}" if self.is_proof else "checked"
+        return f"proved {self.kind}{scope}" if self.is_proof else f"checked{scope}"
 
     @property
     def brief(self) -> str:

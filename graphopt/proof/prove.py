@@ -74,7 +74,7 @@ def find_evidence(
     if found.evidence is not None or found.counterexample is not None:
         return found
     report = check(rule)
-    checked = None if report.problem else Evidence("checked", why=found.why)
+    checked = None if report.problem else Evidence("checked", f"{report.fired} graphs", why=found.why)
     return ProofResult(rule, checked, found.why, report.problem)
 
 

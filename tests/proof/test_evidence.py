@@ -120,7 +120,7 @@ def test_a_part_of_the_prover_that_is_not_there_is_an_error(tmp_path: Path) -> N
 def test_evidence_reads_back(tmp_path: Path) -> None:
     rules = standard().rules[:4]
     found = [
-        Evidence("ieee", "float16, float32", 3), Evidence("index", "rank <= 3"), Evidence("checked"),
+        Evidence("ieee", "float16, float32", 3), Evidence("index", "rank <= 3"), Evidence("checked", "16 graphs"),
         Evidence("reals", "all sizes, rank <= 4"),
     ]  # fmt: skip
     file = tmp_path / "evidence.json"
@@ -130,7 +130,7 @@ def test_evidence_reads_back(tmp_path: Path) -> None:
     assert again[key(rules[0])].work == 3
     assert solver_of(file) == "4.0"
     assert [str(e) for e in found] == [
-        "proved ieee (float16, float32)", "proved index (rank <= 3)", "checked", "proved reals (all sizes, rank <= 4)",
+        "proved ieee (float16, float32)", "proved index (rank <= 3)", "checked (16 graphs)", "proved reals (all sizes, rank <= 4)",
     ]  # fmt: skip
     assert [e.is_of_all_sizes for e in found] == [True, False, False, True]
 
