@@ -139,6 +139,12 @@ def test_a_check_ends_when_its_time_is_up_and_says_so() -> None:
     assert not check_rule(rule).is_late
 
 
+def test_a_dtype_that_no_tensor_has_is_a_problem() -> None:
+    problem = checked('Add(x, w) => Add(w, x) where w.is_const and x.dtype == " "').problem
+    assert problem is not None
+    assert "fired on none" in problem
+
+
 def test_differences_of_many_elements_are_told_at_once() -> None:
     start = process_time()
     text = "Expand(x, [300, 1000]) => Neg(Expand(x, [300, 1000])) where x.dtype in float and x.size == 1"

@@ -7,12 +7,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from graphopt.ir.constants import Array
+from graphopt.ir.constants import BITS, Array
 from graphopt.rewrite.checking.examples.sample import Misfit, Want
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of the arrays that hold elements of this name."""
+    """The dtype of the arrays that hold elements of this name. Raises Misfit where no tensor has such elements."""
+    if name not in BITS and name != "string":
+        raise Misfit(f"no tensor has elements of the dtype {name!r}")
     return np.dtype(getattr(ml_dtypes, name, name)) if name != "string" else np.dtype(object)
 
 
