@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from shutil import copytree
@@ -61,14 +62,19 @@ def here(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loaded(random: Random) -> None:
-    """Load and run a program, a file of which is another: its bytes, or what its manifest says."""
+    """Load and run a program, a file of which has other bytes; or load one whose manifest says something else, and is
+    digested anew: to run that is to run code of a stranger."""
     folder = copytree("program", "mutant", dirs_exist_ok=True)
     file = random.choice(sorted(Path(folder).iterdir()))
     content = (Path("program") / file.name).read_bytes()
     if file.suffix == ".json" and random.random() < 0.5:
-        file.write_text(json.dumps(value(random, json.loads(content))))
-    else:
-        file.write_bytes(flipped(random, content))
+        said = {name: what for name, what in json.loads(content).items() if name != "digest"}
+        said = value(random, said)
+        digest = sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        file.write_text(json.dumps({"digest": digest, **said} if isinstance(said, dict) else said))
+        load(folder)
+        return
+    file.write_bytes(flipped(random, content))
     load(folder)({"x": np.zeros(4, np.float32)})
 
 
