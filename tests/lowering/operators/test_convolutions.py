@@ -1,5 +1,12 @@
+import re
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
 import pytest
 
+import graphopt
 from graphopt.lowering.operators import convolutions
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import cases_of, check
@@ -8,3 +15,42 @@ from tests.lowering.operators.lowered import cases_of, check
 @pytest.mark.parametrize("case", cases_of(convolutions.TABLE))
 def test_case(case: Case) -> None:
     check(case)
+
+
+LAYERS = {
+    "groups": ("float", "y = Conv<pads=[1,1,1,1], group=3>(x, {w:6,2,3,3}, {b:6})"),
+    "groups_by_two": ("float", "y = Conv<pads=[0,1,2,1], strides=[2,2], group=2>(x, {w:4,3,3,3}, {b:4})"),
+    "transposed": ("float", "y = ConvTranspose<strides=[2,2], pads=[1,1,1,1]>(x, {w:6,4,4,4}, {b:4})"),
+    "depthwise": ("uint8", "y = QLinearConv<pads=[1,1,1,1], group=6>(x, s, z, {q:6,1,3,3}, s, t, r, z)"),
+    "depthwise_by_two": (
+        "uint8",
+        "y = QLinearConv<pads=[2,2,2,2], strides=[2,2], dilations=[2,2], group=6>(x, s, z, {q:6,1,3,3}, s, t, r, z)",
+    ),
+}
+SCALES = "float s={0.05}, float r={0.2}, uint8 z={120}, int8 t={0}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYERS)
+def test_images_of_any_size(name: str) -> None:
+    """Beside ONNX Runtime, from images of few pixels to some that are wider than a tile."""
+    kind, layer = LAYERS[name]
+    rng, weights = np.random.default_rng(0), re.compile(r"\{(\w):([\d,]+)\}")
+    nodes = weights.sub(r"\1", layer)
+    text = f"g ({kind}[n,6,h,w] x) => ({kind}[n,c,p,q] y) <{SCALES}> {{ {nodes} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    for weight, dims in weights.findall(layer):
+        values = rng.integers(-9, 9, [int(d) for d in dims.split(",")])
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(values.astype(np.int8 if weight == "q" else np.float32), weight)
+        )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    compiled = graphopt.compile(model, jobs=0)
+    assert not compiled.report.unlowered
+    for n, h, w in ((1, 3, 3), (2, 4, 1), (1, 1, 5), (3, 7, 17), (1, 6, 33), (0, 5, 5), (1, 5, 70)):
+        x = rng.integers(0, 200, (n, 6, h, w)).astype(np.float32 if kind == "float" else np.uint8)
+        try:
+            (want,) = session.run(None, {"x": x})
+        except Exception:  # it takes no image that is smaller than the windows
+            continue
+        np.testing.assert_allclose(compiled({"x": x})["y"], want, rtol=1e-5, atol=1e-3)
