@@ -85,17 +85,25 @@ def real(file: Path) -> Path:
 
 
 def write_files(
-    files: Mapping[Path, Iterable[bytes | memoryview]], unused: Callable[[], Iterable[Path]] = tuple
+    files: Mapping[Path, Iterable[bytes | memoryview]],
+    unused: Callable[[], Iterable[Path]] = tuple,
+    durable: bool = True,
 ) -> None:
     """Write files, each of the pieces given for it; the last one is that which names the others.
+
+    Not ``durable``: a crash of the system may lose them.
 
     All go to disk under other names first, after that of the last one, and then take their places, in order; what is
     ``unused`` then goes. Raises ReadError where that fails.
     """
-    _write(files, lambda names: _commit(names, unused))
+    _write(files, lambda names: _commit(names, unused, durable), durable)
 
 
-def _write(files: Mapping[Path, Iterable[bytes | memoryview]], commit: Callable[[Mapping[Path, Path]], None]) -> None:
+def _write(
+    files: Mapping[Path, Iterable[bytes | memoryview]],
+    commit: Callable[[Mapping[Path, Path]], None],
+    durable: bool = True,
+) -> None:
     path = None
     *_, last = files
     try:
@@ -105,20 +113,22 @@ def _write(files: Mapping[Path, Iterable[bytes | memoryview]], commit: Callable[
                 opened, names[path] = stack.enter_context(_opened(path, last.name))
                 opened.writelines(pieces)
                 opened.flush()
-                os.fsync(opened.fileno())
+                if durable:
+                    os.fsync(opened.fileno())
             commit({name: path for path, name in names.items()})
     except OSError as error:
         raise ReadError(f"{path}: cannot write there ({error.strerror})") from None
 
 
-def _put(files: Mapping[Path, Path]) -> None:
+def _put(files: Mapping[Path, Path], durable: bool = True) -> None:
     """Put files in their places, in order."""
     for file, path in files.items():
         os.replace(file, path)
-        sync(path.parent)  # each is there for good before the next one relies on it
+        if durable:
+            sync(path.parent)  # each is there for good before the next one relies on it
 
 
-def _commit(files: Mapping[Path, Path], unused: Callable[[], Iterable[Path]]) -> None:
+def _commit(files: Mapping[Path, Path], unused: Callable[[], Iterable[Path]], durable: bool = True) -> None:
     """The same while nobody else does so in that folder; what is unused then goes, where that is certain.
 
     Until then the one that is replaced has a random name, too, by which a later run knows what it named.
@@ -129,7 +139,7 @@ def _commit(files: Mapping[Path, Path], unused: Callable[[], Iterable[Path]]) ->
         with suppress(OSError):  # nothing is there, or files have one name each on this disk
             os.link(last, before)
         try:
-            _put(files)
+            _put(files, durable)
             for path in unused() if is_alone else ():
                 with suppress(OSError):
                     path.unlink()

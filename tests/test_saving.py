@@ -379,3 +379,12 @@ def test_many_processes_save_into_one_folder(tmp_path: Path) -> None:
     processes = [subprocess.Popen(command) for _ in range(8)]
     assert [process.wait(timeout=120) for process in processes] == [0] * 8
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_waits_for_the_disk_where_files_need_not_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(handle: int) -> None:
+        raise AssertionError(f"waited for {handle}")
+
+    monkeypatch.setattr(saving.os, "fsync", refuse)
+    saving.write_files({tmp_path / "data": [b"1"], tmp_path / "model": [b"2"]}, durable=False)
+    assert (tmp_path / "model").read_bytes() == b"2"

@@ -330,8 +330,11 @@ class Graph(Displayed):
     def is_used(self, id: int) -> bool:
         """Whether the node is there for anything: another node reads it, the caller does as an output, or it does more
         than give results."""
-        read = bool(self._edges[id]) or any(v is not None and v.node == id for v in self.outputs)
-        return read or self.has_effects(self.node(id))
+        node = self.node(id)
+        return self._is_read(node) or self.has_effects(node)
+
+    def _is_read(self, node: Node) -> bool:
+        return bool(self._edges[node.id]) or any(value in self.outputs for value in node.outputs)
 
     def has_effects(self, node: Node) -> bool:
         """Whether a node, in its bodies or as a call of a local function too, does more than give results."""
@@ -478,7 +481,7 @@ class Graph(Displayed):
     def remove(self, id: int) -> None:
         """Delete a node that nobody reads. ValueError where somebody does."""
         node = self.node(id)
-        if self._edges[id] or any(v is not None and v.node == id for v in self.outputs):
+        if self._is_read(node):
             raise ValueError(f"node {id} ({node.op}) is still used")
         if self.changed is not None:
             self.changed.setdefault(id, node)

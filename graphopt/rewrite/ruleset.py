@@ -74,19 +74,24 @@ class Ruleset:
         """
         for name in (*only, *without):
             self._find(name)
-        admitted = soundness(policy)
+        policy = soundness(policy)
+        admitted = {kind for kind in Soundness if kind.allowed_by(policy)}
 
         def is_on(rule: Rule | NativePass) -> bool:
             return (
-                rule.soundness.allowed_by(admitted)
+                rule.soundness in admitted
                 and (not only or any(_is_called(rule, n) for n in only))
                 and not any(_is_called(rule, n) for n in without)
             )
 
         tags = {target} if isinstance(target, str) else target.tags
 
+        @cache
+        def allows(op: str) -> bool:
+            return isinstance(target, str) or target.allows(op, opset)
+
         def takes(ops: Iterable[str]) -> bool:
-            return isinstance(target, str) or all(target.allows(op, opset) for op in ops)
+            return all(map(allows, ops))
 
         def is_for(rule: Rule) -> bool:
             if rule.targets and not rule.targets & tags:

@@ -579,7 +579,7 @@ def _open_excerpt(graph: Graph, path: Path, engine: str) -> Runner:
     """A runner for a graph that is no file yet."""
     from graphopt.ir.onnx_io import save
 
-    save(graph, path)
+    save(graph, path, durable=False)
     run, _ = open_model(path, engine)
     names = {graph.names[value] for value in graph.inputs}
     return lambda feeds: run({name: value for name, value in feeds.items() if name in names})

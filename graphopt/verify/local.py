@@ -504,8 +504,10 @@ class _Trial:
             if self.a.producer(v).op == INPUT:
                 drawn[v] = feeds.get(self.a.names[v], array)
             elif isinstance(array, np.ndarray) and array.dtype.kind == "f":
-                most = float(np.abs(array).max(initial=0, where=np.isfinite(array))) or 1.0
-                new = rng.standard_normal(array.shape, np.float32) * (1.0, most, 1 / max(most, 1.0))[kind]
+                new = rng.standard_normal(array.shape, np.float32)
+                if kind:
+                    most = float(np.abs(array).max(initial=0, where=np.isfinite(array))) or 1.0
+                    new = new * (most if kind == 1 else 1 / max(most, 1.0))
                 drawn[v] = np.asarray(np.abs(new) if v in facts and facts[v].low >= 0 else new, array.dtype)
         return drawn
 

@@ -139,8 +139,10 @@ def _folder_of(model: onnx_ir.Model) -> ModelFolder | None:
     return None
 
 
-def save(graph: Graph, path: str | Path, external: bool = False) -> None:
+def save(graph: Graph, path: str | Path, external: bool = False, durable: bool = True) -> None:
     """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
+
+    Not ``durable``: nobody waits for the disk, since the file is gone before it matters.
 
     Tensors in files beside the model stay there if the file is in the same folder, and go into ``<name>.<digest>.data``
     otherwise; so do large tensors of a model over 2 GB, or of any model with ``external``. Such a file replaces none:
@@ -166,7 +168,7 @@ def save(graph: Graph, path: str | Path, external: bool = False) -> None:
         files[path.with_name(name)] = store.data
         check_link(given, path)
     own = own_data(path)
-    write_files({**files, path: pieces}, lambda: unused_data(path, own))
+    write_files({**files, path: pieces}, lambda: unused_data(path, own), durable)
 
 
 def check_link(given: Path, path: Path) -> None:
