@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import infer, ops
@@ -68,6 +69,8 @@ class Classes:
         """and the forms of the terms that were in such a class, or read it."""
         self.contradictions: list[str] = []
         """What congruence made equal that cannot be: some rule is wrong."""
+        self._known_alike: dict[tuple[int, int], set[int]] = {}
+        """By new term, and how deep it is looked into, the classes that have one like it, for one question."""
         self.looked_at = 0
         """Terms that new ones were compared with, to see whether they say anything new."""
         self.inferred: Inferred = {}
@@ -165,20 +168,40 @@ class Classes:
         """The terms that read a class, duplicates among them, some more than once."""
         return self._parents[name]
 
-    def has_alike(self, name: int, term: int, mark: int, depth: int = 4) -> bool:
+    def has_alike(self, name: int, term: int, mark: int) -> bool:
         """Whether a class has a term that differs from a new one in nothing but the elements of constants.
 
         Constants cost nothing at run time and are folded in the end, so that such a term would only
         say once more what is known; there is no end to the ways in which constants can be combined.
         New are the terms from the mark on.
         """
-        if depth and not all(self.fact(c).is_const for c in self.terms[term][1]):
+        self._known_alike.clear()
+        return self._has_alike(name, term, mark, 4)
+
+    def _has_alike(self, name: int, term: int, mark: int, depth: int) -> bool:
+        """The same, found where fewer terms are to be looked at: in the class, or among what reads the same."""
+        if self._fewest_readers(term, mark, depth) < len(self._members[name]):
             return name in self._alike(term, mark, depth)
+        self.looked_at += len(self._members[name])
         return depth > 0 and any(self._are_alike(term, member, mark, depth) for member in self._members[name])
 
+    def _fewest_readers(self, term: int, mark: int, depth: int) -> float:
+        """How many old terms read a child that is no constant, or a new child's, at least."""
+        counts = (
+            len(self._parents[self.find(c)]) if c < mark or depth < 2 else self._fewest_readers(c, mark, depth - 1)
+            for c in self.terms[term][1]
+            if not self.fact(c).is_const
+        )
+        return min(counts, default=inf) if depth else inf
+
     def _alike(self, term: int, mark: int, depth: int) -> set[int]:
-        """All classes that have such a term. They are found from a child that is no constant: few terms read that,
-        where a class may have thousands."""
+        """All classes that have such a term, found from a child that is no constant."""
+        known = self._known_alike.get((term, depth))
+        if known is None:
+            known = self._known_alike[term, depth] = self._find_alike(term, mark, depth)
+        return known
+
+    def _find_alike(self, term: int, mark: int, depth: int) -> set[int]:
         read = [self._same(c, mark, depth) for c in self.terms[term][1] if not self.fact(c).is_const]
         fewest = min(read, key=lambda classes: sum(len(self._parents[c]) for c in classes), default=())
         readers = {reader for c in fewest for reader in self._parents[c]}
@@ -206,7 +229,7 @@ class Classes:
         new, old = self.fact(child), self.fact(other)
         if new.is_const and old.is_const:
             return new.type == old.type
-        return child >= mark and self.has_alike(self.find(other), child, mark, depth - 1)
+        return child >= mark and self._has_alike(self.find(other), child, mark, depth - 1)
 
     def form(self, term: int) -> OpForm:
         """The form of a term."""

@@ -143,6 +143,8 @@ class Matcher(TermMatcher):
         super().__init__(space, reasons)
         self.rule = rule
         self.only = roots
+        self._first: dict[object, Value | None] = {}
+        """By what the calls of a family share, the first of them that fits, where no reasons are asked for."""
 
     def run(self, node: Node) -> Iterator[Match]:
         """All matches of the rule with its first root at the node."""
@@ -214,6 +216,9 @@ class Matcher(TermMatcher):
             shared = one.copy()
             for name in starred_names(term):
                 shared.values.pop(name, None)
+            common = tuple(frozenset(bound.items()) for bound in (shared.values, shared.attrs, shared.heads))
+            if self._first.get(common, root) != root and self.reasons is None:
+                continue  # among n calls, n - 1 are not the first
             candidates = self.candidates(term, shared)
             if candidates is None:
                 self.fail("the family shares no variable")
@@ -230,6 +235,7 @@ class Matcher(TermMatcher):
                         break
                 if len(roots) > 1 and roots[0] != root:  # each of them would look at all
                     break
+            self._first[common] = roots[0] if roots else None
             if len(roots) < 2:
                 self.fail(f"only {len(roots)} of the calls match, the rule wants at least two")
             elif roots[0] != root:
@@ -310,8 +316,9 @@ def families(rules: Iterable[Rule], graph: Graph) -> Families:
     roots = (
         (rule.name, match.roots)
         for rule, ops in several
+        for matcher in (Matcher(rule, space),)
         for node in graph.nodes()
         if ops is None or node.op in ops
-        for match in matches(rule, space, node)
+        for match in matcher.run(node)
     )
     return frozenset(roots)

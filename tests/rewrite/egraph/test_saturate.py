@@ -199,6 +199,17 @@ def test_whether_a_term_is_new_is_seen_from_what_it_reads() -> None:
         assert looked_at <= 8 * built
 
 
+@pytest.mark.parametrize("n", [6, 24])
+def test_whether_a_term_is_new_is_seen_from_its_class_where_many_read_the_same(n: int) -> None:
+    m = Maker()
+    turned = m("Neg", m.input("x", 2))
+    graph = m.done(*[m("Mul", turned, m.constant(np.full(2, i + 2.0))) for i in range(n)])
+    run = module._Run(graph, infer(graph), rules("out: Mul(Neg(x), c) => Neg(Mul(x, c))"), SaturationBudget(), None)
+    run.run()
+    assert run.statistics["out"].fired == n
+    assert run.classes.looked_at <= 3 * n
+
+
 def test_terms_of_constants_are_left_alone() -> None:
     m = Maker()
     c = m.constant([1.0, 2.0])

@@ -9,7 +9,7 @@ import pytest
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse as parse_text
-from graphopt.rewrite.match.matcher import Match, depth, families, input_ops, match, root_ops, why_not
+from graphopt.rewrite.match.matcher import Match, Matcher, depth, families, input_ops, match, root_ops, why_not
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 
@@ -238,6 +238,18 @@ def test_the_roots_of_each_match_are_found() -> None:
     families_found = families(SEVERAL_ROOTS, graph)
     assert {name for name, _ in families_found} == {"shared"}
     assert {frozenset(graph.names[v] for v in roots) for _, roots in families_found} == {frozenset("ab")}
+
+
+def test_the_calls_of_a_family_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    unfit = Matcher.unfit
+    monkeypatch.setattr(Matcher, "unfit", lambda *arguments: looked.append(arguments) or unfit(*arguments))
+    products = " ".join(f"p{i} = MatMul(x, a{i})" for i in range(9))
+    inputs = " ".join(f"a{i}: float32[3, 4]" for i in range(9))
+    graph = parse(f"x: float32[2, 3] {inputs} {products} return {', '.join(f'p{i}' for i in range(9))}")
+    text = "MatMul(x, a*) => Split(MatMul(x, Concat(a*, axis=1)), {[each a.shape[1]]}, axis=1)"
+    ((_, roots),) = families([rule(text)], graph)
+    assert len(roots) == len(looked) == 9
 
 
 def test_one_call_is_no_family() -> None:
