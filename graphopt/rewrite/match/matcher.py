@@ -223,8 +223,6 @@ class Matcher(TermMatcher):
             if candidates is None:
                 self.fail("the family shares no variable")
                 return
-            if self.unfit(element(one, starred_names(term), 0), stars) is not None:
-                continue
             roots: list[Value] = []
             bindings = shared
             for value in candidates if self.only is None else [v for v in self.only if v in candidates]:
@@ -233,8 +231,6 @@ class Matcher(TermMatcher):
                         roots.append(value)
                         bindings = bound
                         break
-                if len(roots) > 1 and roots[0] != root:  # each of them would look at all
-                    break
             self._first[common] = roots[0] if roots else None
             if len(roots) < 2:
                 self.fail(f"only {len(roots)} of the calls match, the rule wants at least two")
