@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
+from graphopt.ir.text import parse
+from graphopt.optimize import optimize
 from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, Depth, check_rule, in_runtime
 from graphopt.rewrite.checking.verdicts import Verdicts
 from graphopt.rewrite.rule.rule import Rule, Soundness, calls
@@ -72,3 +76,13 @@ def test_most_strict_rules_are_asked_of_onnxruntime() -> None:
     pytest.importorskip("onnxruntime")
     asked = [rule for rule in STRICT if VERDICTS.check(rule, depth=in_runtime(FEW)).compared]
     assert len(asked) >= 0.8 * len(STRICT)
+
+
+@pytest.mark.parametrize(("end", "is_whole"), [(2**63 - 1, True), (8, True), (6, False)])
+def test_only_slices_of_all_rows_and_columns_are_space_to_depth(end: int, is_whole: bool) -> None:
+    ends = f"[{end}, {end}], [2, 3], [2, 2]"
+    parts = " ".join(
+        f"{p} = Slice(x, [{i}, {j}], {ends})" for p, (i, j) in zip("abcd", product((0, 1), (0, 1)), strict=True)
+    )
+    graph = parse(f"x: float32[1, 3, 8, 8] {parts} y = Concat(a, b, c, d, axis=1) return y")
+    assert any(node.op == "SpaceToDepth" for node in optimize(graph, verify="off").nodes()) == is_whole
