@@ -97,15 +97,8 @@ def _cancel(term: Constant, other: Constant) -> bool:
         sums = np.abs(a + b)
         if not sums.size:
             return False
-        kept = np.maximum(sums, _median(sums)) * _half_digits(term)
+        kept = np.maximum(sums, np.median(sums)) * _half_digits(term)
         return not bool(np.all(np.maximum(np.abs(a), np.abs(b)) <= kept))
-
-
-def _median(numbers: Array) -> float:
-    """numpy's own imports masked arrays, which takes longer than all guards of a small model."""
-    last = numbers.size - 1
-    ordered = np.partition(numbers, (last // 2, (last + 1) // 2, last), axis=None)
-    return float(ordered[last] if np.isnan(ordered[last]) else ordered[last // 2 : (last + 1) // 2 + 1].mean())
 
 
 def _half_digits(constant: Constant) -> float:
