@@ -430,7 +430,7 @@ def test_a_chain_is_inferred_sorted_and_copied_once(monkeypatch: pytest.MonkeyPa
 
     counted(infer, "infer_node", lambda *call: True)
     counted(Graph, "_sorted", lambda graph: len(graph._nodes) > 100)
-    counted(Graph, "_hold", lambda graph, nodes, holders: len(nodes) > 100 and holders == [1])
+    counted(Graph, "_hold", lambda graph, nodes, edges, sources, holders: len(nodes) > 100 and holders == [1])
     ops, body = ("Sin", "Tanh", "Erf"), "v0 = Sin(x)"
     for i in range(1, 300):
         body += f"\nv{i} = {ops[i % 3]}(v{i - 1})"
