@@ -294,5 +294,5 @@ class DeviceState(Walker):
         self._device.download(resident.address, array)
         return array
 
-    def _write(self, n: int, array: Array) -> None:
+    def _write(self, n: int, array: Array | np.int64) -> None:
         self._device.upload(np.ascontiguousarray(array), self.on_device(n).address)

@@ -62,7 +62,7 @@ class Walker(ABC):
         """A buffer as an array of the host's: its own memory, where that is the host's, else a copy."""
 
     @abstractmethod
-    def _write(self, n: int, array: Array) -> None:
+    def _write(self, n: int, array: Array | np.int64) -> None:
         """Copy an array to where a buffer is."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Walker(ABC):
         step, done = stage.step, 0
         limit = None if step.count is None else self._limit(step.count)
         while True:
-            self._write(step.counter, np.array(done, np.int64))
+            self._write(step.counter, np.int64(done))
             if limit is not None and done >= limit:
                 return
             if step.condition is not None and not self.read(step.condition).item():
@@ -141,7 +141,7 @@ class Walker(ABC):
 
     def _hand_on(self, step: HostStep, level: int | None) -> None:
         """Call a function that every program has: what it gives is one array that is nobody else's, or a list."""
-        result = BUILT_IN[step.function](*[self.read(n) for n in step.inputs if n is not None])
+        result = BUILT_IN[step.function](*map(self.read, step.inputs))  # type: ignore[arg-type]  # none is left out
         if step.binds:
             sizes = result.shape
             self._open(level, {s: sizes[axis] for s, _, axis in step.binds})

@@ -195,7 +195,7 @@ class State(Walker):
             if bound is not None:
                 self._args[word] = start + bound.offsets.item(at)
 
-    def _write(self, n: int, array: Array) -> None:
+    def _write(self, n: int, array: Array | np.int64) -> None:
         self.read(n)[...] = array
 
     def read(self, n: int) -> Any:

@@ -58,7 +58,7 @@ class Noting(Walker):
         found = self.on_host(n)
         return self.memory[n] if found is None else found
 
-    def _write(self, n: int, array: Array) -> None:
+    def _write(self, n: int, array: Any) -> None:
         self.memory[n] = array.copy()
 
     def _keep(self, n: int, array: Array) -> None:
