@@ -130,7 +130,8 @@ def test_evidence_reads_back(tmp_path: Path) -> None:
     assert again[key(rules[0])].work == 3
     assert solver_of(file) == "4.0"
     assert [str(e) for e in found] == [
-        "proved ieee (float16, float32)", "proved index (rank <= 3)", "checked (16 graphs)", "proved reals (all sizes, rank <= 4)",
+        "proved ieee (float16, float32)", "proved index (rank <= 3)", "checked (16 graphs)",
+        "proved reals (all sizes, rank <= 4)",
     ]  # fmt: skip
     assert [e.is_of_all_sizes for e in found] == [True, False, False, True]
 
