@@ -67,6 +67,11 @@ def _unblock(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (unblocked(_inputs(x)[0])[:, :channels],)
 
 
+def beyond(image: Array, channels: int) -> Array:
+    """What an image in blocks holds in the lanes beyond its last channel: zeros, in every graph."""
+    return unblocked(image)[:, channels:]
+
+
 def _block_weights(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     op = "graphopt::BlockWeights"
     size: Any = attribute(op, attrs, "size")

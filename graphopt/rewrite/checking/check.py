@@ -23,6 +23,7 @@ import numpy as np
 
 from graphopt.errors import GraphoptError, RuleError
 from graphopt.ir import evaluate, infer, ops
+from graphopt.ir.blocked import beyond
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
 from graphopt.ir.infer_products import NO_PIXELS
@@ -533,7 +534,8 @@ def in_onnxruntime(graph: Graph) -> Computation:
 
 
 def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
-    """The outputs of a graph on arrays, op by op. Raises EvaluationError where an op has no value on them."""
+    """The outputs of a graph on arrays, op by op. Raises EvaluationError where an op has no value on them, as what
+    leaves blocks of channels has none of images that are not filled up with zeros."""
     if any(not ops.is_pure(n.op) or ops.kind(n.op) == "sequence" for n in graph.nodes()):
         outputs = evaluate.run(graph, dict(inputs))
         return [outputs[name] for name in graph.output_names]
@@ -550,7 +552,13 @@ def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
             given = [None if v is None else values[v] for v in node.inputs]
             results = evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, graph.opset, operations=OPERATIONS)
             values.update(zip(node.outputs, results, strict=True))
+            if node.op == "graphopt::Unblock" and _holds_beyond(given[0], node.attrs["channels"]):
+                raise evaluate.EvaluationError("lanes beyond the last channel hold something else than zeros")
     return [values[v].array for v in graph.outputs if v is not None]
+
+
+def _holds_beyond(image: Constant | None, channels: Any) -> bool:
+    return image is not None and bool(beyond(image.array, channels).any())
 
 
 # -- words

@@ -332,7 +332,7 @@ def _n_outputs(op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> int | No
     if op != "Split":
         return None
     sizes = inputs[1] if len(inputs) > 1 else None
-    if sizes is not None and sizes.shape is not None and isinstance(sizes.shape[0], int):
+    if sizes is not None and sizes.shape and isinstance(sizes.shape[0], int):
         return sizes.shape[0]
     given = attrs.get("num_outputs")
     return given if isinstance(given, int) else None

@@ -202,3 +202,10 @@ def test_a_deep_check_looks_at_more() -> None:
 def test_integers_wrap_around_alike() -> None:
     assert checked("Add(Mul(x, 2), y) => Add(Add(x, x), y) where x.dtype in int").problem is None
     assert checked("Div(Mul(x, 2), 2) => x where x.dtype in int").problem is not None
+
+
+def test_lanes_beyond_the_last_channel_hold_zeros() -> None:
+    """What is read of the images is right, and the next op that reads the blocks sums over other numbers as well."""
+    text = "f(graphopt::Unblock(x, channels=c)) => graphopt::Unblock(f(x), channels=c) where not x.is_const and f in "
+    assert checked(f"{text} zero_preserving").problem is None
+    assert "beyond the last channel" in str(checked(f"{text} unary").problem)

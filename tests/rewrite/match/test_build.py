@@ -180,3 +180,9 @@ def test_attributes_that_would_lose_digits_of_doubles_are_refused() -> None:
         unary("Neg", "Gemm(x, x, transB=1, alpha=0.1)", "float64", "2, 2")
     assert "alpha=0.5" in unary("Neg", "Gemm(x, x, transB=1, alpha=0.5)", "float64", "2, 2")
     assert "alpha=0.1" in unary("Neg", "Gemm(x, x, transB=1, alpha=0.1)", "float32", "2, 2")
+
+
+def test_sizes_of_a_split_that_are_no_list_are_refused() -> None:
+    source = "x: float32[4, 3] s: int64[] y = Relu(x) out = Pow(y, s) return out"
+    with pytest.raises(Refused):
+        applied("Pow(Relu(x), s) => Split(x, s, axis=0)", source)

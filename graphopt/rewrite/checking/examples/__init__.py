@@ -20,6 +20,7 @@ import numpy as np
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
+from graphopt.ir.blocked import blocked, unblocked
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs, Graph, Header, Value
@@ -30,13 +31,14 @@ from graphopt.rewrite.checking.examples.draft import ExampleDraft
 from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.pattern import ConcreteCall, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
+from graphopt.rewrite.checking.examples.samplers import DRAWN
 from graphopt.rewrite.checking.examples.solving import repair
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import GuardExpr, NameRef, Rule
+from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, NameRef, Rule, Series, calls
 
 BASES = 8
 """In the neighbourhood of so many graphs that satisfy a guard those are looked for that do not."""
@@ -63,9 +65,15 @@ class Example:
     def draw(
         self, generator: np.random.Generator, way: str, shapes: Mapping[str, StaticShape] | None = None
     ) -> dict[str, Array]:
-        """Arrays for the inputs: ``plain``, ``positive``, ``finite`` or ``special`` ones; of other shapes if given."""
+        """Arrays for the inputs: ``plain``, ``positive``, ``finite`` or ``special`` ones; of other shapes if given.
+        Images in blocks hold zeros beyond their last channel."""
         wants = {name: replace(want, shape=(shapes or {}).get(name, want.shape)) for name, want in self.wants.items()}
-        return {name: array(generator, want, way) for name, want in wants.items()}
+        drawn = {name: array(generator, want, way) for name, want in wants.items()}
+        for node in self.graph.nodes():
+            if node.op == "graphopt::Unblock" and (name := self.graph.names.get(node.inputs[0], "")) in drawn:  # type: ignore[arg-type]
+                image, channels = drawn[name], node.attrs["channels"]
+                drawn[name] = blocked(unblocked(image)[:, :channels], image.shape[-1]).astype(image.dtype)
+        return drawn
 
 
 def examples(
@@ -95,7 +103,7 @@ def violations(
     Some are drawn from both sides as they are. Most are near a graph in which the guard holds as well: a few things
     that it speaks of are changed, so that the others go on to hold. ``bases`` are such graphs where there are some.
     """
-    free = cycle([(variant, Hints.of(variant)) for variant in variants(rule)])
+    free = cycle([(variant, _otherwise(Hints.of(variant), variant, guard)) for variant in variants(rule)])
     guarded = replace(rule, where=(*rule.where, guard))
     bound = cycle([(variant, Hints.of(variant)) for variant in variants(guarded)])
     near: list[ExampleDraft] = [] if bases is None else bases
@@ -108,6 +116,16 @@ def violations(
         else:
             held = _tried(partial(_drawn, guarded, None, near, *next(bound), random))
             yield held if isinstance(held, str) else "the guard holds"
+
+
+def _otherwise(hints: Hints, rule: Rule, guard: GuardExpr) -> Hints:
+    """Hints for graphs that violate a guard: of an op variable, that it stands for an op beyond those."""
+    match guard:
+        case FunctionCall("in", (NameRef(name), NameRef() | Series())):
+            bound = Hints.of(replace(rule, where=(guard,))).heads.get(name, ())
+            if name in {call.op for side in rule.lhs for call in calls(side) if call.is_variable}:
+                hints.heads[name] = tuple(op for op in DRAWN if op not in bound)
+    return hints
 
 
 def _refusal(example: Example) -> str | None:

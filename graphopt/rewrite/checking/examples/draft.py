@@ -69,6 +69,42 @@ class ExampleDraft:
             if number.want.dtype == old:
                 number.want = replace(number.want, dtype=new)
 
+    def alike(self, key: str) -> tuple[set[str], frozenset[str] | None]:
+        """The operands that have one dtype with this one, as ops say, and the dtypes that all of those ops take."""
+        groups: list[tuple[set[object], frozenset[str] | None]] = []
+        for step in self.pattern.steps:
+            schema = ops.schema(step.op)
+            parts = [(ops.output_constraint(step.op, step.call.output), (id(step), step.call.output))]
+            for i, tree in enumerate(step.inputs):
+                part: object = tree.key if isinstance(tree, Leaf) else id(tree)
+                if isinstance(tree, ConcreteCall):
+                    part = (id(tree), tree.call.output)
+                parts.append((ops.input_constraint(step.op, i), part))  # type: ignore[arg-type]
+            for letter in dict.fromkeys(letter for letter, _ in parts if not _is_type(letter)):
+                held: set[object] = {part for other, part in parts if other == letter}
+                allowed = schema.allowed.get(letter) if schema else None
+                for group in [g for g in groups if g[0] & held]:
+                    groups.remove(group)
+                    held |= group[0]
+                    allowed = group[1] if allowed is None else allowed & group[1] if group[1] is not None else allowed
+                groups.append((held, allowed))
+        for held, allowed in groups:
+            if key in held:
+                return {k for k in held if isinstance(k, str)}, allowed
+        return {key}, None
+
+    def below(self, name: str) -> list[str]:
+        """The operands that the call of a name is made of."""
+        found: list[str] = []
+        waiting: list[Tree | None] = [step for step in self.pattern.steps if step.call.name == name]
+        while waiting:
+            match waiting.pop():
+                case Leaf(key):
+                    found.append(key)
+                case ConcreteCall(inputs=inputs):
+                    waiting += inputs
+        return found
+
     def substitute_size(self, old: int, new: int) -> None:
         """Give all axes of one length another, and what operands say of them."""
         for key, want in self.leaves.items():

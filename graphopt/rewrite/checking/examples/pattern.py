@@ -122,7 +122,7 @@ class ConcretePattern:
         op = call.op
         if call.is_variable:
             wanted = self.hints.heads.get(op) or (OTHERS if self.random.random() < 0.25 else HEADS)
-            options = [o for o in wanted if self._takes(o, call)]
+            options = [o for o in wanted if self.takes(o, call)]
             if not options:
                 raise Misfit(f"no op for {op}")
             op = self._heads.setdefault(op, self.random.choice(options))
@@ -146,7 +146,8 @@ class ConcretePattern:
             return self._named.setdefault(call.name, step)
         return step
 
-    def _takes(self, op: str, call: CallPattern) -> bool:
+    def takes(self, op: str, call: CallPattern) -> bool:
+        """Whether an op takes as many operands as a call gives it, and its attributes."""
         schema = ops.schema(op, self.opset)
         if schema is None or any(name not in schema.defaults for name, _ in call.attrs):
             return False

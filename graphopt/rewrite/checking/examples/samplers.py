@@ -8,6 +8,7 @@ thrown away and drawn again.
 
 from __future__ import annotations
 
+from graphopt.ir import ops
 from graphopt.rewrite.checking.examples.computing import (
     along_axis,
     attention,
@@ -162,5 +163,7 @@ SAMPLERS: dict[str, Sampler] = {
     "QuantizeLinear": quantize, "DequantizeLinear": quantize, "SequenceAt": sequence_at, "Range": range_,
 }  # fmt: skip
 """How ops are drawn that need more than operands of one shape."""
+DRAWN = sorted(op for op in {*SAMPLERS, *ops.SETS["unary"], *ops.SETS["binary"], *ops.SETS["reduce"]} if ops.schema(op))
+"""The ops of ONNX that are drawn."""
 
 _KINDS: dict[str, Sampler] = {"unary": same, "binary": broadcasting, "elementwise": broadcasting, "reduce": reduce}

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
+from graphopt.ir.constants import BITS
 from graphopt.ir.graph import Value
+from graphopt.rewrite.checking.examples.arrays import WHOLE, special
 from graphopt.rewrite.checking.examples.draft import COMMON, OPSETS, ExampleDraft
+from graphopt.rewrite.checking.examples.samplers import DRAWN
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.match.matcher import matches
@@ -128,8 +131,12 @@ class _Solver:
                 value = draft.attrs[name]
                 draft.attrs[name] = self._near(value)
                 return draft.attrs[name] != value
+            case NameRef(name):
+                return self._vary_head(name)
             case Field(NameRef(name), fact):
                 leaves = [key for key in draft.leaves if key.partition(".")[0] == name]
+                if not leaves and fact in ("rank", "shape", "size"):
+                    leaves = [key for key in draft.below(name) if key in draft.leaves]
                 if not leaves:
                     return False
                 key = random.choice(leaves)
@@ -139,9 +146,11 @@ class _Solver:
                     case "is_const":
                         draft.constness[key] = name not in draft.hints.constants
                     case "dtype":
-                        draft.substitute_dtype(want.dtype, random.choice(COMMON))
+                        self._vary_dtype(key)
                     case "rank" | "shape" | "size" if random.random() < 0.5 and shape:
                         draft.substitute_size(random.choice(shape), random.choice((1, 2, 3, 4, 5)))
+                    case "rank" | "shape" | "size" if random.random() < 0.3:
+                        self._vary_rank(len(shape))
                     case "rank" | "shape" | "size":
                         changed = self._near_shape(shape)
                         alike = (
@@ -161,6 +170,10 @@ class _Solver:
                         draft.constness[key] = True
                     case "value" | "scalar" | "elements" if random.random() < 0.2:
                         draft.constness[key] = False
+                    case "value" | "scalar" if want.dtype in WHOLE and len(shape) < 2 and random.random() < 0.3:
+                        draft.leaves[key] = replace(
+                            want, value=self._drawn(shape, tuple(special(want.dtype or "").tolist()))
+                        )
                     case "value" | "scalar" | "elements" if want.value is not None:
                         return self._assign_leaf(key, "value", self._near(want.value))
                     case "value" | "scalar" | "elements" if "float" in (want.dtype or "") and len(shape) < 3:
@@ -172,9 +185,49 @@ class _Solver:
                 return True
         return False
 
+    def _vary_dtype(self, key: str) -> None:
+        """Give an operand another dtype, and all that have to have the same one."""
+        draft, random = self.draft, self.draft.random
+        held = draft.leaves[key].dtype
+        alike, allowed = draft.alike(key)
+        options = sorted((allowed or frozenset()) & BITS.keys() - {held})
+        if not options or random.random() < 0.5:
+            draft.substitute_dtype(held, random.choice(COMMON))
+            return
+        dtype = random.choice(options)
+        for other in alike & draft.leaves.keys():
+            draft.leaves[other] = replace(draft.leaves[other], dtype=dtype)
+
+    def _vary_rank(self, rank: int) -> None:
+        """Give all operands of a rank one axis more, or one fewer."""
+        draft, random = self.draft, self.draft.random
+        i, size = random.randint(0, rank), random.choice((1, 2, 3))
+        is_less = rank > 0 and random.random() < 0.6
+        for key, want in draft.leaves.items():
+            shape = want.shape
+            if shape is not None and len(shape) == rank and want.value is None:
+                cut = min(i, rank - 1) if is_less else i
+                changed = (*shape[:cut], *shape[cut + 1 :]) if is_less else (*shape[:cut], size, *shape[cut:])
+                draft.leaves[key] = replace(want, shape=changed)
+
+    def _vary_head(self, name: str) -> bool:
+        """Let an op variable stand for another op."""
+        steps = [step for step in self.draft.pattern.steps if step.call.is_variable and step.call.op == name]
+        options = [op for op in DRAWN if all(self.draft.pattern.takes(op, step.call) for step in steps)]
+        if not steps or not options:
+            return False
+        op = self.draft.random.choice(options)
+        schema = ops.schema(op)
+        for step in steps:
+            step.op = op
+            step.attrs = {n: v for n, v in step.attrs.items() if schema is not None and n in schema.defaults}
+            for required in schema.required if schema is not None else ():
+                step.attrs.setdefault(required, 0)
+        return True
+
     def _drawn(self, shape: tuple[int, ...], options: tuple[float, ...]) -> Any:
         """Elements of a shape, each one of the options."""
-        return np.asarray(self.draft.random.choices(options, k=prod(shape)), np.float64).reshape(shape).tolist()
+        return np.asarray(self.draft.random.choices(options, k=prod(shape))).reshape(shape).tolist()
 
     def _near(self, value: Any) -> Any:
         """A value near another: one of its numbers is a little more or less, or two of them are swapped."""

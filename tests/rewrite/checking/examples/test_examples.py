@@ -141,3 +141,28 @@ def test_examples_that_violate_one_guard_alone(text: str, guard: str) -> None:
         assert all(expressions.holds(g, example.match.bindings, space) is None for g in lacking.where)
     again = [e for e in violations(lacking, violated, Random(0), 120) if isinstance(e, Example)]
     assert [e.graph.key() for e in again] == [e.graph.key() for e in found]
+
+
+def drawn_without(text: str, guard: str) -> list[Example]:
+    """Examples of a rule that lacks a guard, which violate it."""
+    (violated,) = rule(f"{text.partition(' where ')[0]} where {guard}").where
+    return [e for e in violations(rule(text), violated, Random(0), 120) if isinstance(e, Example)]
+
+
+def test_op_variables_stand_for_ops_that_a_guard_leaves_out() -> None:
+    found = drawn_without("f(Transpose(x, perm=p)) => Transpose(f(x), perm=p)", "f in unary")
+    assert len({e.match.bindings.heads["f"].op for e in found}) > 8
+
+
+def test_dtypes_that_a_guard_leaves_out_are_those_of_the_ops() -> None:
+    text = "QuantizeLinear(Flatten(DequantizeLinear(x, s, z)), s, z) => Flatten(x) where s.size == 1"
+    found = drawn_without(text, 'x.dtype in ("int8", "uint8")')
+    dtypes = {e.graph.types[v].dtype for e in found for v in e.graph.inputs}  # type: ignore[union-attr]
+    assert "int16" in dtypes or "uint16" in dtypes
+
+
+def test_images_in_blocks_are_filled_up_with_zeros() -> None:
+    found = [e for e in made("Relu(graphopt::Unblock(x, channels=c)) => x") if e.match.bindings.attrs["c"] == 3]
+    image = found[0].draw(np.random.default_rng(0), "special")["x"]
+    assert image[..., :3].any()
+    assert not image[..., 3:].any()
