@@ -61,7 +61,7 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 size = z3.Int(show_expr(_counted_from_end(expr)))
                 axioms.append(size >= 0)
                 return z3.ToReal(size)
-            case FunctionCall("len", (Field(),)):
+            case FunctionCall("len", (Field() | NameRef(),)):
                 length = z3.Int(show_expr(expr))
                 axioms.append(length >= 0)
                 return z3.ToReal(length)
@@ -136,6 +136,10 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
             match part.arguments[0]:
                 case (Field(_, "value") as of) | FunctionCall("axes", (Field(_, "value") as of, *_)):
                     axioms.append(term(FunctionCall("len", (of,))) >= 1)  # of nothing there is neither
+        if isinstance(part, FunctionCall) and part.function in OF_FOUR_AXES:
+            match part.arguments[0]:
+                case Field(of, "shape"):
+                    axioms.append(term(Field(of, "rank")) == 4)
         if isinstance(part, FunctionCall) and part.function in OF_FLOATS:
             match part.arguments[0]:  # whose dtype is looked at first, if it is a constant
                 case Field(NameRef() as of, "numbers"):
@@ -153,6 +157,14 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
             axioms += _typed(call, term, number)
             axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
             waiting += call.inputs
+    waiting = list(rule.rhs)
+    while waiting:
+        call = waiting.pop()
+        if isinstance(call, CallPattern):
+            axioms += _typed(call, term, number)
+            waiting += call.inputs
+    for name in {p.of for e in (*rule.where, guard) for p in subexpressions(e) if isinstance(p, Field)}:
+        axioms.append(z3.Implies(term(Field(name, "rank")) == 0, term(Field(name, "size")) == 1))
 
     solver = z3.Solver()
     solver.set("timeout", 1000)
@@ -167,6 +179,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
 
 OF_FLOATS = frozenset({"absorbs", "mergeable", "moderate"})
 """Functions that ask how many digits, or what exponents, the dtype of a constant has."""
+OF_FOUR_AXES = frozenset({"in_row", "in_square"})
+"""Functions of the shape of a kernel for images of two axes, which have no value for others."""
 OF_CONSTANTS = frozenset({"value", "scalar", "causal", "period", "row_high"})
 """What is known of constants alone."""
 
@@ -300,6 +314,10 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
                 yield z3.Implies(z3.And(in_x, in_y), z3.Or(a == b, a == 1, b == 1))
                 yield z3.Implies(in_x, c == z3.If(z3.And(in_y, a == 1), b, a))
                 yield z3.Implies(z3.And(in_y, z3.Not(in_x)), c == b)
+        case "Transpose", [NameRef() as x]:
+            yield rank(x) == rank(result)
+            if isinstance(attrs.get("perm"), NameRef):
+                yield rank(x) == term(FunctionCall("len", (attrs["perm"],)))
         case "MatMul", [NameRef() as x, NameRef() as y]:
             last = z3.If(rank(y) >= 2, axis(y, -2), axis(y, -1))
             yield z3.And(rank(x) >= 1, rank(y) >= 1, axis(x, -1) == last)
@@ -321,12 +339,22 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
                 yield z3.And(rank(rest[0]) == 1, axis(rest[0], 0) == axis(w, 0))
 
 
+def _literal(expr: GuardExpr) -> Any:
+    """The value of an attribute that is written out; None where it is not."""
+    match expr:
+        case Lit(value):
+            return value
+        case Series(items) if all(isinstance(i, Lit) for i in items):
+            return tuple(i.value for i in items if isinstance(i, Lit))
+    return None
+
+
 def _ranked(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
     """What inference says of the ranks of the operands and the result of a call, for a solver."""
     import z3
 
     operands = tuple(operand for operand in call.inputs)
-    literal = {name: expr.value for name, expr in call.attrs if isinstance(expr, Lit)}
+    literal = {name: value for name, expr in call.attrs if (value := _literal(expr)) is not None}
     is_open = len(literal) < len(call.attrs) or call.rest is not None
     is_of_attributes = is_open and ("::" in call.op or call.op == "Attention")
     if call.is_variable or is_of_attributes or any(isinstance(o, VarPattern) and o.starred for o in operands):

@@ -103,6 +103,8 @@ RUNS = 6
 """In how many of them ONNX Runtime computes both sides, where nothing else was found."""
 TRIED = 96
 """How many graphs are drawn to violate a guard."""
+HEADS = 8
+"""How many times as many where the guard says which ops a variable may be: others are many, and many agree."""
 SYMMETRIC = frozenset({"+", "*", "near", "disjoint", "mergeable", "cancels", "moderate", "times"})
 """Functions of which the order of two arguments says nothing."""
 FLAGS = frozenset({
@@ -343,6 +345,12 @@ class Place:
         count = 0
         for inputs in self.draws:
             try:
+                self.left(inputs)
+            except GraphoptError:
+                pass
+            except Exception:  # what an evaluator fails on is no valid graph
+                continue
+            try:
                 off = difference(self.example, other, inputs, self.soundness, self.left, is_in_range=True)
             except Exception as error:
                 return count, f"fails with {type(error).__name__}: {error}"
@@ -420,14 +428,17 @@ class Trial:
         if {p.name for p in subexpressions(guard) if isinstance(p, Field)} == {"uses"}:
             yield from (Outcome(m, "profitability", "who else reads a value changes nothing") for m in mutants)
             return
+        heads = {c.op for side in self.rule.lhs for c in calls(side) if c.is_variable}
+        asks_of_op = any(isinstance(p, NameRef) and p.name in heads for p in subexpressions(guard))
+        effort = self.effort * (HEADS if asks_of_op else 1)
         narrower = {m for m in mutants if m.given is not None and self._is_narrower(m.given)}
         waiting = {mutant: Seen() for mutant in mutants}
-        tries, looked = self.effort * TRIED, 0
+        tries, looked = effort * TRIED, 0
         if any(isinstance(p, FunctionCall) and p.function in ("known", "is_known") for p in subexpressions(guard)):
             for place in self._of_open_sizes(lacking, guard):
                 yield from self._at(place, lacking, waiting)
         for example in violations(lacking, guard, self.random, tries, self.bases):
-            if all(self._is_seen(seen, looked, mutant in narrower) for mutant, seen in waiting.items()):
+            if all(self._is_seen(seen, looked, mutant in narrower, effort) for mutant, seen in waiting.items()):
                 break
             if isinstance(example, str):
                 continue
@@ -438,7 +449,7 @@ class Trial:
                 continue
             other = replace(lacking, where=(*lacking.where, mutant.given))
             for example in violations(other, guard, self.random, tries, self.bases):
-                if mutant not in waiting or self._is_seen(waiting[mutant], 0, False):
+                if mutant not in waiting or self._is_seen(waiting[mutant], 0, False, effort):
                     break
                 if not isinstance(example, str):
                     yield from self._at(self.place(example), lacking, waiting)
@@ -501,9 +512,9 @@ class Trial:
             pass
         return None
 
-    def _is_seen(self, seen: Seen, looked: int, is_narrower: bool) -> bool:
+    def _is_seen(self, seen: Seen, looked: int, is_narrower: bool, effort: int) -> bool:
         """Whether enough was seen of a mutant with which nothing is wrong yet; less of one that is killed anyway."""
-        enough = self.effort * VIOLATIONS
+        enough = effort * VIOLATIONS
         return looked >= enough // 4 if is_narrower else seen.violated >= enough or seen.agreed >= enough // 2
 
     def _is_narrower(self, guard: GuardExpr) -> bool:
