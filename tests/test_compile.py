@@ -218,14 +218,12 @@ def test_defaults_of_inputs() -> None:
 
 
 def test_reference_is_a_warning_that_names_the_node_and_an_error_where_it_is_not_wanted() -> None:
-    graph = parse(
-        "x: float32[1, 1, 2, 2] r: float32[n, 5] top = MaxRoiPool(x, r, pooled_shape=[1, 1]) y = Neg(top) return y"
-    )
-    with pytest.warns(ReferenceWarning, match=r"top \(MaxRoiPool\) runs in ONNX Runtime"):
+    graph = parse("x: float32[n, 2] r: float32[m, 2] h = Neg(x) top = com.microsoft::CDist(h, r) return top")
+    with pytest.warns(ReferenceWarning, match=r"top \(com.microsoft::CDist\) runs in ONNX Runtime"):
         made = graphopt.compile(graph, optimize=False)
-    x, whole = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2), np.array([[0, 0, 0, 1, 1]], np.float32)
-    np.testing.assert_array_equal(made(x, whole)["y"], [[[[-3]]]])
-    assert [(name, op) for name, op, _ in made.report.reference] == [("top", "MaxRoiPool")]
+    x, points = np.array([[1, 2], [-3, 0]], np.float32), np.array([[0, 0], [3, 4]], np.float32)
+    np.testing.assert_array_equal(made(x, points)["top"], [[5, 52], [9, 16]])
+    assert [(name, op) for name, op, _ in made.report.reference] == [("top", "com.microsoft::CDist")]
     with pytest.raises(CompilationError, match="'top'"):
         graphopt.compile(graph, optimize=False, strict=True)
 

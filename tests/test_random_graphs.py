@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from onnx.reference.op_run import OpRun
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import onnx_io
@@ -71,18 +74,26 @@ def keeps_its_meaning(graph: Graph, target: str, policy: Soundness) -> None:
             assert same(found, again) is None
 
 
+def together(op: OpRun, *inputs: Any, run: Callable[..., Any] = OpRun.run, **attrs: Any) -> Any:
+    """What an op makes, each array in one piece."""
+    outputs = run(op, *inputs, **attrs)
+    return tuple(np.ascontiguousarray(o) if isinstance(o, np.ndarray) and o.ndim else o for o in outputs)
+
+
 @tried(12)
 @given(SEED)
 def test_exact_rules_keep_every_bit(seed: int) -> None:
-    """In one executor, NaN and infinities included."""
+    """In one executor, NaN and infinities included, which hands on arrays that lie together: numpy sums in another
+    order where they do not."""
     graph = random_graph(Random(seed), 10, special=True)
     found, _ = optimize_graph(graph, policy=Soundness.EXACT)
     feeds = drawn(graph, np.random.default_rng(seed))
-    try:
-        want = run(graph, feeds)
-    except Exception:  # whatever the Python of an op raises on these inputs
-        return
-    assert bits(run(found, feeds)) == bits(want)
+    with patch.object(OpRun, "run", together):
+        try:
+            want = run(graph, feeds)
+        except Exception:  # whatever the Python of an op raises on these inputs
+            return
+        assert bits(run(found, feeds)) == bits(want)
 
 
 @tried(15)

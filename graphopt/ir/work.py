@@ -56,7 +56,7 @@ OPERATIONS = 10**9
 _ROWS = frozenset({"MatMul", "MatMulInteger", "QLinearMatMul", "com.microsoft::FusedMatMul"})
 _WINDOWS = frozenset({"Conv", "ConvInteger", "QLinearConv", "DeformConv"})
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-APPROXIMATE = ops_where(is_approximate=True) - {"Celu", "Elu", "HardSigmoid", "HardSwish", "Mean", "Selu"}
+APPROXIMATE = ops_where(is_approximate=True)
 """Ops that approximate a function of each element."""
 
 

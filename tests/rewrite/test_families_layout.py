@@ -20,7 +20,7 @@ from graphopt.target import target
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 FAMILIES = {
-    "torch/mobilenet_last": "E2 E10 E12 I7",
+    "torch/mobilenet_last": "E2 E10 E12",
     "torch/unet_last": "E2 E8 E10",
     "torchscript/detector_heads": "E2 E5 E8",
     "torch/grams": "E3 E4",
