@@ -3,7 +3,7 @@ apart."""
 
 from __future__ import annotations
 
-from math import erf
+from math import erf, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,19 @@ def _erf(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     data = x[0]
     assert data is not None
     return (np.vectorize(erf, otypes=[np.float64])(data).astype(data.dtype),)
+
+
+def _gelu(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation rounds the error function, and constants, to float32, whatever the dtype is."""
+    data = x[0]
+    assert data is not None
+    wide = data.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if attribute("Gelu", attrs, "approximate") == "tanh":
+            y = wide / (1 + np.exp(-2 * sqrt(2 / pi) * (wide + 0.044715 * wide**3)))
+        else:
+            y = wide / 2 * (1 + np.vectorize(erf, otypes=[np.float64])(wide / sqrt(2)))
+    return (y.astype(data.dtype),)
 
 
 def _one_hot(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
@@ -114,6 +127,7 @@ def _lp_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, .
 CORRECTIONS: dict[str, Semantics] = {
     "Erf": _erf,
     "GatherElements": _gather_elements,
+    "Gelu": _gelu,
     "HardSwish": _hard_swish,
     "LRN": _lrn,
     "LayerNormalization": _layer_normalization,

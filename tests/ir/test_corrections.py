@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import erf
 
 import numpy as np
@@ -105,3 +106,12 @@ def test_norms_are_sums_of_magnitudes(p: int, want: list[list[float]]) -> None:
     x = np.array([[1, -3], [0, 0]], np.float32)
     got = run(parse(f"x: float32[2, 2] y = LpNormalization(x, p={p}) return y"), {"x": x})["y"]
     assert np.allclose(got, want, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_what_gelu_leaves_of_numbers_below_zero_is_as_precise_as_its_dtype(approximate: str) -> None:
+    x = np.array([-5.0, -4.2222743, -1.0, 0.0, 2.0])
+    got = run(parse(f'x: float64[5] y = Gelu(x, approximate="{approximate}") return y'), {"x": x})["y"]
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    want = [e / 2 * math.erfc(-e / math.sqrt(2)) for e in x] if approximate == "none" else x / (1 + np.exp(-2 * inner))
+    np.testing.assert_allclose(got, want, rtol=1e-9)
