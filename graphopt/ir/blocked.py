@@ -1,8 +1,8 @@
 """Blocked-layout ops: semantics of the ops on images in blocks of channels, in ONNX's ops on plain images.
 
 A blocked image is ``[N, ceil(C/size), *spatial, size]``: neighbours in memory are channels of one
-pixel, as vectors want them. Lanes beyond the last channel are zeros where an image was blocked, and
-whatever an op makes of them after that. Weights come in three forms: ``blocked`` for blocked images
+pixel, as vectors want them. Lanes beyond the last channel hold zeros: what makes something else of them is followed by
+an op that clears them. Weights come in three forms: ``blocked`` for blocked images
 ``[O/s, I/s, *kernel, s (input), s (output)]``, ``plain`` for images of few channels that are not
 blocked ``[O/s, I, *kernel, s]``, and ``depthwise`` ``[C/s, *kernel, s]``. A bias is ``[O/s, s]``. The windows of a
 transposed convolution do not overlap: its strides are their sizes.

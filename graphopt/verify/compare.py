@@ -577,9 +577,9 @@ def _is_small_beside(output: Any, changed: Any, got: Any) -> bool:
 
 def _open_excerpt(graph: Graph, path: Path, engine: str) -> Runner:
     """A runner for a graph that is no file yet."""
-    from graphopt.ir.onnx_io import save
+    from graphopt.ir.onnx_io import save_for_now
 
-    save(graph, path, durable=False)
+    save_for_now(graph, path)
     run, _ = open_model(path, engine)
     names = {graph.names[value] for value in graph.inputs}
     return lambda feeds: run({name: value for name, value in feeds.items() if name in names})

@@ -139,16 +139,23 @@ def _folder_of(model: onnx_ir.Model) -> ModelFolder | None:
     return None
 
 
-def save(graph: Graph, path: str | Path, external: bool = False, durable: bool = True) -> None:
+def save(graph: Graph, path: str | Path, external: bool = False) -> None:
     """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
-
-    Not ``durable``: nobody waits for the disk, since the file is gone before it matters.
 
     Tensors in files beside the model stay there if the file is in the same folder, and go into ``<name>.<digest>.data``
     otherwise; so do large tensors of a model over 2 GB, or of any model with ``external``. Such a file replaces none:
     the model has its own data at every moment. That of a replaced model is removed once no model in the folder refers
     to it, and so is what killed runs have left. A link is written through.
     """
+    _save(graph, path, external)
+
+
+def save_for_now(graph: Graph, path: str | Path) -> None:
+    """The same for a file that a crash of the system may take: nobody waits for the disk."""
+    _save(graph, path, durable=False)
+
+
+def _save(graph: Graph, path: str | Path, external: bool = False, durable: bool = True) -> None:
     from graphopt.ir.onnx_io.store import TensorStore
 
     given, path = Path(path), real(Path(path))
