@@ -758,8 +758,8 @@ class _Trial:
 
 
 def _digits(array: Array) -> int:
-    """Of the significands of what was computed on the way to a value."""
-    return DIGITS.get(array.dtype.name, DIGITS["float32"])
+    """Of the significands of what was computed on the way to a value; to whole numbers, as to float32."""
+    return np.finfo(array.dtype).nmant if array.dtype.kind in "fc" else DIGITS.get(array.dtype.name, DIGITS["float32"])
 
 
 def _varied(value: Any, rng: np.random.Generator, turn: int) -> Any:

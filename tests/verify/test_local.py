@@ -323,6 +323,19 @@ def test_what_cancels_may_be_as_large_as_rounding_on_the_way(factor: str, is_rig
     assert (not faults) == is_right, [fault.words for fault in faults]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_is_that_of_the_dtype(dtype: str) -> None:
+    """What is left where doubles cancel is none of single precision."""
+    before = parse(f"x: {dtype}[4, 6] d = Sub(x, ReduceMean(x, [-1])) y = ReduceMean(d, [0, 1], keepdims=0) return y")
+    after = parse(
+        f"x: {dtype}[4, 6] e = Sub(x, Div(ReduceSum(x, [-1]), CastLike(6.0, x))) "
+        f"y = ReduceMean(Add(e, CastLike({2.0**-30}, x)), [0, 1], keepdims=0) return y"
+    )
+    x = np.random.default_rng(1).normal(size=(4, 6)).astype(dtype)
+    faults = LocalComparison(before, after, in_onnxruntime).faults({"x": x})
+    assert (not faults) == (dtype == "float32"), [fault.words for fault in faults]
+
+
 def test_a_whole_number_between_two_may_be_either() -> None:
     """0.5 in one order of products, and next to it in another."""
     kinds = "a: float32[4] y = Cast(Round(FORM), to=6) return y"
