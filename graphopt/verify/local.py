@@ -42,6 +42,7 @@ from graphopt.verify.rounding import (
     is_equal_but_for,
     is_moved,
     is_near,
+    is_seen,
     is_suspicious,
     is_within,
     largest_difference,
@@ -527,16 +528,19 @@ class _Trial:
             return in_words(want, made) if is_suspicious(want, made) else in_words(wide, other)
         if self._joins(w) and not is_equal_but_for(wide, other, noise) and self._is_left(w, wide, other):
             return in_words(wide, other)
-        if error(want, made) > 1 and not is_as_near(wide, want, made) and not self._is_unsteady(w, wide, want, made):
+        if error(want, made) > 1 and not is_as_near(wide, want, made) and not self._is_unsteady(w, wide, other, made):
             return f"{in_words(want, made)}, and is further from float64"
         return None
 
-    def _is_unsteady(self, w: Value, wide: Array, want: Array, made: Array) -> bool:
-        """Whether rounding on the way moves a value in float64 as far as what was made: where terms cancel, or between
-        two whole numbers. Then a value that is near float64 is so by chance."""
+    def _is_unsteady(self, w: Value, wide: Array, other: Array, made: Array) -> bool:
+        """Whether rounding on the way moves a value in float64 as far as what was made, of which float64 sees nothing
+        between both parts: where terms cancel, or between two whole numbers. Then a value that is near float64 is so by
+        chance."""
+        if is_seen(wide, other, made):
+            return False
         v = self.roots[w]
         first, _ = self._given(w, self.known)
-        ulps = Ulps(np.random.default_rng(0), _digits(want))
+        ulps = Ulps(np.random.default_rng(0), _digits(made))
         return is_within(wide, made, [evaluated(self.a, first, [v], ulps, first)[v] for _ in range(MOVES)])
 
     def _is_left(self, w: Value, wide: Array, other: Array) -> bool:

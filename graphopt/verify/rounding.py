@@ -152,6 +152,13 @@ def cancelled(wide: Array, moved: Array) -> Array:
         return np.where(_rows(np.abs(plain(wide))) <= NOISE * _rows(far), moved, wide)
 
 
+def is_seen(wide: Array, other: Array, made: Array) -> bool:
+    """Whether float64 sees between two values any of what tells a result from the first."""
+    with np.errstate(all="ignore"):
+        far, own = np.abs(plain(made) - plain(wide)), np.abs(plain(other) - plain(wide))
+        return bool((NOISE * own > far)[far > 0].any())
+
+
 def is_within(wide: Array, made: Array, moved: Sequence[Array]) -> bool:
     """Whether each element that was made is as near one in float64 as others are that rounding leads to."""
     if any(other.shape != wide.shape for other in moved):

@@ -323,6 +323,15 @@ def test_what_cancels_may_be_as_large_as_rounding_on_the_way(factor: str, is_rig
     assert (not faults) == is_right, [fault.words for fault in faults]
 
 
+@pytest.mark.parametrize("made", ["c = GreaterOrEqual(x, 0.5)", "c = Not(Less(x, 0.5))"])
+def test_a_number_at_a_threshold_is_on_one_side_of_it(made: str) -> None:
+    """However little moves it to the other, both parts are told from each other by it."""
+    text = "x: float32[4] MADE y = Where(c, Mul(x, 3.0), x) return y"
+    before, after = parse(text.replace("MADE", "c = Greater(x, 0.5)")), parse(text.replace("MADE", made))
+    x = np.array([0.1, 0.5, 0.7, 0.9], np.float32)
+    assert LocalComparison(before, after, in_onnxruntime).faults({"x": x})
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounding_is_that_of_the_dtype(dtype: str) -> None:
     """What is left where doubles cancel is none of single precision."""
