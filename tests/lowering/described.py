@@ -303,6 +303,13 @@ def joined_in_blocks(first: int = 24, second: int = 24, block: int = 16) -> Nest
     return t.nest("joined_in_blocks", [x, y], [z], [N])
 
 
+def tiled(width: int, times: int) -> Nest:
+    """Rows of so many elements, twice below one another and so many times side by side."""
+    x = t.placeholder((N, width))
+    z = t.compute((N * 2, width * times), lambda i, j: x[i % N, j % width], name="z")
+    return t.nest("tiled", [x], [z], [N])
+
+
 def any_turned() -> Nest:
     x = t.placeholder((N + 2, N))
     return t.nest("any_turned", [x], [t.compute((N, N + 2), lambda i, j: x[j, i] * 2.0, name="y")], [N])

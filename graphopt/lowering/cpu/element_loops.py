@@ -35,6 +35,9 @@ from graphopt.lowering.loops.nest import (
     seq,
 )
 
+SHORT = 64
+"""Elements of an axis that is unrolled where its lanes are in pieces."""
+
 
 def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
     """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
@@ -53,8 +56,9 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
     if (turned := _turned_over(owner, chain, groups, bound, shared)) is not None:
         return turned
     if len(groups[-1]) == 1 and (pieces := in_granules(chain)) is not None:
-        in_one = len(pieces.axes) == len(chain.axes)
-        return element_loops(owner, pieces, bound, shared) if in_one else _granules(owner, pieces, bound, shared)
+        is_split, size = len(pieces.axes) > len(chain.axes), known_size([chain.axes[-1].extent])
+        is_short = is_split and size is not None and size <= SHORT
+        return (_granules if is_short else element_loops)(owner, pieces, bound, shared)
     last = loops[-1]
     extent = last.extent.value if isinstance(last.extent, Const) else None
     if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):

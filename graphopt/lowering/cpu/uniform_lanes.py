@@ -7,6 +7,7 @@ lanes in a row all choose the same, and read side by side. One choice serves eig
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 from graphopt.lowering.analysis.axis_transforms import redrawn, with_axis_split
 from graphopt.lowering.analysis.canonical_nest import Chain
@@ -27,18 +28,27 @@ def in_granules(chain: Chain) -> Chain | None:
     last = chain.axes[-1]
     if not isinstance(last.extent, Const) or not _is_torn(chain, last.var):
         return None
-    width = int(last.extent.value)
-    while width >= LEAST:
-        pieces = int(last.extent.value) // width
-        split = with_axis_split(chain, len(chain.spatial) - 1, (Const(pieces), Const(width))) if pieces > 1 else chain
+    size = int(last.extent.value)
+    for width in _widths(chain, last.var, size):
+        parts = (Const(size // width), Const(width))
+        split = with_axis_split(chain, len(chain.spatial) - 1, parts) if width < size else chain
         lane = split.axes[-1].var
         uniform = _steadied(split, lane, width)
         if not _is_torn(uniform, lane):
             return uniform
-        if width % 2:
-            return None
-        width //= 2
     return None
+
+
+def _widths(chain: Chain, lane: Var, size: int) -> list[int]:
+    """Lanes that a piece may have, most first: the whole halved again and again, and what the whole has in common with
+    that by which the lane is divided (a row that is repeated, as in Tile, is a piece)."""
+    widths = {size >> k for k in range(size.bit_length()) if size % (1 << k) == 0}
+    parts = (e for s in statements(chain.block.body) for whole in expressions(s) for e in walk(whole))
+    for part in parts:
+        if isinstance(part, Apply) and part.fn in ("floordiv", "mod") and lane in variables(part.args[0]):
+            divisor = part.args[1]
+            widths |= {gcd(size, int(divisor.value))} if isinstance(divisor, Const) else set()
+    return sorted((width for width in widths if width >= LEAST), reverse=True)
 
 
 def _steadied(chain: Chain, lane: Var, width: int) -> Chain:

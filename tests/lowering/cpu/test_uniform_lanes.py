@@ -2,10 +2,10 @@ import pytest
 
 from graphopt.lowering.analysis.canonical_nest import Chain, chains
 from graphopt.lowering.cpu.default_schedules import scheduled
-from graphopt.lowering.cpu.uniform_lanes import in_granules
+from graphopt.lowering.cpu.uniform_lanes import LEAST, in_granules
 from graphopt.lowering.emit.kernel_source import emit
 from graphopt.lowering.loops.expressions import Const
-from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.nest import For, Nest, statements
 from tests.lowering import described
 from tests.lowering.described import joined_in_blocks
 from tests.lowering.native import check
@@ -38,5 +38,15 @@ def test_images_are_joined_in_blocks(channels: tuple[int, int]) -> None:
     made = scheduled(nest)
     masks = emit(made).kernel.source.count("_where(")
     assert (masks > 0) == (channels == (3, 5))
+    for size in (0, 1, 19):
+        check(nest, made, [size])
+
+
+@pytest.mark.parametrize(("width", "times"), [(92, 2), (60, 3), (24, 2), (15, 5), (3, 8)])
+def test_a_row_that_is_repeated_is_read_row_by_row(width: int, times: int) -> None:
+    nest = described.tiled(width, times)
+    made = scheduled(nest)
+    widths = {loop.extent for loop in statements(made.body) if isinstance(loop, For) and loop.kind == "vectorized"}
+    assert widths == {Const(width if width >= LEAST else width * times)}
     for size in (0, 1, 19):
         check(nest, made, [size])
