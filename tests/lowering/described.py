@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphopt.lowering.loops import compute as t
-from graphopt.lowering.loops.expressions import Expr, Var, apply, cast, maximum, select
+from graphopt.lowering.loops.expressions import Expr, Var, apply, cast, maximum, minimum, select
 from graphopt.lowering.loops.nest import Nest
 
 N = Var("n")
@@ -308,6 +308,18 @@ def tiled(width: int, times: int) -> Nest:
     x = t.placeholder((N, width))
     z = t.compute((N * 2, width * times), lambda i, j: x[i % N, j % width], name="z")
     return t.nest("tiled", [x], [z], [N])
+
+
+def padded_by_itself(size: int, front: int, behind: int, is_reflected: bool) -> Nest:
+    """Rows with elements in front and behind that are their own: reflected, or that of the edge."""
+    x = t.placeholder((N, size))
+
+    def element(i: Var, j: Var) -> Expr:
+        away = apply("abs", j - front)
+        inside = minimum(away, (size - 1) * 2 - away) if is_reflected else minimum(maximum(j - front, 0), size - 1)
+        return x[i, inside]
+
+    return t.nest("padded_by_itself", [x], [t.compute((N, front + size + behind), element, name="z")], [N])
 
 
 def any_turned() -> Nest:

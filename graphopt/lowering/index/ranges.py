@@ -154,6 +154,9 @@ class Ranges:
                 return quotient if expr.fn == "floordiv" else remainder
         if expr.fn in ("min", "max") and tame(expr):
             return self.chosen(expr.fn, *map(self.polynomial, expr.args))
+        if expr.fn == "abs" and tame(expr):
+            p = self.polynomial(expr.args[0])
+            return p if self.at_least_zero(p) else -p if self.at_least_zero(-p) else atom(self._inside(expr))
         inner = self._inside(expr)
         return atom(inner) if isinstance(inner, Apply) and inner.fn == expr.fn else self.polynomial(inner)
 
@@ -329,6 +332,9 @@ class Ranges:
                 return max((a for a in lows if a is not None), default=None), _highest(highs)
             case "select":
                 return _lowest(lows), _highest(highs)
+            case "abs":
+                ends = [None if e is None else abs(e) for e in (lows[0], highs[0])]
+                return 0, None if None in ends else max(e for e in ends if e is not None)
             case "floordiv" if lows[1] is not None and lows[1] >= 0:
                 return self._of_quotient(lows, highs)
             case "mod" if lows[1] is not None and lows[1] >= 0:
