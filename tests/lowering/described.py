@@ -310,16 +310,26 @@ def tiled(width: int, times: int) -> Nest:
     return t.nest("tiled", [x], [z], [N])
 
 
-def padded_by_itself(size: int, front: int, behind: int, is_reflected: bool) -> Nest:
-    """Rows with elements in front and behind that are their own: reflected, or that of the edge."""
-    x = t.placeholder((N, size))
+def padded_by_itself(size: int, front: int, behind: int, mode: str, rows: Expr | int = N) -> Nest:
+    """Rows with elements in front and behind that are their own: by reflection, of the edge, or around."""
+    x = t.placeholder((rows, size))
 
     def element(i: Var, j: Var) -> Expr:
-        away = apply("abs", j - front)
-        inside = minimum(away, (size - 1) * 2 - away) if is_reflected else minimum(maximum(j - front, 0), size - 1)
-        return x[i, inside]
+        at = j - front
+        away = apply("abs", at)
+        bent = {
+            "reflect": minimum(away, (size - 1) * 2 - away),
+            "edge": minimum(maximum(at, 0), size - 1),
+            "wrap": at % size,
+        }
+        return x[i, bent[mode]]
 
-    return t.nest("padded_by_itself", [x], [t.compute((N, front + size + behind), element, name="z")], [N])
+    return t.nest(
+        "padded_by_itself",
+        [x],
+        [t.compute((rows, front + size + behind), element, name="z")],
+        [rows] if rows == N else [],
+    )
 
 
 def any_turned() -> Nest:

@@ -3,7 +3,7 @@
 A window at the edge of an image asks at each step whether it is inside; all but the first and last few windows need
 not ask. A condition is a comparison of index expressions within a ``select``.
 
-Index-set splitting: an axis in pieces, along each of which a clamped or reflected index goes in equal steps.
+Index-set splitting: an axis in segments, along each of which a clamped, reflected or wrapped index is affine.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from graphopt.lowering.analysis.axis_transforms import redrawn
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.index.arithmetic import polynomial, simplify
 from graphopt.lowering.index.polynomials import Polynomial
@@ -18,11 +19,11 @@ from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, 
 from graphopt.lowering.loops.nest import Axis, Block, described, expressions, map_expressions, statements
 
 COMPARISONS = ("lt", "le", "gt", "ge")
-TURNS = ("min", "max", "abs")
-"""Functions of indices that go in equal steps but where they turn."""
+PIECEWISE = ("min", "max", "abs", "floordiv", "mod")
+"""Functions of indices that are affine but where they bend."""
 
-PIECES, WORTH_CUTTING = 5, 32
-"""Most pieces of an axis, and fewest elements of one that goes in equal steps."""
+MOST_SEGMENTS, LONG = 5, 32
+"""Loops that an axis may become (each is code), and elements of one of them that fill vectors."""
 
 Inside = tuple[int, int]
 """The first point of an axis at which conditions hold, and the one behind the last."""
@@ -79,48 +80,68 @@ def positive(condition: Apply) -> Polynomial:
     return a - b - (condition.fn in ("lt", "gt"))
 
 
-def pieces(chain: Chain, axis: Axis) -> list[Inside]:
-    """Index-set splitting: the pieces of an axis along which no index turns (Griebl, Feautrier and Lengauer, 2000).
+def affine_segments(chain: Chain, axis: Axis) -> list[tuple[Chain, Expr]]:
+    """Index-set splitting (Griebl, Feautrier and Lengauer, 2000): the chain for each segment of an axis along which all
+    indices are affine, the axis counted from there, and the segment's size.
 
-    The whole axis where nothing turns, where it turns at what is not known, or where no piece is long; nothing where
-    its extent is not known.
+    The chain itself where all are, where one bends at a point that is not known, or where no segment is long.
     """
-    if not isinstance(axis.extent, Const):
+    segments = _segments(chain, axis)
+    if len(segments) < 2:
+        return [(chain, axis.extent)]
+    parts = list[tuple[Chain, Expr]]()
+    for first, end in segments:
+        part = Axis(Var(f"{axis.var.name}s"), Const(end - first), axis.kind)
+        axes = [part if a == axis else a for a in chain.axes]
+        parts.append((redrawn(chain, axes, {axis.var: part.var + first}), part.extent))
+    return parts
+
+
+def _segments(chain: Chain, axis: Axis) -> list[Inside]:
+    """The segments of an axis; none where it stays whole."""
+    bent = dict.fromkeys(i for access in chain.accesses for i in access.indices if _is_bent(i, axis.var))
+    if not bent or not isinstance(axis.extent, Const) or axis.extent.value < LONG:
         return []
-    whole = (0, int(axis.extent.value))
-    turning = dict.fromkeys(index for access in chain.accesses for index in access.indices if _turns(index, axis.var))
-    if not turning or whole[1] < WORTH_CUTTING:
-        return [whole]
-    todo, straight = [whole], list[Inside]()
+    todo, done = [(0, int(axis.extent.value))], list[Inside]()
     while todo:
         first, end = todo.pop()
-        cuts = [_cut(index, axis.var, first, end) for index in turning]
-        if (cut := next((c for c in cuts if c), None)) is not None:
-            todo += [(cut, end), (first, cut)]
-        elif all(c is None for c in cuts):
-            straight.append((first, end))
+        pieces = [_pieces(index, axis.var, first, end) for index in bent]
+        if not all(pieces) or len(todo) + len(done) >= MOST_SEGMENTS:
+            return []
+        nearest = min(pieces, key=lambda p: p[0][1])
+        if len(nearest) == 1:
+            done.append((first, end))
         else:
-            return [whole]
-        if len(todo) + len(straight) > PIECES:
-            return [whole]
-    return straight if max(end - first for first, end in straight) >= WORTH_CUTTING else [whole]
+            todo += reversed(nearest)
+    return done if max(end - first for first, end in done) >= LONG else []
 
 
-def _turns(index: Expr, var: Var) -> bool:
-    return any(isinstance(e, Apply) and e.fn in TURNS and var in variables(e) for e in walk(index))
+def _is_bent(index: Expr, var: Var) -> bool:
+    return any(isinstance(e, Apply) and e.fn in PIECEWISE and var in variables(e) for e in walk(index))
 
 
-def _cut(index: Expr, var: Var, first: int, end: int) -> int | None:
-    """Where an index turns between two points of an axis; None where it does not, 0 where that is not known."""
+def _pieces(index: Expr, var: Var, first: int, end: int) -> list[Inside]:
+    """The part of an axis that is given, in two where the index bends within it; nothing where that is not known."""
     here = simplify(substitute(index, {var: var + first}), {var: end - first})
     for e in walk(here):
-        if isinstance(e, Apply) and e.fn in TURNS and var in variables(e):
-            a = polynomial(e.args[0])
-            bounds = _solved(a + a if e.fn == "abs" else a - polynomial(e.args[1]), var, {})
-            cut = 0 if bounds is None else bounds[0] or bounds[1] or 0
-            if 0 < cut < end - first:
-                return first + cut
-    return 0 if _turns(here, var) else None
+        if isinstance(e, Apply) and e.fn in PIECEWISE and var in variables(e):
+            for p in _bends(e, var):
+                lower, upper = _solved(p, var, {}) or (0, None)
+                if 0 < (cut := lower or upper or 0) < end - first:
+                    return [(first, first + cut), (first + cut, end)]
+    return [] if _is_bent(here, var) else [(first, end)]
+
+
+def _bends(e: Apply, var: Var) -> Iterator[Polynomial]:
+    """What changes its sign where a function of indices bends."""
+    args = [polynomial(a) for a in e.args]
+    if e.fn == "abs":
+        yield args[0] * 2
+    elif e.fn in ("min", "max"):
+        yield args[0] - args[1]
+    elif (divisor := args[1].number) and (parts := args[0].split(var)) and (start := parts[1].number) is not None:
+        multiple = start // divisor * divisor
+        yield from (args[0] - multiple, args[0] - multiple - divisor)
 
 
 def _solved(p: Polynomial, var: Var, reduced: Mapping[Var, int]) -> tuple[int, int | None] | None:

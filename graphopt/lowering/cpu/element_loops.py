@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from graphopt.lowering.analysis.access_analysis import (
@@ -14,7 +14,7 @@ from graphopt.lowering.analysis.access_analysis import (
     with_vectors_last,
 )
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.analysis.loop_partition import Inside, pieces
+from graphopt.lowering.analysis.loop_partition import affine_segments
 from graphopt.lowering.cpu.scheduling import CHUNK, CHUNKS, Scheduling
 from graphopt.lowering.cpu.transpose_tiles import TransposedLoads, turning, with_lanes_apart
 from graphopt.lowering.cpu.uniform_lanes import in_granules
@@ -36,8 +36,9 @@ from graphopt.lowering.loops.nest import (
     seq,
 )
 
-SHORT = 64
-"""Elements of an axis that is unrolled where its lanes are in pieces."""
+UNROLLED = 64
+"""Elements of an axis that is unrolled where its lanes are in pieces, four vectors of the longest kind: a longer one is
+as fast in loops, and less code."""
 
 
 def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
@@ -48,77 +49,45 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
     if not loops:
         return chain.with_values([bound[a.var] for a in chain.axes])
 
-    def block(at: Mapping[Var, Expr]) -> Stmt:
+    def block(at: Mapping[Var, Expr], part: Chain) -> Stmt:
         values = dict(bound)
         for loop, group in zip(loops, groups, strict=True):
             values.update(taken_apart(at[loop.var], group))
-        return chain.with_values([values[a.var] for a in chain.axes])
+        return part.with_values([values[a.var] for a in chain.axes])
 
     if (turned := _turned_over(owner, chain, groups, bound, shared)) is not None:
         return turned
     if len(groups[-1]) == 1 and (granules := in_granules(chain)) is not None:
         is_split, size = len(granules.axes) > len(chain.axes), known_size([chain.axes[-1].extent])
-        is_short = is_split and size is not None and size <= SHORT
+        is_short = is_split and size is not None and size <= UNROLLED
         return (_granules if is_short else element_loops)(owner, granules, bound, shared)
-    if len(groups[-1]) == 1 and len(parts := pieces(chain, groups[-1][0])) > 1:
-        return _in_pieces(owner, loops, parts, block, shared)
     last = loops[-1]
-    extent = last.extent.value if isinstance(last.extent, Const) else None
-    if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):
+    parts = affine_segments(chain, groups[-1][0]) if len(groups[-1]) == 1 else [(chain, last.extent)]
+
+    def run(at: Mapping[Var, Expr], part: Chain, first: Expr, length: Expr) -> Stmt:
+        return For(last.var, length, block({**at, last.var: first + last.var}, part), "vectorized")
+
+    def chunks(part: Chain, length: Expr) -> Stmt:
+        """One part of a single row."""
+        if isinstance(length, Const) and length.value <= 4 * CHUNK:
+            return run({}, part, Const(0), length)
         size = owner.choose("chunk", CHUNKS, CHUNK)
-        outer = LoopSpec(owner.var("o"), (last.extent + (size - 1)) // size)
+        outer = LoopSpec(owner.var("o"), (length + (size - 1)) // size)
 
         def chunk(at: Mapping[Var, Expr]) -> Stmt:
             start = at[outer.var] * size
-            return For(
-                last.var,
-                minimum(size, last.extent - start),
-                block({last.var: start + last.var}),
-                "vectorized",
-            )
+            return run({}, part, start, minimum(size, length - start))
 
         return owner.shared_out([outer], Const(size), chunk)
 
     def row(at: Mapping[Var, Expr]) -> Stmt:
-        return For(last.var, last.extent, block({**at, last.var: last.var}), "vectorized")
+        return seq(*(run(at, part, Const(0), length) for part, length in parts))
 
+    if shared and len(loops) == 1:
+        return seq(*(chunks(part, length) for part, length in parts))
     if shared:
         return owner.shared_out(loops[:-1], last.extent, row)
     return wrapped(loops[:-1], row({a.var: a.var for a in loops[:-1]}))
-
-
-def _in_pieces(
-    owner: Scheduling, loops: Sequence[LoopSpec], parts: Sequence[Inside], block: Callable[..., Stmt], shared: bool
-) -> Stmt:
-    """Element by element, the last axis in pieces along which indices go in equal steps: within each row, or, of one
-    row alone, piece by piece."""
-    last = loops[-1]
-
-    def piece(at: Mapping[Var, Expr], first: Expr, length: Expr) -> Stmt:
-        return For(last.var, length, block({**at, last.var: first + last.var}), "vectorized")
-
-    def row(at: Mapping[Var, Expr]) -> Stmt:
-        return seq(*(piece(at, Const(first), Const(end - first)) for first, end in parts))
-
-    if not shared:
-        return wrapped(loops[:-1], row({a.var: a.var for a in loops[:-1]}))
-    if len(loops) > 1:
-        return owner.shared_out(loops[:-1], last.extent, row)
-    size = owner.choose("chunk", CHUNKS, CHUNK)
-    stmts: list[Stmt] = []
-    for first, end in parts:
-        outer = LoopSpec(owner.var("o"), Const(-(-(end - first) // size)))
-
-        def chunk(at: Mapping[Var, Expr], first: int = first, end: int = end, outer: LoopSpec = outer) -> Stmt:
-            start = at[outer.var] * size
-            return piece({}, start + first, minimum(size, Const(end - first) - start))
-
-        stmts.append(
-            owner.shared_out([outer], Const(size), chunk)
-            if end - first > size
-            else piece({}, Const(first), Const(end - first))
-        )
-    return seq(*stmts)
 
 
 def _granules(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool) -> Stmt:
