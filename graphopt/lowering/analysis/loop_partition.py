@@ -136,7 +136,7 @@ def _bends(e: Apply, var: Var) -> Iterator[Polynomial]:
     """What changes its sign where a function of indices bends."""
     args = [polynomial(a) for a in e.args]
     if e.fn == "abs":
-        yield args[0] * 2
+        yield args[0]
     elif e.fn in ("min", "max"):
         yield args[0] - args[1]
     elif (divisor := args[1].number) and (parts := args[0].split(var)) and (start := parts[1].number) is not None:

@@ -37,8 +37,8 @@ from graphopt.lowering.loops.nest import (
 )
 
 UNROLLED = 64
-"""Elements of an axis that is unrolled where its lanes are in pieces, four vectors of the longest kind: a longer one is
-as fast in loops, and less code."""
+"""Elements of an axis that is unrolled where its lanes are in pieces, four vectors of the longest kind; of more, there
+are loops, for there would be much code."""
 
 
 def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:

@@ -1,12 +1,30 @@
+from itertools import pairwise
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.analysis.loop_partition import affine_segments
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.emit.kernel_source import emit
-from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.index.arithmetic import simplify
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Const, Expr, Var, apply, substitute
 from tests.lowering.described import padded_by_itself
 from tests.lowering.native import check
+
+AXIS = Var("j")
+BENT = st.recursive(
+    st.one_of(st.just(AXIS), st.integers(-90, 90).map(Const)),
+    lambda parts: st.one_of(
+        st.builds(apply, st.sampled_from(["add", "sub", "min", "max"]), parts, parts),
+        st.builds(apply, st.sampled_from(["floordiv", "mod"]), parts, st.integers(2, 90).map(Const)),
+        st.builds(lambda part, times: part * times, parts, st.integers(-3, 3)),
+        st.builds(apply, st.just("abs"), parts),
+    ),
+    max_leaves=6,
+)
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
@@ -43,3 +61,31 @@ def test_segments_of_one_long_row_are_cut_into_chunks(mode: str) -> None:
     source = emit(made := scheduled(nest)).kernel.source
     assert not any(word in source for word in ("abs(", "gather"))
     check(nest, made, [])
+
+
+@given(BENT, st.integers(1, 120))
+@settings(max_examples=200, deadline=None)
+def test_segments_are_the_axis_and_affine(index: Expr, size: int) -> None:
+    x = t.placeholder((1,))
+    nest = t.nest("bent", [x], [t.compute((size,), lambda j: x[substitute(index, {AXIS: j})], name="z")])
+    (chain,) = chains(nest) or ()
+    parts = affine_segments(chain, chain.axes[-1])
+    read: list[int] = []
+    for part, length in parts:
+        (store,), (access,) = part.stores, [a for a in part.accesses if not a.is_write]
+        at, (var,) = access.indices[0], [a.var for a in part.axes]
+        values = [at_point(at, var, k) for k in range(at_point(length, var, 0))]
+        assert len(parts) == 1 or len({b - a for a, b in pairwise(values)}) < 2
+        assert [at_point(store.indices[0], var, k) for k in range(len(values))] == [
+            len(read) + k for k in range(len(values))
+        ]
+        read += values
+    assert read == [at_point(index, AXIS, k) for k in range(size)]
+
+
+def at_point(index: Expr, var: Var, point: int) -> int:
+    """An index at a point of its axis."""
+    found = substitute(index, {var: Const(point)})
+    made = found if isinstance(found, Const) else simplify(found, {})
+    assert isinstance(made, Const)
+    return int(made.value)

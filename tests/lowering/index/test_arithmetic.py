@@ -36,6 +36,7 @@ RUN: Mapping[str, str] = {
     "min": "min({}, {})",
     "max": "max({}, {})",
     "neg": "(-{})",
+    "abs": "abs({})",
     "lt": "({} < {})",
     "le": "({} <= {})",
     "gt": "({} > {})",
@@ -96,6 +97,7 @@ def combined(parts: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         ),
         st.builds(apply, st.sampled_from(["floordiv", "mod"]), parts, DIVISORS),
         st.builds(apply, st.sampled_from(["min", "max"]), parts, parts),
+        st.builds(apply, st.just("abs"), parts),
         st.builds(select, comparisons, parts, parts),
     )
 
@@ -189,6 +191,8 @@ FORMS: list[tuple[Expr, Mapping[Var, Expr | int], Expr | int]] = [
     (minimum(N, I * 4 + 4), {I: N // 4}, I * 4 + 4),
     (maximum(N - 1, 0), {I: N}, N - 1),
     (maximum(minimum(I, 7), 0), {I: 8}, I),
+    (apply("abs", I - 7), {I: 8}, -I + 7),
+    (minimum(apply("abs", I + 2), 18 - apply("abs", I + 2)), {I: 8}, I + 2),
     (select(I * 4 + J < 32, I, J), TILED, I),
     (I + J, {I: 1, J: 8}, J),
     # a window that slides over padded rows: the halo comes out of the difference
