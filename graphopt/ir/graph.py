@@ -110,12 +110,17 @@ class Attrs(Mapping[str, Attr]):
 NO_ATTRS = Attrs()
 
 
-def trimmed(inputs: Sequence[T | None], captures: int = 0) -> tuple[T | None, ...]:
+PLACES = {"Loop": 2}
+"""The inputs of an op that have a place whether they are given or not: what follows is counted from behind them."""
+
+
+def trimmed(op: str, inputs: Sequence[T | None], captures: int = 0) -> tuple[T | None, ...]:
     """The inputs of an op without the places of missing ones at the end, in front of the captures."""
     n_own = count = len(inputs) - captures
-    while count and inputs[count - 1] is None:
+    least = PLACES.get(op, 0)
+    while count > least and inputs[count - 1] is None:
         count -= 1
-    return tuple(inputs) if count == n_own else (*inputs[:count], *inputs[n_own:])
+    return (*inputs[:count], *(None,) * (least - count), *inputs[n_own:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +143,9 @@ NOWHERE = Origin()
 @dataclass(frozen=True, slots=True)
 class Node:
     """An op applied to values. ``op`` is ONNX's name, with its domain where that is not ONNX's own
-    (``com.microsoft::Gelu``). A missing optional input is None, and there is none behind the last that is given, so
-    that a call has one form. Nodes are values: to change one, put another in its place (``Graph.update``)."""
+    (``com.microsoft::Gelu``). A missing optional input is None, and there is none behind the last that is given, or
+    behind ``PLACES``, so that a call has one form. Nodes are values: to change one, put
+    another in its place (``Graph.update``)."""
 
     id: int
     op: str
@@ -423,7 +429,7 @@ class Graph(Displayed):
     ) -> Node:
         """Make a node. Its inputs must exist already."""
         self._own()
-        node = Node(self._next, op, trimmed(inputs, captures), attrs, n_outputs, captures, origin)
+        node = Node(self._next, op, trimmed(op, inputs, captures), attrs, n_outputs, captures, origin)
         self._next += 1
         self._nodes[node.id], self._edges[node.id], self._sources[node.id] = {"node": node}, {}, {}
         if node.id in self._gone:
@@ -464,7 +470,7 @@ class Graph(Displayed):
             self.changed.setdefault(id, old)
         new = replace(old, **changes)  # type: ignore[arg-type]
         if new.inputs != old.inputs:
-            new = replace(new, inputs=trimmed(new.inputs, new.captures))
+            new = replace(new, inputs=trimmed(new.op, new.inputs, new.captures))
             self._order = None
             self._unlink(old)
             self._link(new)

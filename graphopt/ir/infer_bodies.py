@@ -62,7 +62,7 @@ def _either(facts: tuple[Fact, ...]) -> Fact:
 def infer_loop(node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence[Fact]:
     """The final states, and what every round gave, stacked."""
     outer = len(inputs) - node.captures
-    trips, condition = (*inputs[:2], None, None)[:2]
+    trips, condition = inputs[:2]
     number, goes = loop_head(node.bodies["body"])
     runs = fact_of(Constant.of(np.full((1,) * (goes.rank or 0), True)))  # a body that runs has a true condition
     head = [

@@ -73,7 +73,7 @@ class Draft:
 
     def _trim(self) -> None:
         """Remove the places of inputs that are absent behind the last one that is given."""
-        self.inputs = list(trimmed(self.inputs))
+        self.inputs = list(trimmed(self.op, self.inputs))
 
     def attr(self, name: str, default: Attr | None = None) -> Attr | None:
         """Remove an attribute; its value comes back."""

@@ -109,7 +109,7 @@ def _has_condition(facts: FactsByValue, lowering: Bodied) -> bool:
     body = lowering.bodies["body"]
     first = body.graph.outputs[0]
     assert first is not None
-    if lowering.node.inputs[1:2] in ((), (None,)):
+    if lowering.node.inputs[1] is None:
         return False
     return not (_given(facts, lowering, 1).elements == (1,) and body.facts[first].elements == (1,))
 

@@ -309,7 +309,7 @@ class _Derivation:
         if inner.order is not None:
             for position, child in zip(inner.order, inner.children, strict=True):
                 children[position] = child
-        return Respelled(value, trimmed(self._sites(children, levels - 1)))
+        return Respelled(value, trimmed(self._op(term), self._sites(children, levels - 1)))
 
     def _sites(self, spellings: Sequence[TermSpelling], levels: int) -> list[ValueSpelling | None]:
         """Where a left side's operands are to be matched."""
@@ -323,7 +323,7 @@ class _Derivation:
             return value
         if any(c not in self.values for c in apart):
             return value
-        inputs: tuple[ValueSpelling | None, ...] = trimmed(self._sites(children, levels - 1))
+        inputs: tuple[ValueSpelling | None, ...] = trimmed(node.op, self._sites(children, levels - 1))
         return value if inputs == node.inputs else Respelled(value, inputs)
 
     def _value(self, term: int) -> Value:

@@ -144,7 +144,9 @@ class Classes:
         index, members = self.terms[term]
         symbol = self.symbols[index]
         children = [None if c == ABSENT else self.find(c) for c in members]
-        return ENode(term, symbol.op, symbol.attrs, trimmed(children), symbol.n_outputs, self.nodes.get(term))
+        return ENode(
+            term, symbol.op, symbol.attrs, trimmed(symbol.op, children), symbol.n_outputs, self.nodes.get(term)
+        )
 
     def members(self, name: int) -> list[int]:
         """The distinct terms of a class, in ascending order."""
@@ -409,7 +411,7 @@ class Classes:
             symbol = self.symbols[index]
             if term in self._duplicates or symbol.op == PROJECTION:
                 continue
-            inputs = trimmed([None if c == ABSENT else self.fact(c) for c in children])
+            inputs = trimmed(symbol.op, [None if c == ABSENT else self.fact(c) for c in children])
             try:
                 facts = infer.infer_node(symbol.op, symbol.attrs, inputs, symbol.n_outputs, self.opset)
             except GraphoptError:
@@ -457,7 +459,7 @@ class Classes:
         if symbol.only is not None or any(i is None and c != ABSENT for i, c in zip(inputs, children, strict=True)):
             return None
         try:
-            outputs = evaluate(symbol.op, symbol.attrs, trimmed(inputs), symbol.n_outputs, self.opset)
+            outputs = evaluate(symbol.op, symbol.attrs, trimmed(symbol.op, inputs), symbol.n_outputs, self.opset)
         except EvaluationError:
             return None
         return outputs[port] if isinstance(port, int) else None

@@ -281,7 +281,7 @@ class _Instantiation(Generic[H]):
         values: list[H | None] = []
         for part in parts:
             values.extend(part) if is_several(part) else values.append(part)
-        return trimmed(values)
+        return trimmed(op, values)
 
 
 def _lacking(op: str, inputs: Sequence[Fact | None]) -> str | None:

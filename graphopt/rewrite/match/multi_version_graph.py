@@ -154,7 +154,7 @@ class Alternatives:
 
     def call(self, op: str, inputs: Sequence[Value | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[Value, ...]:
         """The outputs of an op applied to inputs."""
-        key = op, ops.canonical(op, attrs), len(facts), trimmed(inputs)
+        key = op, ops.canonical(op, attrs), len(facts), trimmed(op, inputs)
         if key not in self._calls or not ops.is_pure(op, attrs):
             self._calls[key] = self.space.call(op, inputs, attrs, facts)[0].node
         return self.graph.node(self._calls[key]).outputs

@@ -91,9 +91,7 @@ def _nodes(body: Graph, limit: float) -> int:
 
 def _trips(space: Workspace, node: Node, body: Graph) -> int | None:
     """How often a Loop runs, where that is known: its condition must be true, and stay so or not."""
-    count, condition = (*node.inputs, None, None)[:2]
-    if node.captures and len(node.inputs) - node.captures < 2:
-        return None
+    count, condition = node.inputs[:2]
     start = True if condition is None else _truth(space.constant(condition))
     if start is False:
         return 0

@@ -1,4 +1,5 @@
-"""Loops whose bodies take the number of the round and the condition as scalars, or as vectors of one element."""
+"""Loops whose bodies take the number of the round and the condition as scalars, or as vectors of one element; that have
+no condition; and whose states grow."""
 
 from __future__ import annotations
 
@@ -66,6 +67,39 @@ def test_loops_are_run_and_optimized_as_their_bodies_are_declared(
     for found in (of_runtime(made), run(load(proto), inputs).values()):
         for a, b in zip(want, found, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("states", "scans", "is_captured"), [(0, 1, False), (0, 1, True), (0, 2, True), (1, 1, True), (1, 2, False)]
+)
+@pytest.mark.parametrize("is_state_read", [True, False])
+def test_a_loop_without_a_condition_has_all_its_rounds(
+    states: int, scans: int, is_captured: bool, is_state_read: bool
+) -> None:
+    step = "k" if is_captured else "one"
+    given, state = ("x", "float[3] s") if states else ("", "")
+    made = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 21]>
+        g (float[3] x, float k) => ({"float[3] last, " if states and is_state_read else ""}float[r,c] y)
+        <int64 M={{3}}> {{
+          {"last, " if states else ""}y{", z" if scans > 1 else ""} = Loop(M, "" {", " * states}{given})
+            <body: graph = b (int64 i, bool cc{", " * states}{state})
+            => (bool go{", float[3] t" if states else ""}, float[3] a{", float[3] e" if scans > 1 else ""})
+            <float one={{1}}, float[3] three={{1,2,3}}> {{
+              n = Cast<to=1>(i) go = Less(n, one)
+              {f"t = Add(s, {step})" if states else ""} p = Mul({"t" if states else "three"}, {step}) a = Add(p, n)
+              {"e = Neg(a)" if scans > 1 else ""}
+            }}>
+        }}"""
+    )
+    x, k = X[:3], np.float32(1.25)
+    by = k if is_captured else np.float32(1)
+    rows = [(x + (i + 1) * by if states else np.float32([1, 2, 3])) * by + np.float32(i) for i in range(3)]
+    for optimize in (False, True):
+        got = graphopt.compile(made, optimize=optimize, cache=False)({"x": x, "k": np.array(k)})
+        np.testing.assert_allclose(got["y"], rows)
+    for name, found in run(load(graphopt.optimize(made)), {"x": x, "k": np.array(k)}).items():
+        np.testing.assert_allclose(found, rows if name == "y" else x + 3 * by)
 
 
 @pytest.mark.parametrize(("number", "condition"), [("int64[1]", "bool[1]"), ("int64[1]", "bool")])

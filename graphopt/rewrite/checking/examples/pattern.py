@@ -140,7 +140,7 @@ class ConcretePattern:
                 inputs.append(self._tree(term, index))
         several = ops.max_outputs(op) is None
         n_outputs = self.random.randint(call.output + 1, max(3, call.output + 2)) if several else call.output + 1
-        step = ConcreteCall(call, op, trimmed(inputs), n_outputs=n_outputs)
+        step = ConcreteCall(call, op, trimmed(op, inputs), n_outputs=n_outputs)
         self.steps.append(step)
         if call.name is not None:
             return self._named.setdefault(call.name, step)
