@@ -8,6 +8,7 @@ to the ops that give it a meaning; sizes are tried from a list until the model r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
@@ -22,6 +23,7 @@ from graphopt.ir.graph import INPUT, Graph, Node, Value
 from graphopt.ir.op_table import TRUTHS, ops_where
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
 from graphopt.verify.arrays import SUFFIX, read_array
+from graphopt.verify.open_sizes import equations, holds, solved
 
 Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 """What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""
@@ -268,20 +270,34 @@ _PROFILES = (
 
 
 def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes for the symbols in the types of the graph's inputs, the most promising first; ``fixed`` are known."""
-    weighed = _weighed(graph)
+    """Sizes for the symbols in the types of the graph's inputs, the most promising first; ``fixed`` are known.
+
+    What the graph's ops ask of sizes is solved for as far as it can be, and profiles for the rest that break none of it
+    come before the others. Where all of them break something (a size may also be 1), those that nobody solved follow.
+    """
+    asked = equations(graph)
+    guesses = list(_guesses(graph, solved(asked, fixed)))
+    fitting = [guess for guess in guesses if holds(asked, guess)]
     tried: list[dict[str, int]] = []
+    for guess in (*fitting, *guesses, *(() if fitting else _guesses(graph, fixed))):
+        if guess not in tried:
+            tried.append(guess)
+            yield guess
+
+
+def _guesses(graph: Graph, known: Mapping[str, Size]) -> Iterator[dict[str, int]]:
+    """Sizes by profile, where they are not known: numbers, or polynomials over other symbols."""
     for profile in _PROFILES:
-        guess = dict(fixed)
+        guess: dict[str, Size] = dict(known)
         for value in graph.inputs:
             type = graph.types.get(value)
             shape = type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else ()
             for axis, size in enumerate(shape):
                 for name in sorted(symbols(size)):
-                    guess.setdefault(name, weighed.get((value, axis)) or profile[_meaning(shape, axis)])
-        if guess not in tried:
-            tried.append(guess)
-            yield guess
+                    guess.setdefault(name, profile[_meaning(shape, axis)])
+        with suppress(ValueError):
+            numbers = {name: substitute(size, guess) for name, size in guess.items()}
+            yield {name: size for name, size in numbers.items() if isinstance(size, int)}
 
 
 def _meaning(shape: tuple[Size, ...], axis: int) -> int:
@@ -292,25 +308,6 @@ def _meaning(shape: tuple[Size, ...], axis: int) -> int:
         return 1
     is_state = len(shape) == 3 and axis == 1 and isinstance(shape[0], int) and isinstance(shape[2], int)
     return 0 if is_state else 2
-
-
-def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
-    """Sizes of open axes that a constant weight fixes: channels of a convolution, rows of a product."""
-    by_axis: dict[tuple[Value, int], int] = {}
-    for value in graph.inputs:
-        type = graph.types.get(value)
-        rank = type.rank if isinstance(type, TensorType) else None
-        for user, index in graph.users(value):
-            node = graph.node(user)
-            weight = graph.constant_of(node.inputs[1]) if len(node.inputs) > 1 and index == 0 else None
-            if weight is None or rank is None or len(weight.shape) < 2:
-                continue
-            group = node.attrs.get("group", 1)
-            if node.op == "Conv" and isinstance(group, int):
-                by_axis[value, 1] = weight.shape[1] * group
-            elif node.op == "MatMul":
-                by_axis[value, rank - 1] = weight.shape[-2]
-    return by_axis
 
 
 # -- elements

@@ -1,0 +1,172 @@
+"""Size constraints: equations between sizes that ops ask for, and the open sizes that solve them.
+
+A traced model is often right for one size of an axis that its file calls open, since a size became a number on the way:
+``Reshape(x[t, b, 64], [37, 4*b, 16])`` computes something where t is 37, and nowhere else. Each op that asks two sizes
+to be equal gives an equation between polynomials, which is solved for its symbol where it has one only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.infer import infer
+from graphopt.ir.op_table import ops_where
+from graphopt.ir.types import Dim, Monomial, Size, Symbol, TensorType, substitute, symbols
+
+LARGEST = 4096
+"""Where an equation is not linear, its solutions are looked for up to this size."""
+
+_BROADCASTS = ops_where(kind=("binary", "elementwise"))
+
+
+def open_names(graph: Graph) -> set[str]:
+    """The symbols in the types of the graph's inputs."""
+    types = [graph.types.get(value) for value in graph.inputs]
+    shapes = [t.shape for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple)]
+    return {name for shape in shapes for size in shape for name in symbols(size)}
+
+
+def equations(graph: Graph) -> list[Size]:
+    """Polynomials over the symbols of the graph's inputs, each of which is 0 where the graph can run."""
+    names = open_names(graph)
+    if not names:
+        return []
+    facts = infer(graph)
+    found: dict[Size, None] = {}
+    for node in graph.nodes():
+        operands = [NOTHING if value is None else facts.get(value, NOTHING) for value in node.inputs]
+        for one, other in _equal(node, operands):
+            difference = one - other
+            if symbols(difference) and symbols(difference) <= names:
+                found[difference] = None
+    return list(found)
+
+
+def _equal(node: Node, operands: list[Fact]) -> Iterator[tuple[Size, Size]]:
+    """The pairs of sizes that one op asks to be equal."""
+    shapes = [fact.shape for fact in operands]
+    x, w, *_ = (*shapes, None, None)
+    match node.op:
+        case op if op in _BROADCASTS:
+            known = [shape for shape in shapes if shape]
+            yield from (pair for i, one in enumerate(known) for other in known[:i] for pair in _aligned(one, other))
+        case "Expand" if x and (target := operands[1].elements):
+            yield from _aligned(x, target)
+        case "Reshape" if x is not None and (target := operands[1].elements):
+            yield from _reshaped(x, target, is_zero_kept=node.attrs.get("allowzero", 0) == 0)
+        case "MatMul" if x and w:
+            yield x[-1], w[max(len(w) - 2, 0)]
+        case "Gemm" if x and w:
+            yield x[0 if node.attrs.get("transA") else 1], w[1 if node.attrs.get("transB") else 0]
+        case "Conv" if x and w and isinstance(group := node.attrs.get("group", 1), int):
+            yield x[1], w[1] * group
+        case "ConvTranspose" if x and w:
+            yield x[1], w[0]
+        case "LSTM" | "GRU" | "RNN" if x and w:
+            yield x[2], w[2]
+        case "Concat" if isinstance(axis := node.attrs.get("axis"), int) and (known := [s for s in shapes if s]):
+            first = known[0]
+            for shape in known[1:]:
+                pairs = enumerate(zip(first, shape, strict=False))
+                yield from (pair for i, pair in pairs if i != axis % len(first))
+        case "Squeeze" if x and len(operands) > 1 and (axes := operands[1].elements):
+            yield from ((x[i], 1) for i in axes if isinstance(i, int) and -len(x) <= i < len(x))
+
+
+def _aligned(one: tuple[Size, ...], other: tuple[Size, ...]) -> Iterator[tuple[Size, Size]]:
+    """The sizes that a broadcast brings together, but for those that are 1, or that may be for all that is known."""
+    for a, b in zip(reversed(one), reversed(other), strict=False):
+        if 1 not in (a, b) and (isinstance(a, int) or isinstance(b, int) or (_is_symbol(a) and _is_symbol(b))):
+            yield a, b
+
+
+def _is_symbol(size: Size) -> bool:
+    return isinstance(size, Dim) and [type(atom) for monomial, _ in size.terms for atom in monomial] == [Symbol]
+
+
+def _reshaped(x: tuple[Size, ...], target: tuple[Size, ...], is_zero_kept: bool) -> Iterator[tuple[Size, Size]]:
+    """What goes in comes out; of a shape with -1, what is left divides evenly."""
+    sizes = [x[i] if size == 0 and is_zero_kept and i < len(x) else size for i, size in enumerate(target)]
+    count, others = _product(x), _product(size for size in sizes if size != -1)
+    if -1 not in sizes:
+        yield count, others
+    elif others != 0:
+        yield count, count // others * others
+
+
+def _product(sizes: Iterable[Size]) -> Size:
+    product: Size = 1
+    for size in sizes:
+        product = product * size
+    return product
+
+
+def solved(asked: list[Size], known: Mapping[str, int]) -> dict[str, Size]:
+    """Numbers, or other symbols, for symbols that the equations leave no choice; ``known`` are among them."""
+    found: dict[str, Size] = dict(known)
+    is_new = True
+    while is_new:
+        is_new = False
+        for equation in asked:
+            with suppress(ValueError):  # sizes that do not fit each other
+                solution = _solution(substitute(equation, found))
+                if solution is not None:
+                    found = {name: substitute(size, dict([solution])) for name, size in found.items()}
+                    found[solution[0]] = solution[1]
+                    is_new = True
+    return found
+
+
+def _solution(equation: Size) -> tuple[str, Size] | None:
+    """A symbol and what it has to be, where the equation tells it."""
+    if isinstance(equation, int):
+        return None
+    equation = _divided(equation)
+    names = sorted(symbols(equation))
+    if len(names) == 1:
+        root = _root(equation, names[0])
+        return None if root is None else (names[0], root)
+    match equation.terms:
+        case (((Symbol(one),), 1), ((Symbol(other),), -1)) | (((Symbol(one),), -1), ((Symbol(other),), 1)):
+            return one, Dim((((Symbol(other),), 1),))
+    return None
+
+
+def _divided(equation: Dim) -> Dim:
+    """The equation without the factors that all its terms have, which are not 0."""
+    monomials = [monomial for monomial, _ in equation.terms]
+    for atom in monomials[0]:
+        if all(atom in monomial for monomial in monomials):
+            return _divided(Dim(tuple((_without(monomial, atom), factor) for monomial, factor in equation.terms)))
+    return equation
+
+
+def _without(monomial: Monomial, atom: object) -> Monomial:
+    position = next(i for i, other in enumerate(monomial) if other == atom)
+    return (*monomial[:position], *monomial[position + 1 :])
+
+
+def _root(equation: Dim, name: str) -> int | None:
+    """The positive size that solves an equation, where it is the only one."""
+    match equation.terms:
+        case (((Symbol(),), factor), ((), offset)):
+            return -offset // factor if offset % factor == 0 and -offset // factor > 0 else None
+    roots: list[int] = []
+    for size in range(1, LARGEST + 1):
+        with suppress(ValueError):
+            if substitute(equation, {name: size}) == 0:
+                roots.append(size)
+        if len(roots) > 1:
+            return None
+    return roots[0] if roots else None
+
+
+def holds(asked: list[Size], chosen: Mapping[str, int]) -> bool:
+    """Whether the sizes solve all equations."""
+    try:
+        return all(substitute(equation, dict(chosen)) == 0 for equation in asked)
+    except ValueError:
+        return False

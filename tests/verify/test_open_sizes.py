@@ -1,0 +1,57 @@
+import pytest
+
+from graphopt.ir.graph import Graph
+from graphopt.ir.text import parse
+from graphopt.verify.inputs import sizes
+from graphopt.verify.open_sizes import equations, holds, solved
+
+# inputs, what is computed of them, and what is left no choice
+CASES = {
+    "a traced Reshape": (
+        "x: float32[t, b, 64]",
+        "n = Shape(x, start=1, end=2) s = Concat([37], Mul(n, [4]), [16], axis=0) y = Reshape(x, s)",
+        {"t": 37},
+    ),
+    "a Reshape with -1": ("x: float32[b, t]", "y = Reshape(x, [-1, 7])", {}),
+    "positions": ("x: float32[b, t, 8]", "y = Add(x, ConstantOfShape([1, 100, 8]))", {"t": 100}),
+    "rows of a product": ("x: float32[b, c]", "y = MatMul(x, ConstantOfShape([5, 7]))", {"c": 5}),
+    "a product turned over": ("x: float32[c, b]", "y = Gemm(x, ConstantOfShape([7, 5]), transA=1, transB=1)", {"c": 5}),
+    "channels": ("x: float32[b, c, h, w]", "y = Conv(x, ConstantOfShape([4, 3, 3, 3]), group=2)", {"c": 6}),
+    "two inputs": ("x: float32[b, 4] z: float32[n, 4]", "y = Add(x, z)", {"b": "n"}),
+    "joined": ("x: float32[b, t] z: float32[n, 4]", "y = Concat(x, z, axis=0)", {"t": 4}),
+    "halves that meet again": (
+        "x: float32[h, 4]",
+        "n = Shape(x, start=0, end=1) y = Sub(x, Expand(1.0, Concat(Sub(n, [3]), [4], axis=0)))",
+        {},
+    ),
+    "squeezed": ("x: float32[b, t]", "y = Squeeze(x, [0])", {"b": 1}),
+    "a size that may be 1": ("x: float32[n]", "y = Add(x, Expand(1.0, Min(Shape(x), [1])))", {}),
+}
+
+
+def graph_of(inputs: str, body: str) -> Graph:
+    return parse(f"{inputs} {body} return y")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_ops_ask_of_sizes_is_solved(case: str) -> None:
+    inputs, body, wanted = CASES[case]
+    found = solved(equations(graph_of(inputs, body)), {})
+    assert {name: str(size) for name, size in found.items()} == {name: str(size) for name, size in wanted.items()}
+
+
+def test_sizes_that_are_given_stay() -> None:
+    asked = equations(graph_of(*CASES["two inputs"][:2]))
+    assert solved(asked, {"n": 5}) == {"n": 5, "b": 5}
+
+
+def test_where_nothing_solves_all_equations_the_rest_is_tried_too() -> None:
+    graph = graph_of("x: float32[t]", "y = Add(Add(x, ConstantOfShape([9])), Reshape(x, [1]))")  # 9 or 1, and 1
+    assert {"t": 1} in list(sizes(graph, {}))
+
+
+def test_sizes_with_a_common_divisor_come_before_those_without() -> None:
+    graph = graph_of("x: float32[b, t]", "y = Reshape(x, [-1, 48])")
+    first = next(sizes(graph, {}))
+    assert first["b"] * first["t"] % 48 == 0
+    assert holds(equations(graph), first)
