@@ -17,6 +17,7 @@ from graphopt.ir.types import Real
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Tensor, compute, reduce_axis
 from graphopt.lowering.loops.expressions import (
+    INDEX,
     Const,
     Expr,
     apply,
@@ -197,9 +198,11 @@ def _resized(op: Operation, lines: dict[int, ResizedAxis], manner: Manner) -> Te
     for axis, line in smooth.items():
         tensor = _antialiased(tensor, axis, line, manner, inner)
     rest = {axis: line for axis, line in lines.items() if axis not in smooth}
-    steps = [rest] if manner.mode == "linear" else [{axis: line} for axis, line in rest.items()]
-    for step in steps:
-        tensor = _weighted(tensor, step, manner, inner)
+    if manner.mode == "linear" and rest:
+        tensor = _linear(tensor, rest, manner, inner)
+    else:
+        for axis, line in rest.items():
+            tensor = _cubic(tensor, axis, line, manner, inner)
     if tensor is not x and tensor.dtype == dtype:
         return tensor
     return compute(op.shape(), lambda *at: _stored(tensor[at], dtype), dtype, label(op))
@@ -231,31 +234,66 @@ def _unless_beyond(value: Expr, lines: dict[int, ResizedAxis], at: tuple[Expr, .
     return select(inside, value, const(manner.beyond, value.dtype))
 
 
-def _weighted(x: Tensor, lines: dict[int, ResizedAxis], manner: Manner, dtype: str) -> Tensor:
-    """The sum of the elements around each coordinate, along all of the axes at once."""
+def _linear(x: Tensor, lines: dict[int, ResizedAxis], manner: Manner, dtype: str) -> Tensor:
+    """Bilinear interpolation: the sum of the elements before and behind each coordinate, along all of the axes at once.
 
-    axes = list(lines)
+    Where these two lie, and what they weigh, depends on one axis alone, and is computed once for all the others.
+    """
+    tables = {}
+    for axis, line in lines.items():
+
+        def place(behind: Expr, i: Expr, line: ResizedAxis = line) -> Expr:
+            return clamped(line.between(i, dtype)[0] + behind, line.size)
+
+        def weight(behind: Expr, i: Expr, line: ResizedAxis = line) -> Expr:
+            below, part = line.between(i, dtype)
+            first, second = _weights(below, part, line, manner)
+            return select(equal(behind, 0), first, second)
+
+        size = (2, line.count)
+        tables[axis] = compute(size, place, INDEX, "places"), compute(size, weight, dtype, "weights")
 
     def along(where: tuple[Expr, ...], rest: list[int]) -> Expr:
         if not rest:
             return cast(x[where], dtype)
-        axis, line = rest[0], lines[rest[0]]
-        below, part = line.between(where[axis], dtype)
-        weights = manner.weights(part)
-        places = [below + (k - len(weights) // 2 + 1) for k in range(len(weights))]
-        if manner.excludes:
-            weights = _within(weights, places, line.size)
-        terms = [
-            along((*where[:axis], clamped(source, line.size), *where[axis + 1 :]), rest[1:]) * weight
-            for source, weight in zip(places, weights, strict=True)
-        ]
-        return reduce(lambda a, b: a + b, terms)
+        axis, (places, weights) = rest[0], tables[rest[0]]
+        before, behind = (
+            along((*where[:axis], places[k, where[axis]], *where[axis + 1 :]), rest[1:]) * weights[k, where[axis]]
+            for k in (Const(0), Const(1))
+        )
+        return before + behind
 
     def element(*at: Expr) -> Expr:
-        return _unless_beyond(along(at, axes), lines, at, manner)
+        return _unless_beyond(along(at, list(lines)), lines, at, manner)
 
     shape = [lines[k].count if k in lines else size for k, size in enumerate(x.shape)]
     return compute(shape, element, dtype, "resized")
+
+
+def _cubic(x: Tensor, axis: int, line: ResizedAxis, manner: Manner, dtype: str) -> Tensor:
+    """Cubic convolution: the sum of the four elements around each coordinate of one axis."""
+
+    def element(*at: Expr) -> Expr:
+        below, part = line.between(at[axis], dtype)
+        weights = _weights(below, part, line, manner)
+        terms = (
+            cast(x[(*at[:axis], clamped(source, line.size), *at[axis + 1 :])], dtype) * weight
+            for source, weight in zip(_places(below, len(weights)), weights, strict=True)
+        )
+        return _unless_beyond(reduce(lambda a, b: a + b, terms), {axis: line}, at, manner)
+
+    return compute((*x.shape[:axis], line.count, *x.shape[axis + 1 :]), element, dtype, "resized")
+
+
+def _places(below: Expr, count: int) -> list[Expr]:
+    """The indices of the elements around a coordinate, of which half lie behind the one before it."""
+    return [below + (k - count // 2 + 1) for k in range(count)]
+
+
+def _weights(below: Expr, part: Expr, line: ResizedAxis, manner: Manner) -> list[Expr]:
+    """The weights of these elements."""
+    weights = manner.weights(part)
+    return _within(weights, _places(below, len(weights)), line.size) if manner.excludes else weights
 
 
 def _within(weights: list[Expr], places: list[Expr], size: Expr) -> list[Expr]:
