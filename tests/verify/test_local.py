@@ -12,7 +12,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.optimize import optimize
 from graphopt.verify.inputs import draw
-from graphopt.verify.local import LocalComparison
+from graphopt.verify.local import ROUNDS, LocalComparison
 from graphopt.verify.rounding import is_equal_but_for
 from graphopt.verify.runtimes import EngineError, Runner, open_in_onnxruntime
 from tests.verify.seeded_faults import WRITTEN, written
@@ -384,3 +384,14 @@ def test_a_wrong_pair_behind_a_wrong_pair_is_looked_at_again() -> None:
         name: rng.normal(size=shape).astype(np.float32) for name, shape in (("x", (3, 4)), ("s", ()), ("t", (2, 2)))
     }
     assert LocalComparison(before, after, in_onnxruntime).faults(feeds) == []
+
+
+def test_pairs_behind_a_difference_are_looked_at_after_the_last_round_too() -> None:
+    """A wrong pair shows a round after the one that it is made of; what none of the rounds came to is computed then."""
+
+    def graph(first: float, last: float) -> Graph:
+        chain = " ".join(f"m{i + 1} = {op}(m{i})" for i, op in enumerate(("Abs", "Relu", "Neg") * ROUNDS))
+        return parse(f"x: float32[3] m0 = Mul(Exp(x), {first}) {chain} y = Mul(m{3 * ROUNDS}, {last}) return y")
+
+    x = np.array([0.1, 0.2, 0.3], np.float32)
+    assert LocalComparison(graph(2.0, 3.0), graph(6.0, 1.0), in_onnxruntime).faults({"x": x}) == []
