@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,7 +31,8 @@ Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """What an input may hold: numbers between two bounds, or one of a few where ``choices`` is not empty.
+    """What an input may hold: numbers between two bounds; ``choices`` are those that it is compared with, and
+    where there are no bounds nothing else is drawn.
 
     ``whole``: integers only, whatever the dtype. ``is_free``: integers that may be negative and large.
     """
@@ -43,12 +44,9 @@ class InputRange:
     is_free: bool = False
 
     def __and__(self, other: InputRange) -> InputRange:
-        return InputRange(
-            max(self.low, other.low),
-            min(self.high, other.high),
-            self.choices or other.choices,
-            self.whole or other.whole,
-        )
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        choices = tuple(c for c in dict.fromkeys((*self.choices, *other.choices)) if low <= c <= high)
+        return InputRange(low, high, choices, self.whole or other.whole)
 
     def __sub__(self, shift: float) -> InputRange:
         return InputRange(self.low - shift, self.high - shift, tuple(c - shift for c in self.choices), self.whole)
@@ -491,10 +489,14 @@ def _tensor(dtype: str, shape: tuple[int, ...], range: InputRange, rng: np.rando
     if dtype == "bool":
         return np.asarray(rng.random(shape) < 0.5)
     numpy_dtype = _numpy_dtype(dtype)
-    if range.choices:
-        return np.asarray(rng.choice(np.array(range.choices), shape)).astype(numpy_dtype)
     is_float = "float" in dtype or "complex" in dtype
     bounded = range.low > -inf and range.high < inf
+    if range.choices:
+        chosen = np.asarray(rng.choice(np.array(range.choices), shape)).astype(numpy_dtype)
+        others = replace(range, choices=())
+        return (
+            np.where(rng.random(shape) < 0.5, chosen, _tensor(dtype, shape, others, rng, kind)) if bounded else chosen
+        )
     if bounded and (range.whole or not is_float):
         return np.asarray(rng.integers(int(range.low), int(range.high), shape, endpoint=True)).astype(numpy_dtype)
     if bounded:

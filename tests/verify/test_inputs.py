@@ -52,6 +52,18 @@ def test_one_hot_and_equality() -> None:
     assert ranges(graph) == {"x": InputRange(0, 4, choices=(3.0,), whole=True)}
 
 
+def test_what_an_index_is_compared_with_is_drawn_where_the_table_has_it() -> None:
+    graph, x = graph_of("int64", 64)
+    graph.add("Gather", (table(graph, 7), x))
+    for token in (3, 49407, 5):  # the end of a sentence in another vocabulary is no row
+        graph.add("Equal", (x, constant(graph, token)))
+    (found,) = ranges(graph).values()
+    assert (found.low, found.high, found.choices) == (0, 6, (3, 5))
+    drawn = np.asarray(draw(graph, {}, {"x": found}, {}, 0, 0)["x"])
+    assert np.isin([3, 5], drawn).all()
+    assert 2 < len(np.unique(drawn)) <= 7
+
+
 def test_a_size_is_small_and_positive() -> None:
     graph, x = graph_of("int64", 2)
     graph.add("ConstantOfShape", (x,))
