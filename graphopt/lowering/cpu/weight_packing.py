@@ -19,6 +19,7 @@ from graphopt.lowering.cpu.library_dispatch import (
     MatrixOperand,
     MatrixProduct,
     called_product,
+    is_worth_a_call,
     panels_of,
     place_of,
 )
@@ -27,7 +28,7 @@ from graphopt.lowering.loops.loop_nests import loops_of, wrapped
 from graphopt.lowering.loops.nest import Axis, Block, Buffer, Nest, Stmt, Store, described, map_expressions, mutate, seq
 
 SMALLEST = 1 << 12
-"""Elements of an operand below which a tile of registers does as well with them as they are."""
+"""Elements of an operand below which a tile of registers does better with them as they are, for few rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,10 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     if plain not in constants or len(plain.shape) != 2 or None in sizes:
         return None
     k, n = (size or 0 for size in sizes)
-    if integers is None and (min(k, n) < THIN or k * n < SMALLEST):
-        return None
+    if isinstance(product, MatrixProduct):
+        is_small = k * n < SMALLEST and not is_worth_a_call(product)
+        if is_small or min(k, n) < THIN:
+            return None
     nest = with_rows_stacked(nest)
     laid = replace(plain, shape=panels_of(k, n, plain.dtype))
 

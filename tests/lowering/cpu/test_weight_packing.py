@@ -76,6 +76,12 @@ def test_other_operands_stay_as_they_are(written, constant):
     assert laid_out(written, [weight(written)] if constant else []) is None
 
 
+@pytest.mark.parametrize("rows", [Const(512), Var("m")], ids=["many", "open"])
+def test_small_operands_that_many_rows_read_are_in_panels(rows):
+    written = product(rows, 32, 16)
+    assert laid_out(written, [weight(written)]) is not None
+
+
 @pytest.mark.usefixtures("avx512")
 def test_pieces_of_products(monkeypatch):
     monkeypatch.setattr(cpu, "cache_bytes", {1: 1 << 15, 2: 1 << 20}.__getitem__)
