@@ -38,6 +38,7 @@ from graphopt.ir.infer_products import PRODUCTS
 from graphopt.ir.infer_sequences import SEQUENCES
 from graphopt.ir.infer_shapes import ELEMENTWISE, Types, spell
 from graphopt.ir.infer_views import VIEWS
+from graphopt.ir.tabular import TABULAR
 from graphopt.ir.types import (
     OptionalType,
     Real,
@@ -56,7 +57,18 @@ from graphopt.ir.winograd import WINOGRAD
 
 LocalFunctions: TypeAlias = Mapping[tuple[str, str], Function]
 
-INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BFLOAT, **BLOCKED, **WINOGRAD, **NESTS}
+INFERENCES = {
+    **ELEMENTWISE,
+    **PRODUCTS,
+    **VIEWS,
+    **INDEXING,
+    **SEQUENCES,
+    **BFLOAT,
+    **BLOCKED,
+    **WINOGRAD,
+    **TABULAR,
+    **NESTS,
+}
 """How to infer the types of an op's outputs."""
 
 BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}
@@ -123,7 +135,7 @@ def _by_body(call: OpCall) -> Types:
     """What the body of a composite op gives."""
     body = body_of(call.op, call.attrs, call.inputs)
     if body is None:
-        return [_by_schema(call, port) for port in range(call.n_outputs)]
+        return _by_onnx(call) or [_by_schema(call, port) for port in range(call.n_outputs)]
     given = {value: fact for value, fact in zip(body.inputs, call.inputs, strict=False) if fact is not None}
     facts = infer(body, given)
     return [None if value is None else facts[value].type for value in body.outputs]
