@@ -13,8 +13,8 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.op_table import Contrib
 
-Operand: TypeAlias = "Value | Array | int | float | Sequence[int] | None"
-"""What a node of a body reads: a value, or a constant (numbers are float32 and int64)."""
+Operand: TypeAlias = "Value | Array | np.generic | int | float | Sequence[int] | None"
+"""What a node of a body reads: a value, or a constant (Python's numbers are float32 and int64)."""
 
 
 class Body:
@@ -48,7 +48,8 @@ class Body:
         if operand is None or isinstance(operand, Value):
             return operand
         array = np.asarray(operand)
-        dtype = {"f": np.float32, "i": np.int64}.get(array.dtype.kind) if not isinstance(operand, np.ndarray) else None
+        is_typed = isinstance(operand, np.ndarray | np.generic)
+        dtype = None if is_typed else {"f": np.float32, "i": np.int64}.get(array.dtype.kind)
         return self.graph.add_constant(Constant.of(array if dtype is None else array.astype(dtype)))
 
     def attr(self, name: str) -> Any:

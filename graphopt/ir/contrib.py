@@ -181,11 +181,11 @@ CONTRIB: dict[str, Contrib] = {
     "graphopt::BlockedWinogradConv": Contrib("X W B?", "Y", {"auto_pad": "NOTSET", "pads": tuple, "tile": int}),
     "graphopt::CoupledShares": Contrib("X", "Y", {"classes": int}),
     "graphopt::TreeLeaves": Contrib(
-        "X roots depths features splits children",
+        "X roots features splits children",
         "Y",
         {},
         ("float32", "float64"),
-        dict.fromkeys(("roots", "depths", "features", "children", "Y"), ("int32",)),
+        dict.fromkeys(("roots", "features", "children", "Y"), ("int32",)),
     ),
     "graphopt::Unblock": Contrib("X", "Y", {"channels": int}, _FLOATS),
     "graphopt::WinogradWeights": Contrib("W", "Y", {"tile": int}),

@@ -302,21 +302,19 @@ def _separated(body: Body, x: Value) -> Sequence[Value]:
     return label, transformed(body, body("graphopt::CoupledShares", share, classes=many)[0], many)
 
 
-FEATURES: Mapping[str, Definition] = {
-    f"ai.onnx.ml::{op}": define
-    for op, define in {
-        "ArrayFeatureExtractor": _columns,
-        "Binarizer": _binarizer,
-        "FeatureVectorizer": _joined,
-        "Imputer": _imputer,
-        "LabelEncoder": _encoded,
-        "LinearClassifier": _classified,
-        "LinearRegressor": _regressed,
-        "Normalizer": _normalizer,
-        "OneHotEncoder": _one_hot,
-        "Scaler": _scaler,
-        "SVMClassifier": _separated,
-        "SVMRegressor": _supported,
-    }.items()
+_DEFINITIONS: Mapping[str, Definition] = {
+    "ArrayFeatureExtractor": _columns,
+    "Binarizer": _binarizer,
+    "FeatureVectorizer": _joined,
+    "Imputer": _imputer,
+    "LabelEncoder": _encoded,
+    "LinearClassifier": _classified,
+    "LinearRegressor": _regressed,
+    "Normalizer": _normalizer,
+    "OneHotEncoder": _one_hot,
+    "Scaler": _scaler,
+    "SVMClassifier": _separated,
+    "SVMRegressor": _supported,
 }
+FEATURES = {f"ai.onnx.ml::{op}": define for op, define in _DEFINITIONS.items()}
 """By op name."""

@@ -23,10 +23,10 @@ CLOSE = 0.005
 def _leaves(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """From its root on, each tree goes on to the first child where a feature is at most the split, to the second where
     not, and to the third, where there is one, for NaN."""
-    table, roots, depths, features, splits, children = (a for a in x if a is not None)
+    table, roots, features, splits, children = (a for a in x if a is not None)
     at = np.repeat(roots[:, None], len(table), 1)
     rows = np.arange(len(table))
-    for _ in range(max(depths, default=0)):
+    while (children[at, 0] != at).any():
         values = table[rows, features[at]]
         answer = np.where(values <= splits[at], 0, 1)
         at = children[at, np.where(np.isnan(values), children.shape[1] - 1, answer)]

@@ -7,7 +7,8 @@ All branches are made to ask ``x <= split``, with one node to go on to where it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import add
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,29 +51,27 @@ class Forest:
         self.branches, self.dtype, self.seen = branches, dtype, set[Key]()
         self.features, self.splits = [0] * len(leaves), [dtype.type(0)] * len(leaves)
         self.children = [[place] * 3 for place in range(len(leaves))]
-        self.roots, self.depths = [0] * len(roots), [0] * len(roots)
+        self.roots = [0] * len(roots)
         for tree, root in enumerate(roots):
-            self.depths[tree] = self._grow(root, [(self.roots, tree)])
+            self._grow(root, [(self.roots, tree)])
 
-    def _grow(self, root: Key, slots: Slots) -> int:
-        """Place the nodes of a tree, level by level; gives how many branches there are to its deepest leaf."""
-        waiting, deepest = deque([(root, slots, 0)]), 0
+    def _grow(self, root: Key, slots: Slots) -> None:
+        """Place the nodes of a tree, level by level."""
+        waiting = deque([(root, slots)])
         while waiting:
-            key, slots, depth = waiting.popleft()
+            key, slots = waiting.popleft()
             number = self.leaves.get(key, len(self.children))
             for table, place in slots:
                 table[place] = number
             if number < len(self.leaves):
-                deepest = max(deepest, depth)
                 continue
             if key in self.seen or key not in self.branches:
                 raise ValueError("no tree")
             self.seen.add(key)
-            waiting.extend((child, into, depth + more) for child, into, more in self._placed(self.branches[key]))
-        return deepest
+            waiting.extend(self._placed(self.branches[key]))
 
-    def _placed(self, branch: Branch) -> Iterator[tuple[Key, Slots, int]]:
-        """Place a branch; gives the nodes to go on to, with where their numbers go, and how far below they are."""
+    def _placed(self, branch: Branch) -> list[tuple[Key, Slots]]:
+        """Place a branch; gives the nodes to go on to, with where their numbers go."""
         mode, split = branch.mode, self.dtype.type(branch.split)
         nan = 0 if branch.nan_is_yes or mode == NEQ else 1  # of its answers, yes and no, which NaN gets
         answers: tuple[Slots, Slots] = [], []
@@ -81,7 +80,7 @@ class Forest:
             answers[mode != NEQ].extend([(here, 0), (here, 1)])
         elif mode in (EQ, NEQ):
             here, below = self._asked(branch.feature, split), self._asked(branch.feature, self._below(split))
-            here[0] = len(self.children) - 1
+            here[0] = len(self.children) - 1  # which is below
             answers[mode == NEQ].extend([(below, 1)])
             answers[mode == EQ].extend([(here, 1), (below, 0), (below, 2)])
         else:
@@ -90,10 +89,8 @@ class Forest:
             answers[turned].append((here, 0))
             answers[not turned].append((here, 1))
         answers[nan].append((here, 2))
-        depth = 2 if mode in (EQ, NEQ) else 1
-        yield from (
-            (child, slots, depth) for child, slots in zip((branch.yes, branch.no), answers, strict=True) if slots
-        )
+        children = zip((branch.yes, branch.no), answers, strict=True)
+        return [(child, slots) for child, slots in children if slots]
 
     def _asked(self, feature: int, split: Any) -> list[int]:
         """The nodes to go on to, not known yet, of a new branch."""
@@ -111,7 +108,7 @@ class Forest:
         children = np.array(self.children, np.int32).reshape(-1, 3)
         if (children[:, 2] == children[:, 1]).all():
             children = children[:, :2].copy()
-        parts = [np.array(part, np.int32) for part in (self.roots, self.depths, self.features)]
+        parts = [np.array(part, np.int32) for part in (self.roots, self.features)]
         return body("graphopt::TreeLeaves", table, *parts, np.array(self.splits, self.dtype), children)[0]
 
 
@@ -159,7 +156,7 @@ def _table(
     dtype: np.dtype[Any],
 ) -> tuple[Array, Array]:
     weights, has = np.zeros((leaves, count), dtype), np.zeros((leaves, count), bool)
-    combine = {"MIN": min, "MAX": max}.get(aggregate, lambda a, b: a + b)
+    combine: Callable[[float, float], float] = {"MIN": min, "MAX": max}.get(aggregate, add)
     for (leaf, target), value in zip(places, values, strict=True):
         if leaf is None or not 0 <= target < count:
             raise ValueError("a weight of no leaf, or for no score")
@@ -232,7 +229,7 @@ def _of_several(
 
 def _of_two(body: Body, labels: Array, base: Array, scores: Value, weights: Array, has: Array) -> Sequence[Value]:
     """One or two classes: where only one of them has weights, its score stands for both."""
-    speaks = has.any(0)
+    speaks: Array = np.any(has, 0)
     if not (has.all(0) == speaks).all() or not speaks.any() or base.size > len(labels):
         raise ValueError("a score that some leaves do not speak of")
     count = len(labels)
@@ -280,7 +277,7 @@ def _ensemble(body: Body, x: Value) -> Value:
     targets, values = numbers(body, "leaf_targetids", whole).tolist(), numbers(body, "leaf_weights")
     if not set(modes) <= set(range(len(MODES))):
         raise ValueError("branches on whether a number is in a set")
-    branches = {
+    branches: dict[Key, Branch] = {
         ("node", k): Branch(MODES[mode], feature, split, _place(y, y_leaf), _place(n, n_leaf), bool(is_yes))
         for k, (mode, feature, split, y, y_leaf, n, n_leaf, is_yes) in enumerate(
             zip(modes, features, splits, yes, to_leaf, no, to_other, missing, strict=True)

@@ -16,7 +16,6 @@ from graphopt.lowering.operators.elements import (
     integer,
     is_float,
     label,
-    number,
     operand,
     text,
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+import numpy as np
+
+from graphopt.ir.constants import Array
 from graphopt.ir.tabular import CLOSE, LEAVES, SHARES, STEPS
 from graphopt.lowering.loops.compute import Tensor, loop, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum, select
@@ -15,31 +18,69 @@ from graphopt.lowering.operators.operation import LoweringTable, Operation
 ZERO = (Const(0),)
 
 
+LANES = 8
+"""Ways down trees that are gone at once, since each step of one waits for the step before."""
+FEW = 4
+"""Fewer trees are gone down one after another, by several rows at once."""
+STEPS_AT_ONCE = 4
+"""Branches that are passed before it is asked whether all ways have come to leaves."""
+
+
 def _leaves(op: Operation) -> Sequence[Tensor]:
-    """A tree after another, which stays in the cache for all rows; a row goes down as far as the tree has branches."""
-    table, roots, depths, features, splits, children = (op.input(k) for k in range(6))
-    width = int(op.known(5).shape[1])
-    at = Buffer("at", (Const(1),), "int32", "local")
+    """Each row goes down several trees at once, or several rows one tree; a way that is at its leaf stays there."""
+    table, roots, features, splits, children = (op.input(k) for k in range(5))
+    known, count, many = op.known(4), len(op.known(1)), table.shape[0]
+    first = int((known[:, 0] == np.arange(len(known))).sum())  # the first branch, behind all leaves
+    chunks = -(-_depth(op.known(1), known, first) // STEPS_AT_ONCE)
+    at = Buffer("at", (Const(LANES),), "int32", "local")
+
+    def down(out: Buffer, lanes: int, place: Callable[[int], tuple[Expr, Expr]]) -> Stmt:
+        def step(k: int) -> Stmt:
+            node, (_, row) = cast(at[k], INDEX), place(k)
+            value = table[row, cast(features[node], INDEX)]
+            answer = select(value <= splits[node], Const(0), Const(1))
+            if known.shape[1] == 3:
+                answer = select(apply("isnan", value), Const(2), answer)
+            return Store(at, (Const(k),), children[node, answer])
+
+        level = seq(*(step(k) for k in range(lanes)))
+        is_inner = reduce(lambda a, b: a | b, (at[k] >= first for k in range(lanes)))
+        steps = loop(chunks, lambda _: If(is_inner, loop(STEPS_AT_ONCE, lambda _: level)))
+        starts = (Store(at, (Const(k),), roots[place(k)[0]]) for k in range(lanes))
+        ends = (Store(out, place(k), at[k]) for k in range(lanes))
+        return seq(*starts, steps, *ends)
 
     def build(out: Buffer) -> Stmt:
-        def row(tree: Expr, n: Expr) -> Stmt:
-            def step(_: Expr) -> Stmt:
-                node = cast(at[0], INDEX)
-                value = table[n, cast(features[node], INDEX)]
-                answer = select(value <= splits[node], Const(0), Const(1))
-                if width == 3:
-                    answer = select(apply("isnan", value), Const(2), answer)
-                return Store(at, ZERO, children[node, answer])
+        wanted = int(op.known(2).max(initial=0))
+        fits = Check(table.shape[1] > wanted, f"{op.op}: a tree asks for feature {wanted}")
+        if count < FEW:
 
-            down = loop(cast(depths[tree], INDEX), step)
-            return seq(Store(at, ZERO, roots[tree]), down, Store(out, (tree, n), at[0]))
+            def tree(t: Expr) -> Stmt:
+                whole = many // LANES
+                together = loop(whole, lambda n: down(out, LANES, lambda k: (t, n * LANES + k)))
+                rest = loop(many % LANES, lambda n: down(out, 1, lambda k: (t, whole * LANES + n)))
+                return seq(together, rest)
 
-        wanted = int(op.known(3).max(initial=0)) + 1
-        fits = Check(table.shape[1] >= wanted, f"{op.op}: a tree asks for feature {wanted - 1}")
-        return seq(fits, loop(roots.shape[0], lambda tree: loop(table.shape[0], lambda n: row(tree, n))))
+            return seq(fits, loop(count, tree))
+        lanes = -(-count // -(-count // LANES))
+        whole, left = divmod(count, lanes)
 
-    inputs = (table, roots, depths, features, splits, children)
-    return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (at,))
+        def trees(start: Expr, lanes: int) -> Stmt:
+            return loop(many, lambda n: down(out, lanes, lambda k: (start + k, n)))
+
+        rest = [trees(Const(whole * lanes), left)] if left else []
+        return seq(fits, loop(whole, lambda t: trees(t * lanes, lanes)), *rest)
+
+    return procedure([(label(op), op.shape(), op.dtype())], (table, roots, features, splits, children), build, (at,))
+
+
+def _depth(roots: Array, children: Array, first: int) -> int:
+    """How many branches there are on the longest way to a leaf."""
+    depth, level = 0, roots[roots >= first]
+    while level.size and depth < len(children):
+        below = np.unique(children[level])
+        depth, level = depth + 1, below[below >= first]
+    return depth
 
 
 def _shares(op: Operation) -> Sequence[Tensor]:
