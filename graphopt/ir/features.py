@@ -128,8 +128,11 @@ def _normalizer(body: Body, x: Value) -> Value:
 
 
 def _binarizer(body: Body, x: Value) -> Value:
-    threshold = np.array(body.attr("threshold"), np.float32)
-    return body.CastLike(body.Greater(x, body.CastLike(threshold, x)), x)
+    """1 where an element is larger than a threshold, which is no integer where elements are."""
+    limit = np.float64(body.attr("threshold"))
+    if body.dtype(x).startswith("float"):
+        return body.CastLike(body.Greater(x, body.CastLike(limit, x)), x)
+    return body.CastLike(body.Greater(body.Cast(x, to=11), limit), x)
 
 
 def _imputer(body: Body, x: Value) -> Value:
