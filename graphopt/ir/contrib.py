@@ -185,7 +185,7 @@ CONTRIB: dict[str, Contrib] = {
         "Y",
         {},
         ("float32", "float64"),
-        dict.fromkeys(("roots", "features", "children", "Y"), ("int32",)),
+        dict.fromkeys(("roots", "features", "children", "limits", "Y"), ("int32",)),
     ),
     "graphopt::Unblock": Contrib("X", "Y", {"channels": int}, _FLOATS),
     "graphopt::WinogradWeights": Contrib("W", "Y", {"tile": int}),

@@ -108,8 +108,18 @@ class Forest:
         children = np.array(self.children, np.int32).reshape(-1, 3)
         if (children[:, 2] == children[:, 1]).all():
             children = children[:, :2].copy()
-        parts = [np.array(part, np.int32) for part in (self.roots, self.features)]
-        return body("graphopt::TreeLeaves", table, *parts, np.array(self.splits, self.dtype), children)[0]
+        roots, features = (np.array(part, np.int32) for part in (self.roots, self.features))
+        limits = np.array([len(self.leaves), self._depth(roots, children), max(self.features, default=0) + 1], np.int32)
+        splits = np.array(self.splits, self.dtype)
+        return body("graphopt::TreeLeaves", table, roots, features, splits, children, limits)[0]
+
+    def _depth(self, roots: Array, children: Array) -> int:
+        """How many branches there are on the longest way to a leaf."""
+        depth, level = 0, roots[roots >= len(self.leaves)]
+        while level.size:
+            below = np.unique(children[level])
+            depth, level = depth + 1, below[below >= len(self.leaves)]
+        return depth
 
 
 def _grown(body: Body, dtype: np.dtype[Any]) -> Forest:

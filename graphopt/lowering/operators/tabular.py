@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-import numpy as np
-
-from graphopt.ir.constants import Array
 from graphopt.ir.tabular import CLOSE, LEAVES, SHARES, STEPS
 from graphopt.lowering.loops.compute import Tensor, loop, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum, select
 from graphopt.lowering.loops.nest import Buffer, Check, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label
-from graphopt.lowering.operators.operation import LoweringTable, Operation
+from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 ZERO = (Const(0),)
 
@@ -28,10 +25,9 @@ STEPS_AT_ONCE = 4
 
 def _leaves(op: Operation) -> Sequence[Tensor]:
     """Each row goes down several trees at once, or several rows one tree; a way that is at its leaf stays there."""
-    table, roots, features, splits, children = (op.input(k) for k in range(5))
-    known, count, many = op.known(4), len(op.known(1)), table.shape[0]
-    first = int((known[:, 0] == np.arange(len(known))).sum())  # the first branch, behind all leaves
-    chunks = -(-_depth(op.known(1), known, first) // STEPS_AT_ONCE)
+    inputs = table, roots, features, splits, children, limits = tuple(op.input(k) for k in range(6))
+    many, count, width = table.shape[0], _whole(op, roots.shape[0]), _whole(op, children.shape[1])
+    first, depth, wanted = (cast(limits[k], INDEX) for k in range(3))
     at = Buffer("at", (Const(LANES),), "int32", "local")
 
     def down(out: Buffer, lanes: int, place: Callable[[int], tuple[Expr, Expr]]) -> Stmt:
@@ -39,20 +35,21 @@ def _leaves(op: Operation) -> Sequence[Tensor]:
             node, (_, row) = cast(at[k], INDEX), place(k)
             value = table[row, cast(features[node], INDEX)]
             answer = select(value <= splits[node], Const(0), Const(1))
-            if known.shape[1] == 3:
+            if width == 3:
                 answer = select(apply("isnan", value), Const(2), answer)
             return Store(at, (Const(k),), children[node, answer])
 
         level = seq(*(step(k) for k in range(lanes)))
-        is_inner = reduce(lambda a, b: a | b, (at[k] >= first for k in range(lanes)))
-        steps = loop(chunks, lambda _: If(is_inner, loop(STEPS_AT_ONCE, lambda _: level)))
+        is_inner = reduce(lambda a, b: a | b, (cast(at[k], INDEX) >= first for k in range(lanes)))
+        steps = loop(
+            (depth + (STEPS_AT_ONCE - 1)) // STEPS_AT_ONCE, lambda _: If(is_inner, loop(STEPS_AT_ONCE, lambda _: level))
+        )
         starts = (Store(at, (Const(k),), roots[place(k)[0]]) for k in range(lanes))
         ends = (Store(out, place(k), at[k]) for k in range(lanes))
         return seq(*starts, steps, *ends)
 
     def build(out: Buffer) -> Stmt:
-        wanted = int(op.known(2).max(initial=0))
-        fits = Check(table.shape[1] > wanted, f"{op.op}: a tree asks for feature {wanted}")
+        fits = Check(table.shape[1] >= wanted, f"{op.op}: a tree asks for features that rows do not have")
         if count < FEW:
 
             def tree(t: Expr) -> Stmt:
@@ -71,16 +68,13 @@ def _leaves(op: Operation) -> Sequence[Tensor]:
         rest = [trees(Const(whole * lanes), left)] if left else []
         return seq(fits, loop(whole, lambda t: trees(t * lanes, lanes)), *rest)
 
-    return procedure([(label(op), op.shape(), op.dtype())], (table, roots, features, splits, children), build, (at,))
+    return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (at,))
 
 
-def _depth(roots: Array, children: Array, first: int) -> int:
-    """How many branches there are on the longest way to a leaf."""
-    depth, level = 0, roots[roots >= first]
-    while level.size and depth < len(children):
-        below = np.unique(children[level])
-        depth, level = depth + 1, below[below >= first]
-    return depth
+def _whole(op: Operation, size: Expr) -> int:
+    if not isinstance(size, Const):
+        raise NotLowered(f"{op.op} of a size that is not known")
+    return int(size.value)
 
 
 def _shares(op: Operation) -> Sequence[Tensor]:
