@@ -21,16 +21,16 @@ CLOSE = 0.005
 
 
 def _leaves(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    """From its root on, each tree goes on to the first child where a feature is at most the split, to the second where
-    not, and to the third, where there is one, for NaN. There are limits: how many leaves there are, which come first
-    and lead to themselves, how many branches to one, and how many features are asked for."""
+    """From its root on, each tree goes on to the first child where a feature is above the split, to the second where it
+    is not, and with NaN to the third, or the first where there are two. There are limits: how many leaves there are,
+    which come first and lead to themselves, how many branches to one, and how many features are asked for."""
     table, roots, features, splits, children, limits = (a for a in x if a is not None)
     at = np.repeat(roots[:, None], len(table), 1)
     rows = np.arange(len(table))
     for _ in range(limits[1]):
         values = table[rows, features[at]]
-        answer = np.where(values <= splits[at], 0, 1)
-        at = children[at, np.where(np.isnan(values), children.shape[1] - 1, answer)]
+        answer = np.where(np.isnan(values), children.shape[1] // 3 * 2, values <= splits[at])
+        at = children[at, answer]
     return (at.astype(np.int32),)
 
 

@@ -105,8 +105,8 @@ class Forest:
 
     def reached(self, body: Body, table: Value) -> Value:
         """The leaf of each tree that each row of a table reaches, as [trees, rows]."""
-        children = np.array(self.children, np.int32).reshape(-1, 3)
-        if (children[:, 2] == children[:, 1]).all():
+        children = np.array(self.children, np.int32).reshape(-1, 3)[:, [1, 0, 2]]
+        if (children[:, 2] == children[:, 0]).all():
             children = children[:, :2].copy()
         roots, features = (np.array(part, np.int32) for part in (self.roots, self.features))
         limits = np.array([len(self.leaves), self._depth(roots, children), max(self.features, default=0) + 1], np.int32)

@@ -7,7 +7,7 @@ from functools import reduce
 
 from graphopt.ir.tabular import CLOSE, LEAVES, SHARES, STEPS
 from graphopt.lowering.loops.compute import Tensor, loop, procedure
-from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum, select
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum
 from graphopt.lowering.loops.nest import Buffer, Check, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
@@ -34,9 +34,9 @@ def _leaves(op: Operation) -> Sequence[Tensor]:
         def step(k: int) -> Stmt:
             node, (_, row) = cast(at[k], INDEX), place(k)
             value = table[row, cast(features[node], INDEX)]
-            answer = select(value <= splits[node], Const(0), Const(1))
+            answer = cast(value <= splits[node], INDEX)  # a number, which no processor has to guess
             if width == 3:
-                answer = select(apply("isnan", value), Const(2), answer)
+                answer = answer + cast(apply("isnan", value), INDEX) * 2
             return Store(at, (Const(k),), children[node, answer])
 
         level = seq(*(step(k) for k in range(lanes)))
