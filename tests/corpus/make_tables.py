@@ -75,17 +75,19 @@ class Pipeline:
         self.add("Cast", [label], "output_label", to=TensorProto.STRING if kind == "strings" else TensorProto.INT64)
         self.add("ZipMap", [scores], "output_probability", domain=ML, **{f"classlabels_{kind}": list(labels)})
 
-    def model(self, *outputs: str, features: int = FEATURES, opset: int = 17, of_tables: int = 1) -> onnx.ModelProto:
-        """The model, whose number of rows is open."""
-        given = [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, features])]
+    def model(self, *outputs: str, of_tables: int = 1, label_shape: Sequence[int] | None = None) -> onnx.ModelProto:
+        """The model, whose number of rows is open, whatever is said of the label."""
+        given = [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, FEATURES])]
         results = [
             helper.make_empty_tensor_value_info(name)
             if name == "output_probability"
-            else helper.make_tensor_value_info(name, _TYPES.get(name, TensorProto.FLOAT), None)
+            else helper.make_tensor_value_info(
+                name, _TYPES.get(name, TensorProto.FLOAT), label_shape if name in _TYPES else None
+            )
             for name in outputs
         ]
         graph = helper.make_graph(self.nodes, self.name, given, results, self.constants)
-        imports = [helper.make_opsetid("", opset), helper.make_opsetid(ML, of_tables)]
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid(ML, of_tables)]
         return helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="skl2onnx")
 
 
@@ -130,12 +132,13 @@ def _forest(p: Pipeline) -> onnx.ModelProto:
 
 
 def _boosted(p: Pipeline) -> onnx.ModelProto:
-    """Boosted trees of two classes that are texts, of which one has all weights."""
+    """Boosted trees of two classes that are texts, of which one has all weights; a converter says that there is one
+    label, however many rows there are."""
     attrs = {**p.trees("class", 12, 3, [0]), "classlabels_strings": ["no", "yes"], "post_transform": "LOGISTIC"}
     p.add("TreeEnsembleClassifier", ["X"], "label", "probabilities", domain=ML, base_values=[0.2], **attrs)
     p.add("Identity", ["label"], "texts")
     p.add("ZipMap", ["probabilities"], "output_probability", domain=ML, classlabels_strings=["no", "yes"])
-    return p.model("texts", "output_probability", of_tables=3)
+    return p.model("texts", "output_probability", of_tables=3, label_shape=[1])
 
 
 def _isolated(p: Pipeline) -> onnx.ModelProto:
