@@ -7,6 +7,9 @@ import onnxruntime
 import pytest
 
 import graphopt
+from graphopt.run.local_checks import off
+from graphopt.verify.arrays import comparable
+from tests.corpus import make_tables
 from tests.corpus.make_applications import MODELS, QUANTIZED, feeds, made
 
 LARGE = {
@@ -48,3 +51,20 @@ def test_applications_are_compiled_and_agree(name: str) -> None:
         found = compiled(given)
         for output, want in zip(session.get_outputs(), session.run(None, given), strict=True):
             np.testing.assert_allclose(found[output.name], want, rtol=1e-4, atol=tolerance, err_msg=output.name)
+
+
+@pytest.mark.parametrize("name", make_tables.MODELS)
+def test_models_of_tables_are_compiled_and_agree(name: str) -> None:
+    model = make_tables.made(name).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    compiled = graphopt.compile(model, jobs=0, cache=False)
+    assert compiled.report.verification.status == "verified"
+    assert not compiled.report.unlowered
+    for rows in (1, 7, 300):
+        x = np.random.default_rng(rows).standard_normal((rows, make_tables.FEATURES)).astype(np.float32)
+        found = compiled({"X": x})
+        for output, want in zip(session.get_outputs(), session.run(None, {"X": x}), strict=True):
+            if isinstance(want, np.ndarray) and want.dtype == object:
+                assert found[output.name].tolist() == want.tolist()
+            else:
+                assert off(comparable(want), comparable(found[output.name])) <= 1, output.name

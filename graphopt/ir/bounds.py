@@ -283,6 +283,11 @@ def _constant(call: OpCall) -> Bounds:
     return (0.0, 0.0) if call.op == "ConstantOfShape" else ANY
 
 
+def _leaf(call: OpCall) -> Bounds:
+    limits = call.constant(5)
+    return (0.0, inf) if limits is None else (0.0, float(limits.array[0]) - 1)
+
+
 def _ops(names: str, function: Callable[[OpCall], Bounds]) -> dict[str, Callable[[OpCall], Bounds]]:
     return dict.fromkeys(names.split(), function)
 
@@ -295,6 +300,7 @@ BOUNDED: dict[str, Callable[[OpCall], Bounds]] = {
         "graphopt::Unblock",
         _first,
     ),
+    "graphopt::TreeLeaves": _leaf,
     **_ops("AveragePool CumSum GlobalAveragePool ReduceMean ReduceSum graphopt::BlockedAveragePool", _signs),
     **_ops("Add Mean Sum", _sum),
     **_ops("ReduceMax ReduceMin", _extreme),

@@ -40,7 +40,7 @@ _CACHE = {"present_key": ("float32",), "present_value": ("float32",)}
 
 CONTRIB: dict[str, Contrib] = {
     **{op: row.schema for op, row in OPS.items() if row.schema is not None},
-    **{op: composite.schema for op, composite in COMPOSITES.items()},
+    **{op: composite.schema for op, composite in COMPOSITES.items() if composite.schema is not None},
     "com.microsoft::Attention": Contrib(
         "input weights bias? mask_index? past? attention_bias? past_sequence_length?",
         "output present?",
@@ -179,6 +179,14 @@ CONTRIB: dict[str, Contrib] = {
     "graphopt::BlockedConvTranspose": Contrib("X W B?", "Y", {}, _FLOATS),
     "graphopt::BlockedMaxPool": Contrib("X", "Y", _WINDOW, _FLOATS),
     "graphopt::BlockedWinogradConv": Contrib("X W B?", "Y", {"auto_pad": "NOTSET", "pads": tuple, "tile": int}),
+    "graphopt::CoupledShares": Contrib("X", "Y", {"classes": int}),
+    "graphopt::TreeLeaves": Contrib(
+        "X roots features splits children",
+        "Y",
+        {},
+        ("float32", "float64"),
+        dict.fromkeys(("roots", "features", "children", "limits", "Y"), ("int32",)),
+    ),
     "graphopt::Unblock": Contrib("X", "Y", {"channels": int}, _FLOATS),
     "graphopt::WinogradWeights": Contrib("W", "Y", {"tile": int}),
     "SimplifiedLayerNormalization": Contrib(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir import bfloat, blocked, contrib_quantized, winograd
+from graphopt.ir import bfloat, blocked, contrib_quantized, tabular, winograd
 from graphopt.ir import contrib_attention as attention
 from graphopt.ir.bounds import fact_of, fact_of_type
 from graphopt.ir.call import ApplyOp, Arrays, Semantics
@@ -133,6 +133,8 @@ def _composed(op: str) -> Semantics:
         types = [None if f is None else fact_of_type(f.type) for f in facts if f is None or f.type is not None]
         body = body_of(op, attrs, types)
         if body is None:
+            if COMPOSITES[op].schema is None:  # ONNX's reference may know it
+                return apply(op, x, **attrs)
             raise NotImplementedError("no body is said for such inputs")
         body.header = replace(body.header, opsets=(("", LATEST), ("com.microsoft", 1)))
         given = {body.names[v]: a for v, a in zip(body.inputs, x, strict=False) if a is not None}
@@ -161,6 +163,7 @@ MEANINGS: dict[str, Semantics] = {
     **contrib_quantized.MEANINGS,
     **bfloat.MEANINGS,
     **blocked.MEANINGS,
+    **tabular.MEANINGS,
     **winograd.MEANINGS,
 }
 """By op name: what it computes."""

@@ -382,4 +382,6 @@ def _plain(value: Any) -> Any:
     """An attribute as graphs hold it: onnx's numpy numbers would draw what they meet down to their own precision."""
     if isinstance(value, list):
         return tuple(map(_plain, value))
+    if isinstance(value, np.ndarray):
+        return Constant.of(value)
     return value.item() if isinstance(value, np.generic) else value

@@ -38,6 +38,7 @@ from graphopt.ir.infer_products import PRODUCTS
 from graphopt.ir.infer_sequences import SEQUENCES
 from graphopt.ir.infer_shapes import ELEMENTWISE, Types, spell
 from graphopt.ir.infer_views import VIEWS
+from graphopt.ir.tabular import TABULAR
 from graphopt.ir.types import (
     OptionalType,
     Real,
@@ -56,7 +57,18 @@ from graphopt.ir.winograd import WINOGRAD
 
 LocalFunctions: TypeAlias = Mapping[tuple[str, str], Function]
 
-INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BFLOAT, **BLOCKED, **WINOGRAD, **NESTS}
+INFERENCES = {
+    **ELEMENTWISE,
+    **PRODUCTS,
+    **VIEWS,
+    **INDEXING,
+    **SEQUENCES,
+    **BFLOAT,
+    **BLOCKED,
+    **WINOGRAD,
+    **TABULAR,
+    **NESTS,
+}
 """How to infer the types of an op's outputs."""
 
 BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}
@@ -123,7 +135,7 @@ def _by_body(call: OpCall) -> Types:
     """What the body of a composite op gives."""
     body = body_of(call.op, call.attrs, call.inputs)
     if body is None:
-        return [_by_schema(call, port) for port in range(call.n_outputs)]
+        return _by_onnx(call) or [_by_schema(call, port) for port in range(call.n_outputs)]
     given = {value: fact for value, fact in zip(body.inputs, call.inputs, strict=False) if fact is not None}
     facts = infer(body, given)
     return [None if value is None else facts[value].type for value in body.outputs]
@@ -378,6 +390,7 @@ class _Walk:
             return dict(last.facts)
         facts_of = dict(known)
         given: set[Value] = set()  # values whose elements go after those of inputs
+        given_open: set[str] = set()  # the sizes that inputs leave open, of which nothing but a run says more
         try:
             order = graph.order()
         except ValueError as error:
@@ -407,12 +420,15 @@ class _Walk:
                     if not is_known:
                         stated = declared.get(value)
                         if stated is not None:
-                            fact = _completed(fact, _unnumbered(stated) if is_open else stated, inputs or outputs)
+                            stated = _unnumbered(stated) if is_open else stated
+                            fact = _completed(fact, stated, inputs or outputs, given_open)
                         fact = _numbered(fact)
                         _check_size(graph, node, fact)
                         old = last.facts.get(value)
                         fact = old if old is not None and old == fact else fact
                     facts_of[value] = fact
+                    if node.op == INPUT:
+                        given_open |= _anonymous(fact.shape)
                     if value in given:
                         self.open |= _anonymous(fact.elements)
             except SENSELESS as error:
@@ -495,19 +511,20 @@ def _check_outputs(graph: Graph, facts: Mapping[Value, Fact]) -> None:
             )
 
 
-def _completed(fact: Fact, declared: Type, inputs: Sequence[Fact | None] = ()) -> Fact:
-    """The fact, with what is declared where inference knows nothing; what is inferred wins where both speak."""
+def _completed(fact: Fact, declared: Type, inputs: Sequence[Fact | None] = (), kept: Set[str] = frozenset()) -> Fact:
+    """The fact, with what is declared where inference knows nothing; what is inferred wins where both speak, and sizes
+    of the symbols in ``kept`` stay as they are: exporters write there what they were in one run."""
     if fact is NOTHING:
         return fact_of_type(declared)
     given = {name for f in inputs if f is not None for size in f.shape or () for name in symbols(size)}
-    type = _completed_type(fact.type, declared, given)
+    type = _completed_type(fact.type, declared, given, kept)
     if type is fact.type:
         return fact
     low, high = of_dtype(type.dtype) if isinstance(type, TensorType) else (fact.low, fact.high)
     return replace(fact, type=type, low=max(fact.low, low), high=min(fact.high, high))
 
 
-def _completed_type(type: Type | None, declared: Type, given: Set[str]) -> Type | None:
+def _completed_type(type: Type | None, declared: Type, given: Set[str], kept: Set[str]) -> Type | None:
     match type, declared:
         case None, _:
             return declared
@@ -518,13 +535,13 @@ def _completed_type(type: Type | None, declared: Type, given: Set[str]) -> Type 
                 return declared
             if len(type.shape) != len(declared.shape):
                 return type
-            sizes = tuple(_completed_size(s, d, given) for s, d in zip(type.shape, declared.shape, strict=True))
+            sizes = tuple(_completed_size(s, d, given, kept) for s, d in zip(type.shape, declared.shape, strict=True))
             return type if sizes == type.shape else TensorType(type.dtype, sizes)
         case SequenceType(element), SequenceType(other):
-            inner = _completed_type(element, other, given)
+            inner = _completed_type(element, other, given, kept)
             return type if inner is element or inner is None else SequenceType(inner)
         case OptionalType(element), OptionalType(other):
-            inner = _completed_type(element, other, given)
+            inner = _completed_type(element, other, given, kept)
             return type if inner is element or inner is None else OptionalType(inner)
     return type
 
@@ -541,9 +558,9 @@ def _anonymous(sizes: Sequence[Size] | None) -> set[str]:
     return {name for size in sizes or () for name in symbols(size) if name.startswith("?")}
 
 
-def _completed_size(size: Size, declared: Size, given: Set[str]) -> Size:
+def _completed_size(size: Size, declared: Size, given: Set[str], kept: Set[str]) -> Size:
     """A size that nobody named gets the declared name, but where it is one that came in: to know that says more."""
-    if not is_anonymous(size) or is_anonymous(declared):
+    if not is_anonymous(size) or is_anonymous(declared) or symbols(size) <= kept:
         return size
     return declared if isinstance(declared, int) or not symbols(size) <= given else size
 

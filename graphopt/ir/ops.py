@@ -96,6 +96,8 @@ def schema(op: str, opset: int = LATEST) -> Schema | None:
     limit = version or (min(opset, LATEST) if domain == "" else 1 << 30)
     try:
         definition = defs.get_schema(name, limit, domain)
+        if definition.deprecated and domain:  # models say it all the same, as it was before
+            definition = defs.get_schema(name, definition.since_version - 1, domain)
     except defs.SchemaError:
         return None
     return None if definition.deprecated else _from_onnx(op, definition)

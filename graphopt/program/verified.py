@@ -86,6 +86,7 @@ def _compared(
     from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, excess, sparse_bytes, stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
+    from graphopt.verify.arrays import comparable
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
 
     if any(not is_repeatable(node) or graph.has_effects(node) for node in graph.nodes()):
@@ -151,16 +152,17 @@ def _compared(
                 raise _UndecidedError("unverified", f"the model does not run on random inputs ({refused})") from None
             compared.append(chosen)
             for name, want in wanted.items():
-                units = off(want, outputs[name], coarsest)
+                made = comparable(outputs[name])
+                units = off(want, made, coarsest)
                 largest = max(largest, units if np.isfinite(units) else 0.0)
                 if units <= 1:
                     continue
                 size = f"by {units:.3g} times the tolerance" if np.isfinite(units) else "in kind"
                 words = f"output {name!r} of the program differs from that of the model {size}, in {engine}"
                 moved = (dict(zip(graph.output_names, original(other), strict=True)) for other in moved_inputs(fed))
-                if any(is_rounding(want, outputs[name], other[name]) for other in moved):
+                if any(is_rounding(want, made, other[name]) for other in moved):
                     doubt = f"{words}, but no more than when inputs move by one unit in the last place"
-                elif engine != REFERENCE and is_right_by_reference(fed, name, outputs[name]):
+                elif engine != REFERENCE and is_right_by_reference(fed, name, made):
                     doubt = f"{words}, but not in {REFERENCE}"
                 else:
                     raise VerificationError(f"the program is wrong: {words} on random inputs")

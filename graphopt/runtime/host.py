@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,8 +31,49 @@ def take(kept: Any) -> Any:
     return np.array(kept) if isinstance(kept, list) else kept
 
 
-BUILT_IN: Mapping[str, HostFunction] = {"append": append, "keep": keep, "take": take}
-"""Functions that every program has: they hand on arrays whose sizes are found out. What they give is nobody else's."""
+FEW = 8
+"""Rows that are made maps one by one; of more, columns are put into maps, which is faster."""
+
+
+def maps(labels: Any, numbers: Any) -> list[dict[Any, Any]]:
+    """A map from labels to numbers for each row; labels that are bytes are texts."""
+    keys = _texts(labels.tobytes()).tolist() if labels.dtype == np.uint8 else labels.tolist()
+    rows = numbers if numbers.ndim == 2 else numbers[None]
+    if rows.shape[1] != len(keys):
+        raise ExecutionError(f"ZipMap has {len(keys)} labels for {rows.shape[1]} numbers")
+    if len(rows) <= FEW:
+        return [dict(zip(keys, row, strict=False)) for row in rows.tolist()]
+    first, *others = rows.T.tolist()
+    made = [{keys[0]: number} for number in first]
+    for key, column in zip(keys[1:], others, strict=True):
+        for each, number in zip(made, column, strict=False):
+            each[key] = number
+    return made
+
+
+def words(texts: Any, places: Any) -> Any:
+    """The texts at some places of a list."""
+    table = _texts(texts.tobytes())
+    try:
+        return table[places]
+    except IndexError:
+        raise ExecutionError("Gather: an index is out of range") from None
+
+
+def bytes_of(strings: Sequence[str]) -> Array:
+    """Texts without a zero as bytes, each with a zero behind it."""
+    return np.frombuffer("".join(f"{text}\0" for text in strings).encode(), np.uint8)
+
+
+@lru_cache(64)
+def _texts(held: bytes) -> Array:
+    """What ``bytes_of`` holds."""
+    return np.array(held.decode().split("\0")[:-1], object)
+
+
+BUILT_IN: Mapping[str, HostFunction] = {"append": append, "keep": keep, "maps": maps, "take": take, "words": words}
+"""Functions that every program has: they hand on arrays whose sizes are found out, and what numpy has no type for. What
+they give is nobody else's."""
 
 
 class UnloweredNode(NamedTuple):

@@ -48,11 +48,12 @@ from graphopt.runtime.steps import (
 )
 from graphopt.saving import is_left_beside, is_named_by_content, name_by_content, write_folder
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "manifest.json"
 _CODE, _CONSTANTS, _SUFFIX = "code", "constants", ".bin"
 _FIXED = 3
-"""The format that is read, too: the same, but for the files, which had names without digests."""
+"""The oldest format that is read, too: the same, but for the files, which had names without digests, and for functions
+that every program has since."""
 
 Loaded = TypeVar("Loaded")
 

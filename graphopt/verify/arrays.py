@@ -42,3 +42,15 @@ def type_name(array: np.ndarray[Any, Any]) -> str:
 def dtype_name(array: np.ndarray[Any, Any]) -> str:
     """ONNX's dtype of an array's elements."""
     return "string" if array.dtype.kind in "OUS" else array.dtype.name
+
+
+def comparable(value: Any) -> Any:
+    """A value of a model as arrays, and lists of them: a sequence of maps as how many labels each has, the labels and
+    the numbers, so that these are compared as a tensor's are."""
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(each, dict) for each in value):
+        return value
+    labels = [key for each in value for key in each]
+    dtype = object if any(isinstance(key, str) for key in labels) else np.int64
+    found = [number for each in value for number in each.values()]
+    numbers = np.array(found) if any(isinstance(n, np.generic) for n in found) else np.array(found, np.float32)
+    return [np.array([len(each) for each in value]), np.array(labels, dtype), numbers]

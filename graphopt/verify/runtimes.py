@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from graphopt.errors import MissingDependencyError
 from graphopt.runtime.onnxruntime import onnxruntime, open_session, session_options
+from graphopt.verify.arrays import comparable
 
 Feeds: TypeAlias = Mapping[str, Any]
 """Inputs by name: arrays, lists of arrays for sequences, None for what is absent."""
@@ -235,7 +236,8 @@ def open_in_onnxruntime(model: str | bytes, optimized: bool = False, threads: in
 
     def run(feeds: Feeds) -> list[Any]:
         try:
-            return list(session.run(None, {name: _ort_value(ort, value) for name, value in feeds.items()}))
+            outputs = session.run(None, {name: _ort_value(ort, value) for name, value in feeds.items()})
+            return [comparable(value) for value in outputs]
         except Exception as error:
             if any(words in str(error) for words in OUT_OF_MEMORY):
                 raise EngineMemoryError(_brief(error)) from None
@@ -296,7 +298,7 @@ def _open_in_reference(path: str) -> Runner:
             values = evaluate(graph, dict(feeds))
         except Exception as error:  # whatever the Python of an op raises on these inputs
             raise EngineError(_brief(error)) from None
-        return [values[name] for name in graph.output_names]
+        return [comparable(values[name]) for name in graph.output_names]
 
     return run
 

@@ -781,3 +781,11 @@ def infer_text(text: str) -> list[tuple[Size, ...] | None]:
     graph = parse(text)
     facts = infer(graph)
     return [facts[value].shape for value in graph.outputs]
+
+
+def test_a_declared_number_says_nothing_of_a_size_that_an_input_leaves_open() -> None:
+    graph = parse("x: float32[?, 4] y: float32[1, 4] = Relu(x) return y")
+    facts, (x,), (y,) = infer(graph), graph.inputs, graph.outputs
+    assert y is not None
+    assert facts[y].shape == facts[x].shape
+    assert not isinstance((facts[y].shape or (1,))[0], int)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ReadError, UsageError
-from graphopt.verify.arrays import filled, read_array
+from graphopt.run.local_checks import off
+from graphopt.verify.arrays import comparable, filled, read_array
 
 
 def test_an_array_is_read(tmp_path: Path) -> None:
@@ -38,3 +39,19 @@ def test_arrays_are_filled() -> None:
         assert filled(given, how).dtype == np.float16
     with pytest.raises(UsageError, match="ones, zeros or arange, not 'sevens'"):
         filled(given, "sevens")
+
+
+def test_maps_are_compared_by_labels_and_numbers() -> None:
+    first = [{"a": 0.25, "b": 0.75}, {"a": 1.0, "b": 0.0}]
+    near, other = [{"a": 0.25, "b": 0.750001}, {"a": 1.0, "b": 0.0}], [{"a": 0.25, "c": 0.75}, {"a": 1.0, "b": 0.0}]
+    assert off(comparable(first), comparable(near)) <= 1
+    assert off(comparable(first), comparable(other)) == np.inf
+    assert off(comparable(first), comparable(first[:1])) == np.inf
+    assert off(comparable([{4: 1.0}]), comparable([{4: 0.5}])) > 1
+    assert off(comparable([{4: 1.0}]), comparable([{5: 1.0}])) == np.inf
+
+
+def test_what_holds_no_maps_is_compared_as_it_is() -> None:
+    arrays = [np.zeros(2), np.ones(3)]
+    assert comparable(arrays) is arrays
+    assert comparable([]) == []

@@ -31,7 +31,7 @@ def uses(stmt: Stmt) -> Counter[Buffer]:
 def eager(expr: Expr, written: set[Buffer], safe: set[Expr]) -> Iterator[Expr]:
     """The parts of an expression worth a name that may be computed unconditionally."""
     if isinstance(expr, Load):
-        if expr.buffer.scope != "local" and expr.buffer not in written:
+        if expr.buffer.scope != "local" and not any(e.buffer in written for e in loads_in(expr)):  # in indices, too
             yield expr
     elif isinstance(expr, Apply):
         if expr.dtype != "int64" and not any(e.buffer in written for e in loads_in(expr)):

@@ -41,7 +41,7 @@ from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
 from graphopt.lowering.lower.embedded_programs import Called, inputs_of
 from graphopt.lowering.lower.lower import Unlowered, Viewed
-from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, name_of, reference, region
+from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, built_in, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
 from graphopt.runtime.host import HostFunction, UnloweredNode
 from graphopt.runtime.onnxruntime import Region
@@ -273,7 +273,7 @@ class ScopePlanner:
         """The steps of the graph; nodes that are left out one after the other are one region."""
         for is_unlowered, items in groupby(self.scope.items, lambda item: isinstance(item, Unlowered)):
             if is_unlowered:
-                yield from self.region([item for item in items if isinstance(item, Unlowered)])
+                yield from self.left_out([item for item in items if isinstance(item, Unlowered)])
             else:
                 yield from self.own(items)
 
@@ -380,6 +380,22 @@ class ScopePlanner:
         outputs = tuple(self.result_buffer(v, "arena") for v in node.outputs)
         label = node.op.replace("::", ".")
         return HostStep(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
+
+    def left_out(self, unlowered: Sequence[Unlowered]) -> Iterator[HostStep]:
+        """The steps of nodes that are left out, but those that a function computes which every program has."""
+        found = [None if item.binds else built_in(self.graph, item.node, self.facts) for item in unlowered]
+        for is_own, pairs in groupby(zip(unlowered, found, strict=True), key=lambda pair: pair[1] is not None):
+            if not is_own:
+                yield from self.region([item for item, _ in pairs])
+                continue
+            for item, step in pairs:
+                assert step is not None
+                constant = self.planner.constant(step.constant, fact_of(step.constant))
+                outputs = tuple(self.result_buffer(v, "host") for v in item.node.outputs)
+                names = (name_of(self.graph, item.node),)
+                yield HostStep(
+                    step.function, (constant, self.number(step.input)), outputs, False, (), item.node.op, names
+                )
 
     def region(self, unlowered: Sequence[Unlowered]) -> Iterator[HostStep]:
         """The steps of nodes that are left out: one for all in ONNX Runtime where it takes them together, else one for

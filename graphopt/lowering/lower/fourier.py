@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphopt.ir.composites import Body
+from graphopt.ir.body import Body
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Value

@@ -13,11 +13,12 @@ import numpy as np
 
 from graphopt.errors import ExecutionError, GraphoptError, MissingDependencyError
 from graphopt.ir import evaluate, onnx_io, ops
+from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer_bodies import scan_axis
 from graphopt.ir.types import TensorType
-from graphopt.runtime.host import HostFunction
+from graphopt.runtime.host import HostFunction, bytes_of
 from graphopt.runtime.onnxruntime import Region
 
 if TYPE_CHECKING:
@@ -57,6 +58,36 @@ def region(
         return None
     opened = _opened(alone, threads)
     return None if opened is None else UnloweredRegion(opened, inputs, outputs)
+
+
+class BuiltInStep(NamedTuple):
+    """A node that a function computes which every program has (``runtime.host``): its constant, and what it reads."""
+
+    function: str
+    constant: Constant
+    input: Value
+
+
+def built_in(graph: Graph, node: Node, facts: FactsByValue) -> BuiltInStep | None:
+    """The step of a node that makes maps, or takes some of a list of texts; None for all others."""
+    data = node.inputs[0] if node.inputs else None
+    if data is None:
+        return None
+    if node.op == "ai.onnx.ml::ZipMap" and facts[data].dtype == "float32" and facts[data].rank in (1, 2):
+        labels, strings = (node.attrs.get(f"classlabels_{kind}") for kind in ("int64s", "strings"))
+        if isinstance(labels, tuple) and labels:
+            return BuiltInStep("maps", Constant.of(np.array(labels, np.int64)), data)
+        return _of_texts("maps", strings, data) if isinstance(strings, tuple) else None
+    table, places = graph.constant_of(data), node.inputs[1] if len(node.inputs) > 1 else None
+    if node.op == "Gather" and table is not None and table.dtype == "string" and places is not None:
+        return _of_texts("words", table.array.tolist(), places) if len(table.shape) == 1 else None
+    return None
+
+
+def _of_texts(function: str, strings: Sequence[Any], value: Value) -> BuiltInStep | None:
+    plain = [text for text in strings if isinstance(text, str) and "\0" not in text]
+    is_plain = 0 < len(plain) == len(strings)
+    return BuiltInStep(function, Constant.of(bytes_of(plain)), value) if is_plain else None
 
 
 def _opened(alone: Graph, threads: int) -> Region | None:

@@ -16,7 +16,6 @@ from graphopt.lowering.operators.elements import (
     integer,
     is_float,
     label,
-    number,
     operand,
     text,
 )
@@ -104,11 +103,6 @@ def _bit_cast(op: Operation, x: Expr) -> Expr:
 # -- logic
 
 
-def _binarize(op: Operation, x: Expr) -> Expr:
-    value = x if is_float(x) else cast(x, "float64")  # the threshold is no integer
-    return cast(value > number(op, "threshold"), x.dtype)
-
-
 def _is_inf(op: Operation, x: Expr) -> Expr:
     infinite = apply("isinf", x)
     if not integer(op, "detect_negative"):
@@ -181,7 +175,6 @@ FORMULAS: dict[str, Formula] = {
     "Pow": lambda op, base, exponent: power(base, exponent),
     "Reciprocal": lambda op, x: 1.0 / x,
     "Sum": _folded(lambda a, b: a + b),
-    "ai.onnx.ml::Binarizer": _binarize,
 }
 
 EXACT: dict[str, Formula] = {

@@ -19,7 +19,7 @@ from graphopt.lowering.loops.expressions import (
 )
 from graphopt.lowering.loops.nest import Buffer, Check, For, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, required, text, widened
-from graphopt.lowering.operators.indices import axis_of, clamped, counted, digits, linear, matching, positions, within
+from graphopt.lowering.operators.indices import axis_of, clamped, counted, digits, matching, positions, within
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
 
@@ -62,19 +62,6 @@ def gather_nd(op: Operation) -> Tensor:
 
     checked = [*matching(op, indices.shape[:batch], x.shape[:batch]), rows_within(op, indices, sizes)]
     return compute(op.shape(), where, x.dtype, label(op), checked)
-
-
-def extract_features(op: Operation) -> Tensor:
-    """The columns that indices say, one behind another."""
-    x, indices = op.input(0), op.input(1)
-    position, requirements = positions(op, 1, x.shape[-1])
-
-    def column(*at: Expr) -> Expr:
-        where = position(*digits(at[-1], indices.shape))
-        return x[(*at[:-1], where)] if x.rank > 1 else x[where]
-
-    shape = (*(x.shape[:-1] or (Const(1),)), linear([size - 1 for size in indices.shape], indices.shape) + 1)
-    return compute(shape, column, x.dtype, label(op), requirements)
 
 
 def row_length(op: Operation, indices: Tensor) -> int:
@@ -218,7 +205,6 @@ TABLE: LoweringTable = {
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
-    "ai.onnx.ml::ArrayFeatureExtractor": extract_features,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
     "TensorScatter": tensor_scatter,

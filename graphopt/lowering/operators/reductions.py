@@ -17,11 +17,16 @@ from graphopt.lowering.loops.expressions import (
     cast,
     const,
     equal,
+    maximum,
+    minimum,
     select,
 )
 from graphopt.lowering.loops.nest import Buffer, Stmt, Store
 from graphopt.lowering.operators.elements import integer, is_float, label, required, wide, widened
 from graphopt.lowering.operators.operation import LoweringTable, Operation
+
+FEW = 8
+"""As many elements at most are compared one after another to find where the largest stands."""
 
 At = Callable[..., Expr]
 """From indices to the element there."""
@@ -181,6 +186,8 @@ def position(
         return widened(x[at])
 
     size = x.shape[axis]
+    if isinstance(size, Const) and 0 < size.value <= FEW:
+        return _position_of_few(x, axis, int(size.value), largest, last, keepdims)
     best = over(x.shape, [axis], element, t.max if largest else t.min, "best")
     is_short = isinstance(size, Const) and size.value < 1 << 31
     shape = [as_expr(1) if k == axis else s for k, s in enumerate(x.shape) if keepdims or k != axis]
@@ -197,6 +204,27 @@ def position(
 
     positions = compute(shape, remaining, name="place", requirements=requirements)
     return compute(shape, lambda *at: cast(positions[at], INDEX), name="position") if is_short else positions
+
+
+def _position_of_few(x: Tensor, axis: int, count: int, largest: bool, last: bool, keepdims: bool) -> Tensor:
+    """The same of so few elements that they are compared one after another, in many rows at once."""
+    shape = [as_expr(1) if k == axis else s for k, s in enumerate(x.shape) if keepdims or k != axis]
+
+    def place(*at: Expr) -> Expr:
+        others = without(at, [axis]) if keepdims else at
+        values = [widened(x[(*others[:axis], as_expr(k), *others[axis:])]) for k in range(count)]
+        best: Expr = values[0]
+        found: Expr = const(0, "int32")
+        for k, value in enumerate(values[1:], 1):
+            first, second = (value, best) if largest else (best, value)
+            beats = first >= second if last else first > second
+            if is_float(value):  # of what is compared with NaN nothing holds
+                beats = beats | (apply("isnan", value) if last else apply("isnan", value) & ~apply("isnan", best))
+            best = maximum(best, value) if largest else minimum(best, value)
+            found = select(beats, const(k, "int32"), found)
+        return cast(found, INDEX)
+
+    return compute(shape, place, name="position")
 
 
 def _arg(op: Operation) -> Tensor:

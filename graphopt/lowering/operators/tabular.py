@@ -1,106 +1,142 @@
-"""Feature ops (ai.onnx.ml): scalers, normalizers, label encoders."""
+"""Ops that feature ops (ai.onnx.ml) are said in: leaves of trees, and probabilities of classes from those of pairs."""
 
 from __future__ import annotations
 
-from math import isnan
+from collections.abc import Callable, Sequence
+from functools import reduce
 
-from graphopt.ir.constants import Constant
-from graphopt.lowering.loops import compute as t
-from graphopt.lowering.loops.compute import Tensor, compute
-from graphopt.lowering.loops.expressions import Expr, ScalarNumber, apply, cast, const, equal, maximum, select
-from graphopt.lowering.operators.elements import is_float, label, text
+from graphopt.ir.tabular import CLOSE, LEAVES, SHARES, STEPS
+from graphopt.lowering.loops.compute import Tensor, loop, procedure
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum
+from graphopt.lowering.loops.nest import Buffer, Check, If, Stmt, Store, seq
+from graphopt.lowering.operators.elements import integer, label
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
-from graphopt.lowering.operators.reductions import over
 
-DOMAIN = "ai.onnx.ml::"
-MOST = 64
-"""Labels that are compared one after another."""
+ZERO = (Const(0),)
 
 
-def _numbers(op: Operation, name: str) -> list[ScalarNumber]:
-    values = op.attr(name)
-    return [v for v in values if isinstance(v, (int, float))] if isinstance(values, tuple) else []
+LANES = 8
+"""Ways down trees that are gone at once, since each step of one waits for the step before."""
+FEW = 4
+"""Fewer trees are gone down one after another, by several rows at once."""
+STEPS_AT_ONCE = 4
+"""Branches that are passed before it is asked whether all ways have come to leaves."""
 
 
-def _one_of(values: list[ScalarNumber], index: Expr, dtype: str) -> Expr:
-    """The value at an index; the only one for all."""
-    selected: Expr = const(values[-1], dtype)
-    for k, value in reversed(list(enumerate(values[:-1]))):
-        selected = select(equal(index, k), value, selected)
-    return selected
+def _leaves(op: Operation) -> Sequence[Tensor]:
+    """Each row goes down several trees at once, or several rows one tree; a way that is at its leaf stays there."""
+    inputs = table, roots, features, splits, children, limits = tuple(op.input(k) for k in range(6))
+    many, count, width = table.shape[0], _whole(op, roots.shape[0]), _whole(op, children.shape[1])
+    first, depth, wanted = (cast(limits[k], INDEX) for k in range(3))
+    at = Buffer("at", (Const(LANES),), "int32", "local")
+
+    def down(out: Buffer, lanes: int, place: Callable[[int], tuple[Expr, Expr]]) -> Stmt:
+        def step(k: int) -> Stmt:
+            node, (_, row) = cast(at[k], INDEX), place(k)
+            value = table[row, cast(features[node], INDEX)]
+            answer = cast(value <= splits[node], INDEX)  # a number, which no processor has to guess
+            if width == 3:
+                answer = answer + cast(apply("isnan", value), INDEX) * 2
+            return Store(at, (Const(k),), children[node, answer])
+
+        level = seq(*(step(k) for k in range(lanes)))
+        is_inner = reduce(lambda a, b: a | b, (cast(at[k], INDEX) >= first for k in range(lanes)))
+        steps = loop(
+            (depth + (STEPS_AT_ONCE - 1)) // STEPS_AT_ONCE, lambda _: If(is_inner, loop(STEPS_AT_ONCE, lambda _: level))
+        )
+        starts = (Store(at, (Const(k),), roots[place(k)[0]]) for k in range(lanes))
+        ends = (Store(out, place(k), at[k]) for k in range(lanes))
+        return seq(*starts, steps, *ends)
+
+    def build(out: Buffer) -> Stmt:
+        fits = Check(table.shape[1] >= wanted, f"{op.op}: a tree asks for features that rows do not have")
+        if count < FEW:
+
+            def tree(t: Expr) -> Stmt:
+                whole = many // LANES
+                together = loop(whole, lambda n: down(out, LANES, lambda k: (t, n * LANES + k)))
+                rest = loop(many % LANES, lambda n: down(out, 1, lambda k: (t, whole * LANES + n)))
+                return seq(together, rest)
+
+            return seq(fits, loop(count, tree))
+        lanes = -(-count // -(-count // LANES))
+        whole, left = divmod(count, lanes)
+
+        def trees(start: Expr, lanes: int) -> Stmt:
+            return loop(many, lambda n: down(out, lanes, lambda k: (start + k, n)))
+
+        rest = [trees(Const(whole * lanes), left)] if left else []
+        return seq(fits, loop(whole, lambda t: trees(t * lanes, lanes)), *rest)
+
+    return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (at,))
 
 
-def _scaler(op: Operation) -> Tensor:
-    x, dtype = op.input(0), op.dtype()
-    offsets, scales = _numbers(op, "offset") or [0.0], _numbers(op, "scale") or [1.0]
-    if max(len(offsets), len(scales)) > MOST or x.rank < 1:
-        raise NotLowered(f"{op.op} of more than {MOST} features")
-
-    def element(*at: Expr) -> Expr:
-        value = cast(x[at], dtype) - _one_of(offsets, at[-1], dtype)
-        return value * _one_of(scales, at[-1], dtype)
-
-    return compute(x.shape, element, dtype, label(op))
+def _whole(op: Operation, size: Expr) -> int:
+    if not isinstance(size, Const):
+        raise NotLowered(f"{op.op} of a size that is not known")
+    return int(size.value)
 
 
-def _normalizer(op: Operation) -> Tensor:
-    """Rows whose largest absolute value, their sum, or root of their squares is one."""
-    x, dtype, kind = op.input(0), op.dtype(), text(op, "norm")
-    if x.rank != 2 or kind not in ("MAX", "L1", "L2"):
-        raise NotLowered(f"{op.op} by {kind!r} of a tensor of rank {x.rank}")
+def _shares(op: Operation) -> Sequence[Tensor]:
+    """One row after another, each until it is close enough (Wu, Lin and Weng 2004)."""
+    given, count, dtype = op.input(0), integer(op, "classes"), op.dtype()
+    classes = range(count)
+    q, qp = Buffer("q", (Const(count), Const(count)), dtype), Buffer("qp", (Const(count),), dtype)
+    whole, off, by = (Buffer(name, (Const(1),), dtype, "local") for name in ("whole", "off", "by"))
+    zero, one = const(0, dtype), const(1, dtype)
+    first = [sum(count - 1 - k for k in range(i)) for i in classes]
 
-    def size(*at: Expr) -> Expr:
-        value = cast(x[at], dtype)
-        return value * value if kind == "L2" else apply("abs", value)
+    def build(out: Buffer) -> Stmt:
+        def row(n: Expr) -> Stmt:
+            def pair(i: int, j: int) -> Expr:
+                return given[n, first[i] + j - i - 1] if i < j else one - given[n, first[j] + i - j - 1]
 
-    total = over(x.shape, (1,), size, t.max if kind == "MAX" else t.sum, "total")
+            def add(i: Expr, j: Expr) -> Stmt:
+                return Store(qp, (i,), qp[i] + q[i, j] * out[n, j])
 
-    def element(row: Expr, column: Expr) -> Expr:
-        whole = apply("sqrt", total[row]) if kind == "L2" else total[row]
-        return cast(x[row, column], dtype) / maximum(whole, 1e-30)
+            def multiplied(i: Expr) -> Stmt:
+                total = Store(whole, ZERO, whole[0] + out[n, i] * qp[i])
+                return seq(Store(qp, (i,), zero), loop(count, lambda j: add(i, j)), total)
 
-    return compute(x.shape, element, dtype, label(op))
+            def improved(i: Expr) -> Stmt:
+                def other(j: Expr) -> Stmt:
+                    new = Store(qp, (j,), (qp[j] + by[0] * q[i, j]) / (by[0] + one))
+                    return seq(new, Store(out, (n, j), out[n, j] / (by[0] + one)))
 
+                more = by[0] * (by[0] * q[i, i] + qp[i] * 2.0)
+                return seq(
+                    Store(by, ZERO, (whole[0] - qp[i]) / q[i, i]),
+                    Store(out, (n, i), out[n, i] + by[0]),
+                    Store(whole, ZERO, (whole[0] + more) / (by[0] + one) / (by[0] + one)),
+                    loop(count, other),
+                )
 
-def _label_encoder(op: Operation) -> Tensor:
-    """The value of the key that an element equals, or the default."""
-    x, dtype = op.input(0), op.dtype()
-    keys, values = _listed(op, "keys"), _listed(op, "values")
-    default = op.attr("default_tensor")
-    if isinstance(default, Constant):
-        other: ScalarNumber = default.array.reshape(-1)[0].item()
-    else:
-        plain = op.attr("default_float" if dtype == "float32" else "default_int64")
-        other = plain if isinstance(plain, (int, float)) else -0.0 if dtype == "float32" else -1
-    if len(keys) > MOST:
-        raise NotLowered(f"{op.op} of more than {MOST} labels")
+            def worst(i: Expr) -> Stmt:
+                return Store(off, ZERO, maximum(off[0], apply("abs", qp[i] - whole[0])))
 
-    def element(*at: Expr) -> Expr:
-        value: Expr = x[at]
-        selected: Expr = const(other, dtype)
-        for key, new in reversed(list(zip(keys, values, strict=True))):
-            same = apply("isnan", value) if isnan(key) and is_float(value) else equal(value, const(key, x.dtype))
-            selected = select(same, const(new, dtype), selected)
-        return selected
+            def step(_: Expr) -> Stmt:
+                measured = seq(
+                    Store(whole, ZERO, zero), loop(count, multiplied), Store(off, ZERO, zero), loop(count, worst)
+                )
+                again = If(off[0] >= CLOSE / count, loop(count, improved))
+                return If(off[0] >= CLOSE / count, seq(measured, again))
 
-    return compute(x.shape, element, dtype, label(op))
+            parts = [
+                Store(q, (Const(i), Const(j)), -pair(i, j) * pair(j, i) if i != j else _squares(pair, i, classes))
+                for i in classes
+                for j in classes
+            ]
+            start = loop(count, lambda i: Store(out, (n, i), const(1 / count, dtype)))
+            return seq(*parts, start, Store(off, ZERO, one), loop(STEPS, step))
 
+        return loop(given.shape[0], row)
 
-def _listed(op: Operation, name: str) -> list[ScalarNumber]:
-    """Keys or values, however they are given."""
-    for suffix in ("int64s", "floats"):
-        if numbers := _numbers(op, f"{name}_{suffix}"):
-            return numbers
-    tensor = op.attr(f"{name}_tensor")
-    if not isinstance(tensor, Constant):
-        raise NotLowered(f"{op.op} with {name} that are no numbers")
-    if tensor.dtype == "string":
-        raise NotLowered(f"{op.op} with {name} that are no numbers")
-    return list(tensor.array.reshape(-1).tolist())
+    return procedure([(label(op), op.shape(), dtype)], (given,), build, (q, qp, whole, off, by))
 
 
-TABLE: LoweringTable = {
-    DOMAIN + "LabelEncoder": _label_encoder,
-    DOMAIN + "Normalizer": _normalizer,
-    DOMAIN + "Scaler": _scaler,
-}
+def _squares(pair: Callable[[int, int], Expr], i: int, classes: range) -> Expr:
+    """The sum of the squares of what the other classes of a class's pairs have."""
+    return reduce(lambda a, b: a + b, (pair(j, i) * pair(j, i) for j in classes if j != i))
+
+
+TABLE: LoweringTable = {LEAVES: _leaves, SHARES: _shares}

@@ -71,11 +71,6 @@ def test_gather_nd(shape: tuple[int, ...], indices: list[Any], batch: int) -> No
     agree("GatherND", [x, where], [named, [*named[:batch], *where.shape[batch:]]], batch_dims=batch)
 
 
-def test_features() -> None:
-    agree("ai.onnx.ml::ArrayFeatureExtractor", [numbers(3, 4), ints(3, 0)])
-    agree("ai.onnx.ml::ArrayFeatureExtractor", [numbers(2, 3, 4), np.array([[3, 0, 1]])])
-
-
 @pytest.mark.parametrize("index", [3, -4, 10**15, -(10**15)])
 @pytest.mark.parametrize(
     ("op", "attrs", "shape"),
@@ -83,7 +78,6 @@ def test_features() -> None:
         ("Gather", {"axis": 0}, (1,)),
         ("GatherElements", {"axis": 0}, (1,)),
         ("GatherND", {}, (1, 1)),
-        ("ai.onnx.ml::ArrayFeatureExtractor", {}, (1,)),
     ],
 )
 @pytest.mark.parametrize("known", [(), (1,)])

@@ -120,7 +120,9 @@ def test_ties(op: str, last: int, axis: int) -> None:
 def test_infinities_and_nan_have_positions(op: str) -> None:
     inf, nan = np.inf, np.nan
     x = np.array([[-inf, -inf], [inf, inf], [nan, nan], [1, nan], [nan, 1], [inf, nan], [-inf, nan], [-0.0, 0.0]])
-    agree(op, [x.astype(np.float32)], axis=1)
+    for shape in ((8, 2), (8, "n")):  # few elements are compared one after another
+        for last in (0, 1):
+            agree(op, [x.astype(np.float32)], [shape], axis=1, select_last_index=last)
 
 
 def test_integer_limits_have_positions() -> None:
