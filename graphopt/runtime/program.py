@@ -200,10 +200,10 @@ class Program(Interface):
             kind = self.code.buffers[n].place
             if kind == "output" and n not in returned:
                 results[port.name] = arrays[n]
+            elif kind == "host" and self.code.buffers[n].dtype != "object" and n not in returned and _is_own(arrays[n]):
+                results[port.name] = arrays[n]
             elif self.code.buffers[n].dtype in OBJECTS:
                 results[port.name] = copy(state.read(n))
-            elif kind == "host" and n not in returned and arrays[n].flags.owndata:
-                results[port.name] = arrays[n]
             else:
                 results[port.name] = state.read(n).copy()
             returned.add(n)
@@ -264,6 +264,11 @@ class Program(Interface):
             rows.append(ProfileRow(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
         rows.sort(key=lambda row: row.start)
         return filled
+
+
+def _is_own(array: Any) -> bool:
+    """Whether what the host has is an array with memory of its own, which nothing else has."""
+    return isinstance(array, np.ndarray) and array.base is None
 
 
 def _may_share(array: Array, other: Any) -> bool:
