@@ -198,9 +198,8 @@ class Program(Interface):
         for port in self.code.outputs:
             n = port.buffer
             kind = self.code.buffers[n].place
-            if kind == "output" and n not in returned:
-                results[port.name] = arrays[n]
-            elif kind == "host" and self.code.buffers[n].dtype != "object" and n not in returned and _is_own(arrays[n]):
+            is_own = kind == "output" or (kind == "host" and _is_own(arrays[n], self.code.buffers[n].dtype))
+            if is_own and n not in returned:
                 results[port.name] = arrays[n]
             elif self.code.buffers[n].dtype in OBJECTS:
                 results[port.name] = copy(state.read(n))
@@ -266,9 +265,9 @@ class Program(Interface):
         return filled
 
 
-def _is_own(array: Any) -> bool:
-    """Whether what the host has is an array with memory of its own, which nothing else has."""
-    return isinstance(array, np.ndarray) and array.base is None
+def _is_own(array: Any, dtype: str) -> bool:
+    """Whether what the host has is an array with memory of its own. An object may be an input, handed on."""
+    return dtype != "object" and isinstance(array, np.ndarray) and array.base is None
 
 
 def _may_share(array: Array, other: Any) -> bool:
