@@ -10,7 +10,7 @@ from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
 from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OPERATORS, VECTORS
 from graphopt.lowering.index.arithmetic import address_of, polynomial
-from graphopt.lowering.index.polynomials import Polynomial
+from graphopt.lowering.index.polynomials import Polynomial, atom
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
 from graphopt.lowering.loops.nest import Buffer
 
@@ -167,6 +167,9 @@ class Speller:
             times, start = repeated
             fn = self.use("load_repeated")
             return self.loaded(Text(f"{fn}({p}, {start}, {times}, {lanes.count})", ATOM, True), dtype)
+        if not lanes.mask and (start := self.swapped(address, lanes)) is not None:
+            fn = self.use("load_swapped")
+            return self.loaded(Text(f"{fn}({p}, {start}, {lanes.count})", ATOM, True), dtype)
         fn = self.use("gather_where" if lanes.mask else "gather")
         at = self.value(self.summed(address, lanes), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
@@ -208,6 +211,22 @@ class Speller:
         first = Apply("floordiv", (self.summed(base + rest, lanes), atom.args[1]), INDEX)
         others = Polynomial({p: t for p, t in address.terms.items() if p != wide[0]})
         return times, self.names.sum(others + Polynomial({(first,): 1})).text
+
+    def swapped(self, address: Polynomial, lanes: Lanes) -> str | None:
+        """The address of the first of two lanes, where each reads what is next to the other's: the address has
+        ``lane - lane % 2 * 2`` in it. A vector starts at a multiple of its length."""
+        turns = [p for p in address.terms if len(p) == 1 and isinstance(p[0], Apply) and p[0].fn == "mod"]
+        turns = [p for p in turns if lanes.var in variables(p[0])]
+        if len(turns) != 1 or address.terms[turns[0]] != -2:
+            return None
+        (turn,) = turns[0]
+        assert isinstance(turn, Apply)
+        rest = Polynomial({p: t for p, t in address.terms.items() if p != turns[0]})
+        counted, base = polynomial(turn.args[0], self.bounds), polynomial(lanes.base, self.bounds)
+        steady = Polynomial({p: t for p, t in base.terms.items() if p != (lanes.var,)}) + counted - atom(lanes.var)
+        if turn.args[1] != Const(2) or any(t % 2 for t in steady.terms.values()):
+            return None
+        return self.start(rest - 1, lanes)
 
     def loaded(self, text: Text, dtype: str) -> Text:
         """The loaded value, converted to the dtype of computations."""

@@ -39,13 +39,14 @@ class VectorLoops:
         self.writer, self.spell = writer, writer.spell
 
     def width(self, loop: For, context: EmitContext) -> int:
-        """The number of lanes: the host's, for the widest elements that are computed with."""
-        dtypes = {
+        """The number of lanes: the host's, for the widest elements that are computed with in vectors."""
+        stores = [s for s in statements(loop.body) if isinstance(s, Store)]
+        dtypes = {s.buffer.dtype for s in stores} | {
             e.dtype
-            for s in statements(loop.body)
-            if isinstance(s, Store)
-            for e in (Load(s.buffer, s.indices), *walk(s.value))
+            for s in stores
+            for e in walk(s.value)
             if not (isinstance(e, (Const, Var)) or (e.dtype == "int64" and not isinstance(e, Load)))
+            and loop.var in variables(e)
         }
         native = min(
             (lanes_of("float64" if d in ("int64", "uint64", "float64") else "float32") for d in dtypes), default=1
