@@ -11,7 +11,18 @@ from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Te
 from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OPERATORS, VECTORS
 from graphopt.lowering.index.arithmetic import address_of, polynomial
 from graphopt.lowering.index.polynomials import Polynomial, atom
-from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
+from graphopt.lowering.loops.expressions import (
+    INDEX,
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Var,
+    apply,
+    loads_in,
+    rewrite,
+    variables,
+)
 from graphopt.lowering.loops.nest import Buffer
 
 STRIDES = (-1, 2, 3, 4)
@@ -39,6 +50,8 @@ class Speller:
     safe: set[Expr] = field(default_factory=set)
     """Loads that are carried out whatever is chosen."""
     known: dict[tuple[Expr, Lanes | None], Text] = field(default_factory=dict)
+    outside: Lanes | None = None
+    """The lanes around the choice that is being written, which leaves some of them out."""
     lazy: int = 0
     contract: bool = True
     """Whether a product and a sum may be contracted to a fused multiply-add."""
@@ -69,6 +82,8 @@ class Speller:
         """The expression as source."""
         if expr in self.held:
             return self.held[expr]
+        if self.outside is not None and lanes not in (None, self.outside) and (read := self.carried_out(expr)):
+            return self.unchosen(rewrite(expr, read.get), self.outside)
         if expr not in self.shared or self.lazy:
             return self.known.get((expr, lanes)) or self.spelled(expr, lanes)
         if (expr, lanes) not in self.known:
@@ -77,6 +92,22 @@ class Speller:
             self.line(f"{name} = {text.text}")
             self.known[expr, lanes] = Text(name, ATOM, text.wide)
         return self.known[expr, lanes]
+
+    def carried_out(self, expr: Expr) -> dict[Expr, Expr]:
+        """For each load of an expression, the one of the same element that is carried out whatever is chosen; none
+        where one is not."""
+        there = {(e.buffer, self.address(e)): e for e in self.safe if isinstance(e, Load)}
+        read = loads_in(expr) if isinstance(expr, (Apply, Load)) else ()
+        found = {e: there.get((e.buffer, self.address(e))) for e in read}
+        return {e: load for e, load in found.items() if load is not None} if None not in found.values() else {}
+
+    def unchosen(self, expr: Expr, lanes: Lanes) -> Text:
+        """The expression as source, for lanes that are not chosen too: other choices have the same."""
+        kept = self.lazy, self.outside
+        self.lazy, self.outside = 0, None
+        text = self.value(expr, lanes)
+        self.lazy, self.outside = kept
+        return text
 
     def spelled(self, expr: Expr, lanes: Lanes | None) -> Text:
         """The expression as source, whether or not it is bound to a name."""
@@ -411,6 +442,7 @@ class Speller:
         """A choice of two values in each lane."""
         then, otherwise = expr.args[1:]
         mask = condition.within(4)
+        around, self.outside = self.outside, self.outside or lanes
         if any(map(self.reads, (then, otherwise))) and not self.lazy:
             mask = self.fresh("m")
             self.line(f"{mask} = {condition.text}")
@@ -423,6 +455,7 @@ class Speller:
                 self.lazy += 1
             sides.append(self.value(side, inner))
             self.lazy -= inner is not lanes
+        self.outside = around
         a, b = self.same_width(sides, lanes) if any(s.wide for s in sides) else [s.text for s in sides]
         if not any(s.wide for s in sides):
             a, b = (f"{self.use('splat')}({s}, {lanes.count})" for s in (a, b))

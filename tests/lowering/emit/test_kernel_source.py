@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,24 @@ def test_narrow_elements_that_lie_together_fill_vectors(dtype: str, lanes: int) 
     apart = t.nest("strided", [x], [t.compute((66,), lambda i: x[i * 3], name="z")])
     check(apart, scheduled(apart))
     assert ", 64)" not in emit(scheduled(apart)).kernel.source
+
+
+def test_what_is_read_whatever_is_chosen_is_read_once_and_neighbouring_axes_are_one() -> None:
+    """Elements that are looked up between others, in rows of 5 that lie in memory as one of 35."""
+    place = 'cast(floor(at[vi, vj]), "int64")'
+    nest = read(
+        f"""
+@program
+def sampled(x: Buffer[(40,), "float32"], at: Buffer[(7, 5), "float32"], y: Buffer[(7, 5), "float32"]):
+    for i, j in grid(7, 5):
+        with block("y"):
+            vi, vj = axis.remap("SS", [i, j])
+            y[vi, vj] = (select({place} >= 0 and {place} < 40, x[{place}], 0.0) * (at[vi, vj] - floor(at[vi, vj]))
+                         + select({place} >= 1 and {place} < 41, x[{place} - 1], 0.0))
+"""
+    )
+    made = scheduled(nest)
+    source = emit(made).kernel.source
+    assert "range(0, 32, 16)" in source or "range(0, 32, 8)" in source
+    assert not re.findall(r"load_where\(at, (?!32)", source)
+    check(nest, made)
