@@ -10,7 +10,7 @@ from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
 from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OPERATORS, VECTORS
 from graphopt.lowering.index.arithmetic import address_of, polynomial
-from graphopt.lowering.index.polynomials import Polynomial, atom
+from graphopt.lowering.index.polynomials import Polynomial, atom, replaced
 from graphopt.lowering.loops.expressions import (
     INDEX,
     Apply,
@@ -171,13 +171,15 @@ class Speller:
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """A load of one element, or of a vector."""
-        # Instruction selection, the cheapest first: a register, a broadcast, a contiguous load, a strided one, repeated
-        # elements, a gather.
         address = self.address(load)
         register = self.local(load, address, lanes)
-        if register is not None:
-            return register
-        p, dtype = self.name(load.buffer), load.dtype
+        return self.read(load.buffer, address, lanes) if register is None else register
+
+    def read(self, buffer: Buffer, address: Polynomial, lanes: Lanes | None) -> Text:
+        """A load from an address in memory."""
+        # Instruction selection, the cheapest first: a broadcast, a contiguous load, a strided one, repeated elements,
+        # swapped ones, one of two loads, a gather.
+        p, dtype = self.name(buffer), buffer.dtype
         if lanes is None or not _varies(address, lanes.var):
             at = self.names.sum(address).text
             if lanes is not None and lanes.mask is not None and self.lazy:
@@ -201,9 +203,27 @@ class Speller:
         if not lanes.mask and (start := self.swapped(address, lanes)) is not None:
             fn = self.use("load_swapped")
             return self.loaded(Text(f"{fn}({p}, {start}, {lanes.count})", ATOM, True), dtype)
+        if (two := self.two_addresses(address, lanes)) is not None:
+            condition, *addresses = two
+            one, other = self.same_width([self.read(buffer, a, lanes) for a in addresses], lanes)
+            return Text(f"({one} if {self.value(condition).within(0)} else {other})", ATOM, True)
         fn = self.use("gather_where" if lanes.mask else "gather")
         at = self.value(self.summed(address, lanes), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
+
+    def two_addresses(self, address: Polynomial, lanes: Lanes) -> tuple[Expr, Polynomial, Polynomial] | None:
+        """What all lanes choose by, and both addresses, of which one does not vary (an axis of any size may be of one
+        element, which all have); None where there is no such choice."""
+        for choice in address.atoms:
+            if not (isinstance(choice, Apply) and choice.fn == "select" and lanes.var in variables(choice)):
+                continue
+            condition, *sides = choice.args
+            if lanes.var in variables(condition):
+                continue
+            one, other = (polynomial(_replaced(address, choice, side).expr(), self.bounds) for side in sides)
+            if _varies(one, lanes.var) != _varies(other, lanes.var):
+                return condition, one, other
+        return None
 
     def start(self, address: Polynomial, lanes: Lanes) -> str | None:
         """The address of the first lane, where the lanes are contiguous."""
@@ -460,6 +480,11 @@ class Speller:
         if not any(s.wide for s in sides):
             a, b = (f"{self.use('splat')}({s}, {lanes.count})" for s in (a, b))
         return Text(f"{self.use('select')}({mask}, {a}, {b})", ATOM, True)
+
+
+def _replaced(address: Polynomial, one: Expr, by: Expr) -> Polynomial:
+    values: dict[Expr, Polynomial] = {one: polynomial(by)}
+    return replaced(address, values.get)
 
 
 def _varies(address: Polynomial, var: Var) -> bool:

@@ -130,3 +130,20 @@ def sampled(x: Buffer[(40,), "float32"], at: Buffer[(7, 5), "float32"], y: Buffe
     assert "range(0, 32, 16)" in source or "range(0, 32, 8)" in source
     assert not re.findall(r"load_where\(at, (?!32)", source)
     check(nest, made)
+
+
+def test_an_axis_of_any_size_that_may_have_one_element_for_all_is_read_in_vectors() -> None:
+    nest = read(
+        """
+@program
+def added(x: Buffer[(n,), "float32"], b: Buffer[(37,), "float32"], y: Buffer[(37,), "float32"], n: size):
+    for i in grid(37):
+        with block("y"):
+            vi = axis.remap("S", [i])
+            y[vi] = x[select(n == 1, 0, vi)] + b[vi]
+"""
+    )
+    made = scheduled(nest)
+    assert "gather" not in emit(made).kernel.source
+    check(nest, made, [1])
+    check(nest, made, [37])
