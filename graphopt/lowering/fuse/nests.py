@@ -189,7 +189,7 @@ def inlined(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         stage = tensor.stage
         if isinstance(stage, ElementwiseStage):
             costs[tensor] = _cost(stage.values[tensor.port], costs, chosen)
-            if tensor not in kept and _is_inlined(costs[tensor], readers.get(tensor, [])):
+            if tensor not in kept and not stage.is_stored and _is_inlined(costs[tensor], readers.get(tensor, [])):
                 chosen.add(tensor)
     return inline(outputs, chosen.__contains__) if chosen else tuple(outputs)
 
