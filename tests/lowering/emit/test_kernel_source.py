@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.kernels import host
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cpu.loop_fission import divided
 from graphopt.lowering.emit.kernel_source import EmitError, emit
@@ -147,3 +148,21 @@ def added(x: Buffer[(n,), "float32"], b: Buffer[(37,), "float32"], y: Buffer[(37
     assert "gather" not in emit(made).kernel.source
     check(nest, made, [1])
     check(nest, made, [37])
+
+
+@pytest.mark.parametrize("length", [31, 1024])
+def test_bytes_that_are_computed_with_as_floats_fill_vectors_where_rows_do(length: int) -> None:
+    nest = read(
+        f"""
+@program
+def halved(x: Buffer[(9, {length}), "uint8"], y: Buffer[(9, {length}), "uint8"]):
+    for i, j in grid(9, {length}):
+        with block("y"):
+            vi, vj = axis.remap("SS", [i, j])
+            y[vi, vj] = cast(cast(x[vi, vj], "float32") * 0.5 + cast(vi, "float32"), "uint8")
+"""
+    )
+    made = scheduled(nest)
+    lanes = {int(n) for n in re.findall(r"load\(x, [^,]+, (\d+)\)", emit(made).kernel.source)}
+    assert lanes == {host.vector_bytes() if length > 64 else host.lanes("float32")}
+    check(nest, made)
