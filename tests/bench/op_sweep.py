@@ -328,10 +328,10 @@ HEADING = """# Speed of each op
 Each op of ONNX (opset {opset}), and of `com.microsoft` those that ONNX Runtime's own tools write, in instances drawn
 from a seed: dtypes, ranks, small, large, odd and open sizes, transposed inputs, attributes. Each is compiled by
 `graphopt.compile` and compared with ONNX Runtime {version}, one thread, calls taking turns, from arrays to new arrays.
-Above 1: faster than ONNX Runtime. {machine}, other programs beside it: figures move by a tenth.
+Above 1: faster than ONNX Runtime. {machine}, loaded by other programs: single figures may be off.
 
 {cases} cases of {ops} ops: {right} right, {wrong} wrong, {failed} failed; geometric mean {mean:.2f}x; {slow} ops with a
-median below {limit}x, {slowest} cases below {least}x.
+median below {limit}x, {slowest} cases below {least}x. The last column has the reason, and what ran in another engine.
 
 ```sh title="usage"
 python tests/bench/op_sweep.py --seed {seed} --cases {number} --page docs/op-speed.md
