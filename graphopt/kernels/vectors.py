@@ -110,6 +110,19 @@ def _load_repeated(p: Any, i: Any, times: Any, lanes: Any) -> Any:
     return vector(dtype, count), trace
 
 
+def _load_swapped(p: Any, i: Any, lanes: Any) -> Any:
+    """``load_swapped(p, i, lanes)``: ``p[i + 1]``, ``p[i]``, ``p[i + 3]``, ``p[i + 2]``, and so on."""
+    dtype, count = _pointee(p, "load_swapped"), literal(lanes, "lanes")
+    if count < 2:
+        raise TypingError(f"load_swapped in {count} lanes: expected pairs")
+
+    def trace(p: Pointer, i: VectorValue, lanes: VectorValue) -> VectorValue:
+        plain = memory.read(p.at(i), count)
+        return reductions.shuffle(plain, plain, [k ^ 1 for k in range(count)])
+
+    return vector(dtype, count), trace
+
+
 def _store_strided(p: Any, i: Any, stride: Any, v: Any) -> Any:
     """``store_strided(p, i, stride, v)``: writes the lanes to ``p[i]``, ``p[i + stride]``, and so on."""
     dtype = _pointee(p, "store_strided")
@@ -258,6 +271,7 @@ load, load_masked = function(_load), function(_load_masked)
 store, store_masked = function(_store), function(_store_masked)
 gather, scatter = function(_gather), function(_scatter)
 load_repeated = function(_load_repeated)
+load_swapped = function(_load_swapped)
 load_strided, store_strided = function(_load_strided), function(_store_strided)
 load_half, load_half_masked = function(_load_half), function(_load_half_masked)
 store_half, store_half_masked = function(_store_half), function(_store_half_masked)

@@ -63,6 +63,8 @@ class BindingLevel:
     """The numbers of its words."""
     bases: Words
     """For each of them the number of its base."""
+    moving: tuple[tuple[int, int, int], ...]
+    """Of those that count from an array of the call: the place among them, the number, and that of the base."""
     arena: tuple[int, ...]
     outputs: tuple[int, ...]
     views: tuple[int, ...]
@@ -101,13 +103,14 @@ class Binder:
         """The buffers whose arrays a call begins with, in order: inputs, then outputs."""
 
     def _level(self, level: int) -> BindingLevel:
-        buffers, ages = self._code.buffers, self._layout.ages
+        buffers, ages, count = self._code.buffers, self._layout.ages, len(self._layout.levels)
         words = [n for n, w in enumerate(self._layout.words) if w.level == level]
         bases = [self._base(self._layout.words[n].root) for n in words]
         of_level = [n for n in range(len(buffers)) if ages[n] == level]
         return BindingLevel(
             np.array(words, np.int64),
             np.array(bases, np.int64),
+            tuple((k, n, base) for k, (n, base) in enumerate(zip(words, bases, strict=True)) if base > count),
             tuple(n for n in of_level if buffers[n].place == "arena" and n in self._lives),
             tuple(n for n in of_level if buffers[n].place == "output"),
             tuple(n for n in of_level if self._is_checked(buffers[n])),

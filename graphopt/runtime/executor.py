@@ -120,22 +120,24 @@ class Walker(ABC):
 
     def _do(self, step: HostStep | Bind, level: int | None) -> None:
         if isinstance(step, Bind):
-            values = self.read(step.buffer).reshape(-1)[: len(step.symbols)].tolist()
-            self._open(level, dict(zip(step.symbols, values, strict=True)))
+            self._open(level, step.symbols, self.read(step.buffer).reshape(-1)[: len(step.symbols)].tolist())
         elif step.function in BUILT_IN:
             self._hand_on(step, level)
         else:
             self._call(step, level)
 
-    def _open(self, level: int | None, sizes: Mapping[str, int]) -> None:
+    def _open(self, level: int | None, symbols: Sequence[str], sizes: Sequence[int]) -> None:
         """Bind the symbols of a level."""
         if level is None:
             return
         for n in self._binder.levels[level].outputs:
             self._forget(n)
-        symbols = {**self.symbols, **sizes}
-        self._know(level, self._binder.bind(level, symbols, self._bound))
-        self.symbols = symbols
+        binding = self._bound[level]
+        if binding is None or any(binding.symbols[s] != n for s, n in zip(symbols, sizes, strict=True)):
+            known = {**self.symbols, **dict(zip(symbols, sizes, strict=True))}
+            binding = self._binder.bind(level, known, self._bound)
+            self._bound[level:] = [None] * (len(self._bound) - level)  # what is known later may rest on these
+        self._know(level, binding)
 
     # -- what Python does
 
@@ -143,8 +145,7 @@ class Walker(ABC):
         """Call a function that every program has: what it gives is one array that is nobody else's, or a list."""
         result = BUILT_IN[step.function](*map(self.read, step.inputs))  # type: ignore[arg-type]  # none is left out
         if step.binds:
-            sizes = result.shape
-            self._open(level, {s: sizes[axis] for s, _, axis in step.binds})
+            self._open(level, [s for s, *_ in step.binds], [result.shape[axis] for *_, axis in step.binds])
         self._receive(step, step.outputs[0], result, ())
 
     def _call(self, step: HostStep, level: int | None) -> None:
@@ -152,7 +153,8 @@ class Walker(ABC):
         to_fill = list(map(self._to_fill, step.outputs)) if step.fills else []
         results = perform(step, self._functions[step.function], given, to_fill)
         if step.binds:
-            self._open(level, {s: int(np.shape(results[output])[axis]) for s, output, axis in step.binds})
+            sizes = [int(np.shape(results[output])[axis]) for _, output, axis in step.binds]
+            self._open(level, [s for s, *_ in step.binds], sizes)
         for n, result in zip(step.outputs, results, strict=True):
             if step.fills:
                 self._filled(n, result)
@@ -170,7 +172,7 @@ class Walker(ABC):
         if buffer.place != "host":
             self._write(n, array)
             return
-        shared = len(given) and any(isinstance(g, np.ndarray) and np.may_share_memory(array, g) for g in given)
+        shared = any(_share(array, g) for g in given)
         self._keep(n, array.copy(order="C") if shared or not array.flags.c_contiguous else array)
 
     # -- memory
@@ -197,3 +199,12 @@ class Walker(ABC):
             start = evaluate(self._layout.shifts[n], self.symbols)
             region = bound.regions[n] = start, self._binder.shape(n, self.symbols)
         return region
+
+
+def _share(array: Array, other: Any) -> bool:
+    """Whether two arrays may share memory, as far as that is known at once."""
+    if not isinstance(other, np.ndarray):
+        return False
+    if array.base is None:  # it owns its memory, which others see only as parts of it
+        return other is array or other.base is array
+    return np.may_share_memory(array, other)

@@ -198,12 +198,11 @@ class Program(Interface):
         for port in self.code.outputs:
             n = port.buffer
             kind = self.code.buffers[n].place
-            if kind == "output" and n not in returned:
+            is_own = kind == "output" or (kind == "host" and _is_own(arrays[n], self.code.buffers[n].dtype))
+            if is_own and n not in returned:
                 results[port.name] = arrays[n]
             elif self.code.buffers[n].dtype in OBJECTS:
                 results[port.name] = copy(state.read(n))
-            elif kind == "host" and n not in returned and arrays[n].flags.owndata:
-                results[port.name] = arrays[n]
             else:
                 results[port.name] = state.read(n).copy()
             returned.add(n)
@@ -264,6 +263,11 @@ class Program(Interface):
             rows.append(ProfileRow(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
         rows.sort(key=lambda row: row.start)
         return filled
+
+
+def _is_own(array: Any, dtype: str) -> bool:
+    """Whether what the host has is an array with memory of its own. An object may be an input, handed on."""
+    return dtype != "object" and isinstance(array, np.ndarray) and array.base is None
 
 
 def _may_share(array: Array, other: Any) -> bool:

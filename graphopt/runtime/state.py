@@ -113,6 +113,7 @@ class State(Walker):
                 if isinstance(array, np.ndarray):
                     self._bases[self._binder.slots[n]] = address(array)
         if self._bound[0] is not binding:
+            self._bound = [None] * len(self._bound)
             self._know(0, binding)
         self.symbols = binding.symbols
         self._run(self._layout.stages)
@@ -133,6 +134,12 @@ class State(Walker):
             self._block[5] = 0
 
     def _know(self, level: int, binding: Binding) -> None:
+        if binding is self._bound[level]:  # but for arrays of this call all is as it was
+            self._make_outputs(binding)
+            for at, word, base in self._binder.levels[level].moving:
+                self._args[word] = self._bases.item(base) + binding.offsets.item(at)
+            self.symbols = binding.symbols
+            return
         memory = self._arenas[level]
         for views in self._views[level:]:
             views.clear()
@@ -144,10 +151,7 @@ class State(Walker):
             except MemoryError:
                 raise self._binder.no_memory(level, binding.symbols, binding.arena_bytes) from None
         self._bases[1 + level] = address(memory)
-        for n, shape in binding.outputs.items():
-            if n not in self._arrays:
-                array = self._arrays[n] = np.empty(shape, self._dtype(n))
-                self._bases[self._binder.slots[n]] = address(array)
+        self._make_outputs(binding)
         of_level = self._binder.levels[level]
         if len(of_level.words):
             self._args[of_level.words] = self._bases[of_level.bases] + binding.offsets
@@ -155,6 +159,13 @@ class State(Walker):
             self._places[:, 2] = binding.offsets[np.searchsorted(of_level.words, self._places[:, 0])]
         self._bound[level] = binding
         self.symbols = binding.symbols
+
+    def _make_outputs(self, binding: Binding) -> None:
+        """Arrays for the outputs of a level that have none yet."""
+        for n, shape in binding.outputs.items():
+            if n not in self._arrays:
+                array = self._arrays[n] = fresh(shape, self._dtype(n))
+                self._bases[self._binder.slots[n]] = address(array)
 
     # -- steps
 
@@ -234,4 +245,5 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = prod(shape) * dtype.itemsize
     if size < LARGE or dtype.hasobject:
         return np.empty(shape, dtype)
-    return allocate(size).view(dtype).reshape(shape)
+    memory = np.empty(size + arena.ALIGNMENT, np.uint8)
+    return view_of(memory, -address(memory) % arena.ALIGNMENT, shape, dtype)

@@ -416,3 +416,10 @@ def test_elements_are_repeated(times: int) -> None:
     source = "def kernel(at, to):\n    p, q = pointer(at, float32), pointer(to, float32)\n"
     compiled(source + f"    store(q, 0, load_repeated(p, 3, {times}, 16))\n")(data.ctypes.data, out.ctypes.data)
     np.testing.assert_array_equal(out, np.repeat(data[3:], times)[:16])
+
+
+def test_neighbours_are_swapped() -> None:
+    data, out = np.arange(40, dtype=np.float32), np.zeros(16, np.float32)
+    source = "def kernel(at, to):\n    p, q = pointer(at, float32), pointer(to, float32)\n"
+    compiled(source + "    store(q, 0, load_swapped(p, 3, 16))\n")(data.ctypes.data, out.ctypes.data)
+    np.testing.assert_array_equal(out, data[3:19].reshape(-1, 2)[:, ::-1].reshape(-1))

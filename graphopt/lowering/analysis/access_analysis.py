@@ -9,7 +9,8 @@ from typing import Final
 
 from graphopt.lowering.analysis.canonical_nest import Access, Chain
 from graphopt.lowering.index.arithmetic import polynomial
-from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, variables, walk
+from graphopt.lowering.index.polynomials import replaced, text
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, rewrite
 from graphopt.lowering.loops.nest import (
     Axis,
     Block,
@@ -18,7 +19,6 @@ from graphopt.lowering.loops.nest import (
     Stmt,
     Store,
     described,
-    loads,
     map_expressions,
     mutate,
     statements,
@@ -106,10 +106,16 @@ def collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
 def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
     extent = polynomial(inner.extent)
     for access in chain.accesses:
-        a, b = access.stride(outer.var), access.stride(inner.var)
-        if a is None or b is None or a.terms != (b * extent).terms:
+        found = replaced(access.polynomial, lambda atom: polynomial(rewrite(atom, _looked_up)))
+        a, b = (found.split(axis.var) for axis in (outer, inner))
+        if a is None or b is None or a[0].terms != (b[0] * extent).terms:
             return False
     return True
+
+
+def _looked_up(e: Expr) -> Expr | None:
+    """An element that an index is made from as something that does not vary: it is an access itself."""
+    return Var(text(e)) if isinstance(e, Load) else None
 
 
 def used_as_numbers(block: Block) -> set[Var]:
@@ -128,11 +134,6 @@ def used_as_numbers(block: Block) -> set[Var]:
             look(s.value)
         elif hasattr(s, "condition"):
             look(s.condition)
-    for load in loads(block.body):  # an index that is itself looked up
-        for index in load.indices:
-            for part in walk(index):
-                if isinstance(part, Load):
-                    vars |= variables(part)
     return vars
 
 

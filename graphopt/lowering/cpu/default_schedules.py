@@ -51,7 +51,15 @@ from graphopt.lowering.cpu.element_loops import element_loops
 from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.integer_schedules import multiplied
 from graphopt.lowering.cpu.library_dispatch import LibraryPrices
-from graphopt.lowering.cpu.register_tiles import IN_REGISTERS, dots, tiled, tiling
+from graphopt.lowering.cpu.register_tiles import (
+    IN_REGISTERS,
+    dots,
+    shared_operands,
+    tile_plan,
+    tiled,
+    tiling,
+    vector_axis,
+)
 from graphopt.lowering.cpu.scheduling import Choices, Scheduling, refuse_unknown
 from graphopt.lowering.cpu.sliding import Sliding, SlidingRowWriter, sliding
 from graphopt.lowering.loops.accumulation import is_accumulation
@@ -196,7 +204,7 @@ class _Scheduler(Scheduling):
     def rows(self, chains: Sequence[Chain]) -> Stmt | None:
         """Several blocks within the outer axes that they share, what passes between them kept beside them."""
         shared = shared_axes(chains)
-        if len(chains) < 2 or not shared:
+        if len(chains) < 2 or not shared or any(map(_is_tiled_alone, chains)):
             return None
         if any(_is_across(chain, shared - 1) for chain in chains):  # rows would be read in steps: columns go together
             shared -= 1
@@ -278,3 +286,13 @@ def _is_across(chain: Chain, position: int) -> bool:
     if chain.block.init is None or chain.axes[position].extent == Const(1):
         return False
     return lies_along(chain, chain.axes[position]) and not any(lies_along(chain, axis) for axis in chain.reduced)
+
+
+def _is_tiled_alone(chain: Chain) -> bool:
+    """Whether a chain is a contraction whose operands are each read for several results: a row of them alone would read
+    them anew."""
+    if chain.block.init is None or len(chain.stores) != 1 or not is_accumulation(chain.stores[0]):
+        return False
+    first, _ = with_axes_redrawn(chain, ())
+    vector = vector_axis(first, ())
+    return vector is not None and len(shared_operands(first)) == 2 and tile_plan(first, vector) is not None

@@ -241,6 +241,7 @@ def _best(
         waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())
         load = (down + across) / (down * across)
         cost = waste * (max(1.0, 1.1 * load) + 0.15 * load + 0.4 * (down * across < 8))
+        cost += 0.01 * (across - vectors)  # vectors side by side are of the same lines, and of the same pages
         if best is None or cost < best[0] - 1e-9:
             best = cost, plan
     assert best is not None

@@ -7,10 +7,10 @@ lanes in a row all choose the same, and read side by side. One choice serves eig
 from __future__ import annotations
 
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 
 from graphopt.lowering.analysis.axis_transforms import redrawn, with_axis_split
-from graphopt.lowering.analysis.canonical_nest import Chain
+from graphopt.lowering.analysis.canonical_nest import Access, Chain
 from graphopt.lowering.analysis.loop_partition import COMPARISONS, positive
 from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.index.polynomials import Polynomial
@@ -19,24 +19,28 @@ from graphopt.lowering.loops.nest import expressions, map_expressions, statement
 
 LEAST = 4
 """Lanes of the smallest piece."""
+REPEATS = (2, 4, 8)
+"""How many neighbouring lanes may share what they read, at no more than a shuffle."""
 
 
 def in_granules(chain: Chain) -> Chain | None:
     """The element-wise block with its last axis in pieces in which all lanes go one way, largest pieces first; the axis
     of the pieces, where there are several, comes before that of their lanes. None where lanes go one way already, or no
-    pieces do."""
+    pieces make them. What neighbours do in turns no pieces change."""
     last = chain.axes[-1]
-    if not isinstance(last.extent, Const) or not _is_torn(chain, last.var):
+    if not isinstance(last.extent, Const) or not (torn := _choices(chain, last.var) + _apart(chain, last.var)):
         return None
-    size = int(last.extent.value)
+    size, best = int(last.extent.value), None
     for width in _widths(chain, last.var, size):
         parts = (Const(size // width), Const(width))
         split = with_axis_split(chain, len(chain.spatial) - 1, parts) if width < size else chain
         lane = split.axes[-1].var
         uniform = _steadied(split, lane, width)
-        if not _is_torn(uniform, lane):
-            return uniform
-    return None
+        if not _choices(uniform, lane) and (left := _apart(uniform, lane)) < torn:
+            best, torn = uniform, left
+        if not torn:
+            break
+    return best
 
 
 def _widths(chain: Chain, lane: Var, size: int) -> list[int]:
@@ -46,8 +50,9 @@ def _widths(chain: Chain, lane: Var, size: int) -> list[int]:
     parts = (e for s in statements(chain.block.body) for whole in expressions(s) for e in walk(whole))
     for part in parts:
         if isinstance(part, Apply) and part.fn in ("floordiv", "mod") and lane in variables(part.args[0]):
-            divisor = part.args[1]
-            widths |= {gcd(size, int(divisor.value))} if isinstance(divisor, Const) else set()
+            inner = (e for e in walk(part.args[0]) if isinstance(e, Apply) and e.fn == "floordiv")
+            divisors = [d.value for d in (part.args[1], *(e.args[1] for e in inner)) if isinstance(d, Const)]
+            widths |= {gcd(size, int(prod(divisors[:k]))) for k in range(1, len(divisors) + 1)}
     return sorted((width for width in widths if width >= LEAST), reverse=True)
 
 
@@ -57,12 +62,33 @@ def _steadied(chain: Chain, lane: Var, width: int) -> Chain:
     return redrawn(Chain(chain.loops, replace(chain.block, body=body)), chain.axes, {})
 
 
-def _is_torn(chain: Chain, lane: Var) -> bool:
-    """Whether lanes choose, or do not read in steps of one size."""
-    if any(a.varies(lane) and a.stride(lane) is None for a in chain.accesses):
-        return True
+def _choices(chain: Chain, lane: Var) -> int:
+    """How often lanes choose."""
     parts = (e for s in statements(chain.block.body) for whole in expressions(s) for e in walk(whole))
-    return any(isinstance(e, Apply) and e.fn == "select" and lane in variables(e.args[0]) for e in parts)
+    return sum(isinstance(e, Apply) and e.fn == "select" and lane in variables(e.args[0]) for e in parts)
+
+
+def _apart(chain: Chain, lane: Var) -> int:
+    """How often lanes do not read or write in steps of one size."""
+    varying = (a for a in chain.accesses if a.varies(lane))
+    return sum(a.stride(lane) is None and not _is_repeated(a, lane) for a in varying)
+
+
+def _is_repeated(access: Access, lane: Var) -> bool:
+    """Whether some neighbouring lanes at a time read one element, and the next the one behind it."""
+    terms = polynomial(access.indices[-1]).terms if access.indices else {}
+    wide = [(p, n) for p, n in terms.items() if any(lane in variables(a) for a in p)]
+    return (
+        not access.is_write
+        and not any(lane in variables(i) for i in access.indices[:-1])
+        and len(wide) == 1
+        and wide[0][1] == 1
+        and isinstance(atom := wide[0][0][0], Apply)
+        and len(wide[0][0]) == 1
+        and atom.fn == "floordiv"
+        and atom.args[0] == lane
+        and atom.args[1] in [Const(n) for n in REPEATS]
+    )
 
 
 def _steady(expr: Expr, lane: Var, width: int) -> Expr | None:

@@ -10,8 +10,19 @@ from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
 from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OPERATORS, VECTORS
 from graphopt.lowering.index.arithmetic import address_of, polynomial
-from graphopt.lowering.index.polynomials import Polynomial
-from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
+from graphopt.lowering.index.polynomials import Polynomial, atom, replaced
+from graphopt.lowering.loops.expressions import (
+    INDEX,
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Var,
+    apply,
+    loads_in,
+    rewrite,
+    variables,
+)
 from graphopt.lowering.loops.nest import Buffer
 
 STRIDES = (-1, 2, 3, 4)
@@ -39,6 +50,8 @@ class Speller:
     safe: set[Expr] = field(default_factory=set)
     """Loads that are carried out whatever is chosen."""
     known: dict[tuple[Expr, Lanes | None], Text] = field(default_factory=dict)
+    outside: Lanes | None = None
+    """The lanes around the choice that is being written, which leaves some of them out."""
     lazy: int = 0
     contract: bool = True
     """Whether a product and a sum may be contracted to a fused multiply-add."""
@@ -69,6 +82,8 @@ class Speller:
         """The expression as source."""
         if expr in self.held:
             return self.held[expr]
+        if self.outside is not None and lanes not in (None, self.outside) and (read := self.carried_out(expr)):
+            return self.unchosen(rewrite(expr, read.get), self.outside)
         if expr not in self.shared or self.lazy:
             return self.known.get((expr, lanes)) or self.spelled(expr, lanes)
         if (expr, lanes) not in self.known:
@@ -77,6 +92,22 @@ class Speller:
             self.line(f"{name} = {text.text}")
             self.known[expr, lanes] = Text(name, ATOM, text.wide)
         return self.known[expr, lanes]
+
+    def carried_out(self, expr: Expr) -> dict[Expr, Expr]:
+        """For each load of an expression, the one of the same element that is carried out whatever is chosen; none
+        where one is not."""
+        there = {(e.buffer, self.address(e)): e for e in self.safe if isinstance(e, Load)}
+        read = loads_in(expr) if isinstance(expr, (Apply, Load)) else ()
+        found = {e: there.get((e.buffer, self.address(e))) for e in read}
+        return {e: load for e, load in found.items() if load is not None} if None not in found.values() else {}
+
+    def unchosen(self, expr: Expr, lanes: Lanes) -> Text:
+        """The expression as source, for lanes that are not chosen too: other choices have the same."""
+        kept = self.lazy, self.outside
+        self.lazy, self.outside = 0, None
+        text = self.value(expr, lanes)
+        self.lazy, self.outside = kept
+        return text
 
     def spelled(self, expr: Expr, lanes: Lanes | None) -> Text:
         """The expression as source, whether or not it is bound to a name."""
@@ -140,13 +171,15 @@ class Speller:
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """A load of one element, or of a vector."""
-        # Instruction selection, the cheapest first: a register, a broadcast, a contiguous load, a strided one, repeated
-        # elements, a gather.
         address = self.address(load)
         register = self.local(load, address, lanes)
-        if register is not None:
-            return register
-        p, dtype = self.name(load.buffer), load.dtype
+        return self.read(load.buffer, address, lanes) if register is None else register
+
+    def read(self, buffer: Buffer, address: Polynomial, lanes: Lanes | None) -> Text:
+        """A load from an address in memory."""
+        # Instruction selection, the cheapest first: a broadcast, a contiguous load, a strided one, repeated elements,
+        # swapped ones, one of two loads, a gather.
+        p, dtype = self.name(buffer), buffer.dtype
         if lanes is None or not _varies(address, lanes.var):
             at = self.names.sum(address).text
             if lanes is not None and lanes.mask is not None and self.lazy:
@@ -167,9 +200,30 @@ class Speller:
             times, start = repeated
             fn = self.use("load_repeated")
             return self.loaded(Text(f"{fn}({p}, {start}, {times}, {lanes.count})", ATOM, True), dtype)
+        if not lanes.mask and (start := self.swapped(address, lanes)) is not None:
+            fn = self.use("load_swapped")
+            return self.loaded(Text(f"{fn}({p}, {start}, {lanes.count})", ATOM, True), dtype)
+        if (two := self.two_addresses(address, lanes)) is not None:
+            condition, *addresses = two
+            one, other = self.same_width([self.read(buffer, a, lanes) for a in addresses], lanes)
+            return Text(f"({one} if {self.value(condition).within(0)} else {other})", ATOM, True)
         fn = self.use("gather_where" if lanes.mask else "gather")
         at = self.value(self.summed(address, lanes), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
+
+    def two_addresses(self, address: Polynomial, lanes: Lanes) -> tuple[Expr, Polynomial, Polynomial] | None:
+        """What all lanes choose by, and both addresses, of which one does not vary (an axis of any size may be of one
+        element, which all have); None where there is no such choice."""
+        for choice in address.atoms:
+            if not (isinstance(choice, Apply) and choice.fn == "select" and lanes.var in variables(choice)):
+                continue
+            condition, *sides = choice.args
+            if lanes.var in variables(condition):
+                continue
+            one, other = (polynomial(_replaced(address, choice, side).expr(), self.bounds) for side in sides)
+            if _varies(one, lanes.var) != _varies(other, lanes.var):
+                return condition, one, other
+        return None
 
     def start(self, address: Polynomial, lanes: Lanes) -> str | None:
         """The address of the first lane, where the lanes are contiguous."""
@@ -208,6 +262,22 @@ class Speller:
         first = Apply("floordiv", (self.summed(base + rest, lanes), atom.args[1]), INDEX)
         others = Polynomial({p: t for p, t in address.terms.items() if p != wide[0]})
         return times, self.names.sum(others + Polynomial({(first,): 1})).text
+
+    def swapped(self, address: Polynomial, lanes: Lanes) -> str | None:
+        """The address of the first of two lanes, where each reads what is next to the other's: the address has
+        ``lane - lane % 2 * 2`` in it. A vector starts at a multiple of its length."""
+        turns = [p for p in address.terms if len(p) == 1 and isinstance(p[0], Apply) and p[0].fn == "mod"]
+        turns = [p for p in turns if lanes.var in variables(p[0])]
+        if len(turns) != 1 or address.terms[turns[0]] != -2:
+            return None
+        (turn,) = turns[0]
+        assert isinstance(turn, Apply)
+        rest = Polynomial({p: t for p, t in address.terms.items() if p != turns[0]})
+        counted, base = polynomial(turn.args[0], self.bounds), polynomial(lanes.base, self.bounds)
+        steady = Polynomial({p: t for p, t in base.terms.items() if p != (lanes.var,)}) + counted - atom(lanes.var)
+        if turn.args[1] != Const(2) or any(t % 2 for t in steady.terms.values()):
+            return None
+        return self.start(rest - 1, lanes)
 
     def loaded(self, text: Text, dtype: str) -> Text:
         """The loaded value, converted to the dtype of computations."""
@@ -392,6 +462,7 @@ class Speller:
         """A choice of two values in each lane."""
         then, otherwise = expr.args[1:]
         mask = condition.within(4)
+        around, self.outside = self.outside, self.outside or lanes
         if any(map(self.reads, (then, otherwise))) and not self.lazy:
             mask = self.fresh("m")
             self.line(f"{mask} = {condition.text}")
@@ -404,10 +475,16 @@ class Speller:
                 self.lazy += 1
             sides.append(self.value(side, inner))
             self.lazy -= inner is not lanes
+        self.outside = around
         a, b = self.same_width(sides, lanes) if any(s.wide for s in sides) else [s.text for s in sides]
         if not any(s.wide for s in sides):
             a, b = (f"{self.use('splat')}({s}, {lanes.count})" for s in (a, b))
         return Text(f"{self.use('select')}({mask}, {a}, {b})", ATOM, True)
+
+
+def _replaced(address: Polynomial, one: Expr, by: Expr) -> Polynomial:
+    values: dict[Expr, Polynomial] = {one: polynomial(by)}
+    return replaced(address, values.get)
 
 
 def _varies(address: Polynomial, var: Var) -> bool:

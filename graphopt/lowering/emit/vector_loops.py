@@ -29,7 +29,7 @@ SEVERAL = 4
 
 
 NARROW = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2}
-"""Bytes of elements of which a vector has more than of single precision, where nothing else is computed with."""
+"""Bytes of elements of which a vector has more than of single precision, where nothing else is read or written."""
 
 
 class VectorLoops:
@@ -39,20 +39,25 @@ class VectorLoops:
         self.writer, self.spell = writer, writer.spell
 
     def width(self, loop: For, context: EmitContext) -> int:
-        """The number of lanes: the host's, for the widest elements that are computed with."""
-        dtypes = {
-            e.dtype
-            for s in statements(loop.body)
-            if isinstance(s, Store)
-            for e in (Load(s.buffer, s.indices), *walk(s.value))
-            if not (isinstance(e, (Const, Var)) or (e.dtype == "int64" and not isinstance(e, Load)))
-        }
+        """The number of lanes: the host's, for the widest elements that are computed with in vectors."""
+        found = list(self.writer.flat(loop.body, replace(context, lanes=Lanes(loop.var, loop.var, 1))))
+        straight = [(s, where) for s, where in found if isinstance(s, Store)]
+        if len(straight) == len(found):
+            stored = {s.buffer.dtype for s, _ in straight}
+            parts = [e for s, where in straight for e in walk(where.of(s.value)) if loop.var in variables(e)]
+        else:
+            stores = [s for s in statements(loop.body) if isinstance(s, Store)]
+            stored, parts = {s.buffer.dtype for s in stores}, [e for s in stores for e in walk(s.value)]
+        memory = stored | {e.dtype for e in parts if isinstance(e, Load)}
+        dtypes = memory | {e.dtype for e in parts if isinstance(e, Apply) and e.dtype != "int64"}
         native = min(
             (lanes_of("float64" if d in ("int64", "uint64", "float64") else "float32") for d in dtypes), default=1
         )
-        if dtypes and dtypes <= NARROW.keys() and self._lie_together(loop, context):
-            native = vector_bytes() // max(NARROW[d] for d in dtypes)
         extent = context.of(loop.extent)
+        if memory and memory <= NARROW.keys() and self._lie_together(loop, context):
+            wide = vector_bytes() // max(NARROW[d] for d in memory)
+            if dtypes == memory or (native == lanes_of("float32") and _is_long(extent, wide)):
+                native = wide
         if isinstance(extent, Const) and 1 < int(extent.value) < native and int(extent.value).bit_count() == 1:
             return int(extent.value)
         return native
@@ -235,3 +240,9 @@ class VectorLoops:
                 return {}
             accumulators[target] = fn
         return {} if read & {target.buffer for target in accumulators} else accumulators
+
+
+def _is_long(extent: Expr, lanes: int) -> bool:
+    """Whether a loop, or each but the last chunk of one, is known to fill vectors of so many lanes."""
+    sizes = extent.args if isinstance(extent, Apply) and extent.fn == "min" else (extent,)
+    return any(isinstance(n, Const) and n.value >= lanes for n in sizes)

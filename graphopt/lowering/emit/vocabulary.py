@@ -78,6 +78,7 @@ RESERVED = MASKS.union(
         "range",
         "load",
         "load_repeated",
+        "load_swapped",
         "load_strided",
         "store",
         "store_strided",

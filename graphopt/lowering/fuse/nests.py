@@ -57,7 +57,8 @@ def write(
     """
     # In order of the members: tensors from outside are placeholders, each node's tensors are built on its inputs', and
     # sizes that nothing depends on are no parameters.
-    sizes = SizeVars()
+    values = (v for m in group.members for v in (*m.node.inputs, *m.node.outputs) if v is not None)
+    sizes = SizeVars(map(facts.get, values))
     tensors: dict[Value, Tensor] = {}
     sources: dict[Tensor, Value] = {}
     read_from_memory = {v for m in group.members for v in m.described.reads}
@@ -188,7 +189,7 @@ def inlined(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         stage = tensor.stage
         if isinstance(stage, ElementwiseStage):
             costs[tensor] = _cost(stage.values[tensor.port], costs, chosen)
-            if tensor not in kept and _is_inlined(costs[tensor], readers.get(tensor, [])):
+            if tensor not in kept and not stage.is_stored and _is_inlined(costs[tensor], readers.get(tensor, [])):
                 chosen.add(tensor)
     return inline(outputs, chosen.__contains__) if chosen else tuple(outputs)
 

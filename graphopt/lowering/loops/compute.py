@@ -90,6 +90,8 @@ class ElementwiseStage:
     axes: tuple[Axis, ...]
     values: tuple[Expr, ...]
     requirements: tuple[Requirement, ...] = ()
+    is_stored: bool = False
+    """Whether readers are to find its elements in memory: in an order that is faster, computed once and for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ def compute(
     dtype: str | None = None,
     name: str = "t",
     requirements: Sequence[Requirement] = (),
+    is_stored: bool = False,
 ) -> Tensor:
     """A tensor with the formula ``fn(i, j, ...)`` for its element at ``i, j, ...``: an expression or one reduction."""
     axes = _axes(shape)
@@ -170,7 +173,7 @@ def compute(
     value = as_expr(element, dtype or _plain_dtype(element))
     if dtype is not None and value.dtype != dtype:
         raise TypeError(f"{name}: its elements are {value.dtype}, not {dtype}")
-    stage = ElementwiseStage(axes, (value,), tuple(requirements))
+    stage = ElementwiseStage(axes, (value,), tuple(requirements), is_stored)
     return _tensor(name, shape, value.dtype, stage, 0, next(_fresh))
 
 
@@ -387,7 +390,7 @@ def _inlined_stage(
     requirements = tuple(replace(r, condition=rewrite(r.condition, part)) for r in stage.requirements)
     if isinstance(stage, ElementwiseStage):
         values = tuple(rewrite(v, part) for v in stage.values)
-        return ElementwiseStage(stage.axes, values, tuple(dict.fromkeys((*moved, *requirements))))
+        return ElementwiseStage(stage.axes, values, tuple(dict.fromkeys((*moved, *requirements))), stage.is_stored)
     values = tuple(rewrite(v, part) for v in stage.reduction.values)
     return Reduced(stage.axes, replace(stage.reduction, values=values), tuple(dict.fromkeys((*moved, *requirements))))
 

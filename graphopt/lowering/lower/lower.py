@@ -227,7 +227,7 @@ class _Lowerer:
             assert node.inputs[0] is not None
             self.check_bound(node, outputs, SizeVars())
             return Viewed(node, node.inputs[0])
-        sizes = SizeVars()
+        sizes = SizeVars([*(self.facts[v] for v in node.inputs if v is not None), *outputs])
         constants = [self.size_tensor(f, sizes) for f in outputs]
         if outputs and all(k is not None for k in constants):
             return Described(node, tuple(k for k in constants if k is not None), is_known=True)

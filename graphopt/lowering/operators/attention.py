@@ -459,11 +459,15 @@ def _rotated(op: Operation, cos: int, sin: int, positions: int) -> Tensor:
         return cast(table[minimum(maximum(position(b, i), 0), table.shape[0] - 1), pair], inner)
 
     def turned(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
-        pair, second = (d // 2, equal(d % 2, 1)) if interleaved else (d % half, d >= half)
-        ours = (pair * 2, pair * 2 + 1) if interleaved else (pair, pair + half)
-        one, other = (widened(given(b, h, i, lane_index)) for lane_index in ours)
+        # x * cos - y * sin, x * sin + y * cos: neighbours go in one vector, with a sign; halves in vectors of their own
+        pair = d // 2 if interleaved else d % half
         cosine, sine = angle(c, b, i, pair), angle(s, b, i, pair)
-        value = select(second, one * sine + other * cosine, one * cosine - other * sine)
+        if interleaved:
+            own, other = widened(given(b, h, i, d)), widened(given(b, h, i, d + 1 - d % 2 * 2))
+            value = own * cosine + other * (cast(d % 2 * 2 - 1, inner) * sine)
+        else:
+            one, other = widened(given(b, h, i, pair)), widened(given(b, h, i, pair + half))
+            value = select(d >= half, one * sine + other * cosine, one * cosine - other * sine)
         whole = given.size == half * 2
         return cast(value if whole else select(d < half * 2, value, widened(given(b, h, i, d))), x.dtype)
 

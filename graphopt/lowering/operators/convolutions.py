@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
+from graphopt.lowering.loops.nest import Axis
 from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import rounded
 from graphopt.lowering.operators.windows import Windows, image, integers, padded, windows
+
+WASTE = 1.25
+"""What phases of a transposed convolution may multiply more than there is before a product of matrices is faster,"""
+DEEP = 8
+"""and how many channels make a product worth what is written and read in between."""
 
 
 def _conv(op: Operation) -> Tensor:
@@ -64,44 +72,111 @@ def _conv_transpose(op: Operation) -> Tensor:
     return _scattered(op, where)
 
 
+def _is_wasteful(where: Windows, taps: Sequence[int], row: Expr, dtype: str) -> bool:
+    """Whether phases as convolutions multiply much more than there is: where some have fewer elements of the window,
+    and where rows do not fill vectors."""
+    if not isinstance(row, Const):
+        return True
+    lanes, kernel = lanes_of(dtype), [int(k.value) for k in where.kernel if isinstance(k, Const)]
+    computed = prod(n * s for n, s in zip(taps, where.strides, strict=True)) * -(-int(row.value) // lanes) * lanes
+    return computed > WASTE * prod(kernel) * int(row.value)
+
+
 def _by_phases(op: Operation, where: Windows) -> Tensor:
-    """A transposed convolution as several convolutions: of the results whose places leave the same rest when they are
-    divided by the strides, each has the same share of the window.
+    """A transposed convolution by phases: the results whose places leave the same rest when they are divided by the
+    strides, each of which has the same share of the window.
 
     A place, counted from before what is cut off, is ``stride * i + p``. Element ``p + stride * t`` of the window meets
-    the element ``i - t`` of the image there.
+    the element ``i - t`` of the image there. A phase is a convolution; or, in columns, all elements of the window meet
+    all of the image first, which is a product of matrices, and phases sum up what lies in the same place.
     """
-    x, w, shape, group = op.input(0), op.input(1), op.shape(), integer(op, "group")
-    rank, inner, strides = x.rank - 2, wide(op.dtype()), where.strides
-    depth, share = x.shape[1] // group, w.shape[1]
-    taps = [-(-int(k.value) // s) for k, s in zip(where.kernel, strides, strict=True) if isinstance(k, Const)]
-    steps = [d if s == 1 else 1 for s, d in zip(strides, where.dilations, strict=True)]
-    counts = [simplify((n + b + (s - 1)) // s, {}) for n, b, s in zip(shape[2:], where.before, strides, strict=True)]
-    before: list[Expr] = [Const((n - 1) * d) for n, d in zip(taps, steps, strict=True)]
-    after = [maximum(simplify(n - size, {}), 0) for n, size in zip(counts, x.shape[2:], strict=True)]
-    whole = padded(x, const(0, x.dtype), before, after)
-
-    def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
-        phases, places = at[:rank], at[rank:]
-        channel, turns = t.reduce_axis(depth), [t.reduce_axis(k) for k in taps]
-        c = channel.var if group == 1 else o // share * depth + channel.var
-        met = [i - k.var * d + b for i, k, d, b in zip(places, turns, steps, before, strict=True)]
-        kernel_indices = [p + k.var * s for p, k, s in zip(phases, turns, strides, strict=True)]
-        weight: Expr = w[(c, o if group == 1 else o % share, *kernel_indices)]
-        beyond = [k < n for k, n, s in zip(kernel_indices, where.kernel, strides, strict=True) if n % s != Const(0)]
-        if beyond:
-            weight = select(conjunction(*beyond), weight, const(0, w.dtype))
-        return t.sum(cast(widened(whole[(n, c, *met)]), inner) * cast(widened(weight), inner), channel, *turns)
-
-    spread = (*shape[:2], *(Const(s) for s in strides), *counts)
-    parts = compute(spread, element, name="phases", requirements=matching(op, x.shape[1:2], w.shape[:1]))
+    shape, strides = op.shape(), where.strides
+    phases = _Phases(op, where)
+    depth = op.input(0).shape[1]
+    is_deep = integer(op, "group") == 1 and isinstance(depth, Const) and int(depth.value) >= DEEP
+    parts = phases.of_columns() if is_deep and phases.are_wasteful() else phases.of_convolutions()
 
     def result(n: Expr, o: Expr, *at: Expr) -> Expr:
         places = [i + b for i, b in zip(at, where.before, strict=True)]
-        phases = [i % s for i, s in zip(places, strides, strict=True)]
-        return parts[(n, o, *phases, *(i // s for i, s in zip(places, strides, strict=True)))]
+        which = [i % s for i, s in zip(places, strides, strict=True)]
+        return parts[(n, o, *which, *(i // s for i, s in zip(places, strides, strict=True)))]
 
     return compute(shape, result, name=label(op))
+
+
+class _Phases:
+    """The phases of a transposed convolution: a tensor of batch, channels, phases and places."""
+
+    def __init__(self, op: Operation, where: Windows) -> None:
+        self.op, self.where, self.inner = op, where, wide(op.dtype())
+        self.x, self.w, self.rank, shape = op.input(0), op.input(1), len(where.kernel), op.shape()
+        kernel, strides = [int(k.value) for k in where.kernel if isinstance(k, Const)], where.strides
+        self.kernel, self.taps = kernel, [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
+        self.steps = [d if s == 1 else 1 for s, d in zip(strides, where.dilations, strict=True)]
+        sides = zip(shape[2:], where.before, strides, strict=True)
+        self.counts = [simplify((n + b + (s - 1)) // s, {}) for n, b, s in sides]
+        self.shape = (*shape[:2], *map(Const, strides), *self.counts)
+        self.fits = matching(op, self.x.shape[1:2], self.w.shape[:1])
+
+    def are_wasteful(self) -> bool:
+        """Whether convolutions multiply much more than there is: where some phases have fewer elements of the window,
+        and where rows do not fill vectors."""
+        row, lanes = self.counts[-1], lanes_of(self.op.dtype())
+        if not isinstance(row, Const):
+            return True
+        turns = prod(n * s for n, s in zip(self.taps, self.where.strides, strict=True))
+        return turns * -(-int(row.value) // lanes) * lanes > WASTE * prod(self.kernel) * int(row.value)
+
+    def of_convolutions(self) -> Tensor:
+        """Each phase as a convolution."""
+        x, w, group = self.x, self.w, integer(self.op, "group")
+        depth, share = x.shape[1] // group, w.shape[1]
+        before: list[Expr] = [Const((n - 1) * d) for n, d in zip(self.taps, self.steps, strict=True)]
+        after = [maximum(simplify(n - size, {}), 0) for n, size in zip(self.counts, x.shape[2:], strict=True)]
+        whole = padded(x, const(0, x.dtype), before, after)
+
+        def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
+            channel, turns = t.reduce_axis(depth), [t.reduce_axis(k) for k in self.taps]
+            c = channel.var if group == 1 else o // share * depth + channel.var
+            met, taken, there = self._met(at, turns)
+            weight: Expr = w[(c, o if group == 1 else o % share, *taken)]
+            weight = select(conjunction(*there), weight, const(0, w.dtype)) if there else weight
+            value = whole[(n, c, *(i + b for i, b in zip(met, before, strict=True)))]
+            return t.sum(self._product(value, weight), channel, *turns)
+
+        return compute(self.shape, element, name="phases", requirements=self.fits)
+
+    def of_columns(self) -> Tensor:
+        """Each phase as sums of products that are there already."""
+        x, w = self.x, self.w
+
+        def column(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
+            channel = t.reduce_axis(x.shape[1])
+            value, weight = x[(n, channel.var, *at[self.rank :])], w[(channel.var, o, *at[: self.rank])]
+            return t.sum(self._product(value, weight), channel)
+
+        shape = (*self.shape[:2], *map(Const, self.kernel), *x.shape[2:])
+        columns = compute(shape, column, name="columns", requirements=self.fits)
+
+        def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
+            turns = [t.reduce_axis(k) for k in self.taps]
+            met, taken, there = self._met(at, turns)
+            there += [c for i, size in zip(met, x.shape[2:], strict=True) for c in (i >= 0, i < size)]
+            value = columns[(n, o, *taken, *met)]
+            return t.sum(select(conjunction(*there), value, const(0, self.inner)), *turns)
+
+        return compute(self.shape, element, name="phases")
+
+    def _met(self, at: Sequence[Expr], turns: Sequence[Axis]) -> tuple[list[Expr], list[Expr], list[Expr]]:
+        """For phases and places, the element of the image that is met in a turn, that of the window, and where there is
+        one: not all phases have as many."""
+        strides = self.where.strides
+        met = [i - k.var * d for i, k, d in zip(at[self.rank :], turns, self.steps, strict=True)]
+        taken = [p + k.var * s for p, k, s in zip(at[: self.rank], turns, strides, strict=True)]
+        return met, taken, [k < n for k, n, s in zip(taken, self.kernel, strides, strict=True) if n % s]
+
+    def _product(self, value: Expr, weight: Expr) -> Expr:
+        return cast(widened(value), self.inner) * cast(widened(weight), self.inner)
 
 
 def _scattered(op: Operation, where: Windows) -> Tensor:

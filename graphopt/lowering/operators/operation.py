@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -57,14 +57,17 @@ class SizeVars:
     """The variables that stand for symbolic dimensions in nests, named in order of first use.
 
     What a nest learns nothing from when it is spelled out, such as a size that broadcasting gives, is one variable.
-    Variables are at least 0: what may be negative is the difference of what is above 0 and what is below.
+    Variables are at least 0: what may be negative is the difference of what is above 0 and what is below. The sizes of
+    tensors of these ``facts`` are not.
     """
 
     spells_out: ClassVar[bool] = False
     """Whether even that is spelled out, so that all variables stand for symbols."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: Iterable[Fact | None] = ()) -> None:
         self.variables: dict[SizeAtom, Var] = {}
+        shapes = (fact.shape or () for fact in facts if fact is not None)
+        self._lengths = {atom for shape in shapes for size in shape if (atom := _alone(size)) is not None}
 
     def __call__(self, size: Size) -> Expr:
         """A size as an expression."""
@@ -83,7 +86,8 @@ class SizeVars:
         if isinstance(atom, Symbol) or not (self.spells_out or _is_plain(atom)):
             number = Dim((((atom,), 1),))
             if not self.spells_out and not is_size(number):
-                return self(greatest(0, number)) - self(greatest(0, -number))
+                whole = self(greatest(0, number))
+                return whole if atom in self._lengths else whole - self(greatest(0, -number))
             return self.variables.setdefault(atom, Var(f"n{len(self.variables)}"))
         match atom:
             case FloorDiv():
@@ -106,6 +110,12 @@ class SizeVars:
             return cast(self(above), number.dtype) / float(below)
         parts = [self.real(a) for a in number.arguments if isinstance(a, Real)]
         return cast(parts[0], number.dtype) if number.function == "cast" else apply(number.function, *parts)
+
+
+def _alone(size: Size) -> SizeAtom | None:
+    """The atom that a size is; None where it is more or less."""
+    ((monomial, times),) = size.terms if isinstance(size, Dim) and len(size.terms) == 1 else (((), 0),)
+    return monomial[0] if times == 1 and len(monomial) == 1 else None
 
 
 def _is_plain(atom: SizeAtom) -> bool:

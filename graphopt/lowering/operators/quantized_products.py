@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from math import prod
 
+from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute
-from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const
+from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal
 from graphopt.lowering.operators.convolutions import convolution
 from graphopt.lowering.operators.elements import (
     broadcast,
@@ -14,6 +17,7 @@ from graphopt.lowering.operators.elements import (
     integer,
     label,
     number,
+    required,
     scalar,
     wide,
     widened,
@@ -25,6 +29,8 @@ from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
 
 SUMS = "int32"
 """The dtype of sums of products of bytes."""
+ROWS = 8
+"""Rows that share weights of a few bits in registers; for more, weights become floats first."""
 
 # -- operands
 
@@ -192,30 +198,57 @@ def _packed(op: Operation) -> Tensor:
         raise NotLowered(f"{op.op} with weights that are reordered, or not of 2, 4 or 8 bits in blocks")
     if op.has(3) and op.input(3).dtype != "uint8":
         raise NotLowered(f"{op.op} with zero points that are not packed")
-    many, blocks = 8 // bits, -(-k // block)
-
-    def digit(byte: Expr, index: Expr) -> Expr:
-        return apply("bitand", apply("shr", byte, cast(index % many * bits, "uint8")), const(2**bits - 1, "uint8"))
+    many, blocks, given = 8 // bits, -(-k // block), [1, 2, *([3] if op.has(3) else [])]
+    is_known = op.is_for_host and all(op.constant(position) is not None for position in given)
 
     def vector(position: int, j: Expr, group: Expr, length: int) -> Expr:
         """An element of an input that may be flat: [N, length] or [N * length]."""
         tensor = op.input(position)
         return tensor[j, group] if tensor.rank == 2 else tensor[j * length + group]
 
-    def weight(i: Expr, j: Expr) -> Expr:
-        group, offset = i // block, i % block
-        value = cast(digit(b[j, group, offset // many], offset), inner)
+    # of weights that are known, columns lie side by side, to be read in vectors
+    zeros_length = -(-blocks // many)
+    codes = compute((Const(blocks), b.shape[2], Const(n)), lambda g, q, j: b[j, g, q], b.dtype, "codes", (), is_known)
+    scales = compute(
+        (Const(blocks), Const(n)), lambda g, j: cast(vector(2, j, g, blocks), inner), inner, "scales", (), is_known
+    )
+
+    def digit(byte: Expr, index: Expr) -> Expr:
+        return apply("bitand", apply("shr", byte, cast(index % many * bits, "uint8")), const(2**bits - 1, "uint8"))
+
+    def weight(group: Expr, byte: Expr, index: Expr, j: Expr) -> Expr:
         zero: Expr = const(2 ** (bits - 1), inner)
         if op.has(3):
-            zero = cast(digit(vector(3, j, group // many, -(-blocks // many)), group), inner)
-        return (value - zero) * cast(vector(2, j, group, blocks), inner)
+            zero = cast(digit(vector(3, j, group // many, zeros_length), group), inner)
+        return (cast(digit(codes[group, byte, j], index), inner) - zero) * scales[group, j]
 
-    weights = compute((Const(k), Const(n)), weight, inner, "weights")
-    total = product(a, weights, op.shape(), op.dtype(), label(op))
+    def element(*at: Expr) -> tensors.ReduceStage:
+        """Weights become floats where they are needed."""
+        group, byte = tensors.reduce_axis(blocks), tensors.reduce_axis(block // many)
+        place = group.var * block + byte.var * many
+        digits = [
+            cast(widened(a[(*at[:-1], place + h)]), inner) * weight(group.var, byte.var, Const(h), at[-1])
+            for h in range(many)
+        ]
+        return tensors.sum(reduce(lambda x, y: x + y, digits), group, byte)
+
+    if is_known and k == blocks * block and _is_short(a.shape[:-1]):
+        fit = required(equal(a.shape[-1], k), f"{op.op}: rows are not as long as columns of weights")
+        total = compute(op.shape(), element, name=label(op), requirements=fit)
+    else:
+        weights = compute(
+            (Const(k), Const(n)), lambda i, j: weight(i // block, i % block // many, i % block, j), inner, "weights"
+        )
+        total = product(a, weights, op.shape(), op.dtype(), label(op))
     if not op.has(5):
         return rounded(total, op.dtype())
     bias = op.input(5)
     return compute(total.shape, lambda *at: cast(total[at] + widened(bias[at[-1]]), op.dtype()), op.dtype(), "biased")
+
+
+def _is_short(rows: Sequence[Expr]) -> bool:
+    """Whether there may be so few rows that weights are better read packed for each."""
+    return prod(int(n.value) if isinstance(n, Const) else 1 for n in rows) <= ROWS
 
 
 TABLE: LoweringTable = {

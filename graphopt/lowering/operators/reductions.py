@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from graphopt.lowering.loops import compute as t
@@ -250,7 +250,8 @@ def _hardmax(op: Operation) -> Tensor:
 
 
 def _running(op: Operation) -> Tensor:
-    """Each element from the one before it: one thread, in order."""
+    """Each element from the one before it: one thread, in order; those side by side along the last axis at once, where
+    the sums go along another."""
     x, dtype = op.input(0), op.dtype()
     axis = normalized(int(op.known(1).reshape(())), x.rank)
     exclusive, reverse = integer(op, "exclusive"), integer(op, "reverse")
@@ -260,7 +261,9 @@ def _running(op: Operation) -> Tensor:
     def build(y: Buffer) -> Stmt:
         def along(at: tuple[Expr, ...]) -> Stmt:
             if len(at) < x.rank:
-                return t.loop(x.shape[len(at)], lambda i: along((*at, i)))
+                stmt = t.loop(x.shape[len(at)], lambda i: along((*at, i)))
+                is_across = op.is_for_host and len(at) == x.rank - 1 != axis
+                return replace(stmt, kind="vectorized") if is_across else stmt
             first = equal(at[axis], 0)
             index = x.shape[axis] - 1 - at[axis] if reverse else at[axis]
             here = (*at[:axis], index, *at[axis + 1 :])

@@ -47,6 +47,33 @@ def test_rows_stay_together() -> None:
     assert isinstance(nest.body, For)
 
 
+def test_contractions_leave_the_rows_of_what_reads_them() -> None:
+    """Else the operand that all rows share would be read anew for each."""
+    nest = read(
+        """
+@program
+def gathered(a: Buffer[(24, 40), "float32"], b: Buffer[(40, 48), "float32"], y: Buffer[(24,), "float32"]):
+    c = alloc((24, 48), "float32")
+    for i0, i1, i2 in grid(24, 48, 40):
+        with block("c"):
+            v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+            with init():
+                c[v0, v1] = 0.0
+            c[v0, v1] = c[v0, v1] + a[v0, v2] * b[v2, v1]
+    for i0, i1 in grid(24, 48):
+        with block("y"):
+            v0, v1 = axis.remap("SR", [i0, i1])
+            with init():
+                y[v0] = 0.0
+            y[v0] = y[v0] + c[v0, v1]
+"""
+    )
+    made = scheduled(nest)
+    assert any(b.scope == "local" and len(b.shape) > 1 for b in made.allocs)
+    assert not isinstance(made.body, For)
+    check(nest, made, pieces=(1, 3))
+
+
 @pytest.mark.parametrize(("place", "loops"), [("vk", 2), ("36 - vk", 3)])
 def test_what_is_summed_up_along_a_row_is_made_in_the_same_loop(place: str, loops: int) -> None:
     """Where the sum reads its elements where they are made, and nowhere else."""

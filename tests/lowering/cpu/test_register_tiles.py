@@ -9,8 +9,9 @@ import pytest
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes, vector_bytes
 from graphopt.lowering.analysis.access_analysis import REGISTERS
+from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.default_schedules import chosen, scheduled
-from graphopt.lowering.cpu.register_tiles import IN_REGISTERS
+from graphopt.lowering.cpu.register_tiles import IN_REGISTERS, tile_plan
 from graphopt.lowering.loops.expressions import Const
 from graphopt.lowering.loops.nest import For, Invoke, Nest, statements
 from graphopt.lowering.loops.script import read
@@ -58,6 +59,26 @@ def tiled(choices: Mapping[str, int], m: int = 40) -> Nest:
 def test_tiles_may_be_chosen_instead_of_a_function() -> None:
     assert any(isinstance(s, Invoke) for s in statements(scheduled(product(64, 256, 64)).body))
     assert not any(isinstance(s, Invoke) for s in statements(tiled({}).body))
+
+
+def test_vectors_lie_side_by_side_before_they_lie_in_several_matrices() -> None:
+    """Of equally many vectors that share an operand: those of other matrices lie in other pages."""
+    nest = read("""
+@program
+def products(a: Buffer[(12, 20), "float32"], b: Buffer[(4, 20, 512), "float32"], c: Buffer[(4, 12, 512), "float32"]):
+    for i0, i1, i2, i3 in grid(4, 12, 512, 20):
+        with block("c"):
+            v0, v1, v2, v3 = axis.remap("SSSR", [i0, i1, i2, i3])
+            with init():
+                c[v0, v1, v2] = 0.0
+            c[v0, v1, v2] = c[v0, v1, v2] + a[v1, v3] * b[v0, v3, v2]
+""")
+    check(nest, scheduled(nest), pieces=(1, 3))
+    (chain,) = chains(nest) or ()
+    matrix, _, vector = chain.spatial
+    plan = tile_plan(chain, vector) or {}
+    assert plan[matrix.var] == 1
+    assert plan[vector.var] > LANES
 
 
 def test_tiles_that_are_done_together_are_loops_of_a_piece() -> None:

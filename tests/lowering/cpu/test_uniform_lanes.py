@@ -6,6 +6,7 @@ from graphopt.lowering.cpu.uniform_lanes import LEAST, in_granules
 from graphopt.lowering.emit.kernel_source import emit
 from graphopt.lowering.loops.expressions import Const
 from graphopt.lowering.loops.nest import For, Nest, statements
+from graphopt.lowering.loops.script import read
 from tests.lowering import described
 from tests.lowering.described import joined_in_blocks
 from tests.lowering.native import check
@@ -48,5 +49,27 @@ def test_a_row_that_is_repeated_is_read_row_by_row(width: int, times: int) -> No
     made = scheduled(nest)
     widths = {loop.extent for loop in statements(made.body) if isinstance(loop, For) and loop.kind == "vectorized"}
     assert widths == {Const(width if width >= LEAST else width * times)}
+    for size in (0, 1, 19):
+        check(nest, made, [size])
+
+
+def test_neighbours_that_are_turned_as_pairs_are_read_as_vectors() -> None:
+    """By heads of 32 elements: the pair's angle is read for both, the other element with its neighbour's."""
+    nest = read(
+        """
+@program
+def turned(x: Buffer[(n, 96), "float32"], s: Buffer[(n, 16), "float32"], at: Buffer[(n,), "int64"],
+           y: Buffer[(n, 96), "float32"], n: size):
+    for i, j in grid(n, 96):
+        with block("y"):
+            vi, vj = axis.remap("SS", [i, j])
+            y[vi, vj] = x[vi, vj + 1 - vj % 2 * 2] * s[min(max(at[vi], 0), n - 1), vj // 2 % 16]
+"""
+    )
+    made = scheduled(nest)
+    source = emit(made).kernel.source
+    assert "gather" not in source
+    assert "load_swapped" in source
+    assert "load_repeated" in source
     for size in (0, 1, 19):
         check(nest, made, [size])

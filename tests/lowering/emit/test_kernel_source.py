@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from graphopt.kernels import host
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cpu.loop_fission import divided
 from graphopt.lowering.emit.kernel_source import EmitError, emit
@@ -108,3 +110,59 @@ def test_narrow_elements_that_lie_together_fill_vectors(dtype: str, lanes: int) 
     apart = t.nest("strided", [x], [t.compute((66,), lambda i: x[i * 3], name="z")])
     check(apart, scheduled(apart))
     assert ", 64)" not in emit(scheduled(apart)).kernel.source
+
+
+def test_what_is_read_whatever_is_chosen_is_read_once_and_neighbouring_axes_are_one() -> None:
+    """Elements that are looked up between others, in rows of 5 that lie in memory as one of 35."""
+    place = 'cast(floor(at[vi, vj]), "int64")'
+    nest = read(
+        f"""
+@program
+def sampled(x: Buffer[(40,), "float32"], at: Buffer[(7, 5), "float32"], y: Buffer[(7, 5), "float32"]):
+    for i, j in grid(7, 5):
+        with block("y"):
+            vi, vj = axis.remap("SS", [i, j])
+            y[vi, vj] = (select({place} >= 0 and {place} < 40, x[{place}], 0.0) * (at[vi, vj] - floor(at[vi, vj]))
+                         + select({place} >= 1 and {place} < 41, x[{place} - 1], 0.0))
+"""
+    )
+    made = scheduled(nest)
+    source = emit(made).kernel.source
+    assert "range(0, 32, 16)" in source or "range(0, 32, 8)" in source
+    assert not re.findall(r"load_where\(at, (?!32)", source)
+    check(nest, made)
+
+
+def test_an_axis_of_any_size_that_may_have_one_element_for_all_is_read_in_vectors() -> None:
+    nest = read(
+        """
+@program
+def added(x: Buffer[(n,), "float32"], b: Buffer[(37,), "float32"], y: Buffer[(37,), "float32"], n: size):
+    for i in grid(37):
+        with block("y"):
+            vi = axis.remap("S", [i])
+            y[vi] = x[select(n == 1, 0, vi)] + b[vi]
+"""
+    )
+    made = scheduled(nest)
+    assert "gather" not in emit(made).kernel.source
+    check(nest, made, [1])
+    check(nest, made, [37])
+
+
+@pytest.mark.parametrize("length", [31, 1024])
+def test_bytes_that_are_computed_with_as_floats_fill_vectors_where_rows_do(length: int) -> None:
+    nest = read(
+        f"""
+@program
+def halved(x: Buffer[(9, {length}), "uint8"], y: Buffer[(9, {length}), "uint8"]):
+    for i, j in grid(9, {length}):
+        with block("y"):
+            vi, vj = axis.remap("SS", [i, j])
+            y[vi, vj] = cast(cast(x[vi, vj], "float32") * 0.5 + cast(vi, "float32"), "uint8")
+"""
+    )
+    made = scheduled(nest)
+    lanes = {int(n) for n in re.findall(r"load\(x, [^,]+, (\d+)\)", emit(made).kernel.source)}
+    assert lanes == {host.vector_bytes() if length > 64 else host.lanes("float32")}
+    check(nest, made)

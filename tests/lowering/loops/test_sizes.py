@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphopt.ir.types import Size, broadcast, minimum, substitute, symbol
+from graphopt.ir.facts import Fact
+from graphopt.ir.types import Size, TensorType, broadcast, fresh_number, minimum, substitute, symbol
 from graphopt.ir.types import fresh_symbol as fresh
-from graphopt.lowering.loops.expressions import Expr
+from graphopt.lowering.loops.expressions import Expr, Var, variables
 from graphopt.lowering.loops.interpret import value
 from graphopt.lowering.loops.nest import Buffer
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, symbols_in, total
@@ -27,6 +28,15 @@ def test_a_size_is_the_same_number_in_all_forms(size: Size, a: int, is_same: boo
     names = {var: symbols(s) for s, var in sizes.variables.items()}
     assert evaluate(size_of(expr, names), known) == want
     assert value(expr, {var.name: evaluate(names[var], known) for var in names}) == want
+
+
+def test_what_is_the_size_of_a_tensor_is_not_negative() -> None:
+    """It is one variable, by which elements are in one piece; other numbers are the difference of two."""
+    number, other = fresh_number(), fresh_number()
+    sizes = SizeVars([Fact(TensorType("float32", (3, number, other + 2)))])
+    assert isinstance(sizes(number), Var)
+    assert len(variables(sizes(number * 2 + 1))) == 1
+    assert len(variables(sizes(other + 2))) == 2
 
 
 def test_sizes_that_nobody_named_are_numbered_in_order_of_use() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.errors import ExecutionError
@@ -106,6 +106,38 @@ def test_weights_of_four_bits(packed_zeros: bool) -> None:
     agree(MS + "MatMulNBits", [a, b, scales, *zeros], K=k, N=n, bits=4, block_size=block)
     bias = [*(zeros or [None]), None, _floats(n, seed=4)]
     agree(MS + "MatMulNBits", [a, b, scales, *bias], K=k, N=n, bits=4, block_size=block)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("packed_zeros", [False, True])
+def test_known_weights_of_four_bits_lie_in_columns(rows: int, packed_zeros: bool) -> None:
+    """Few rows read them packed, for many they become floats first."""
+    k, n, block, blocks = 64, 21, 16, 4
+    a, b, scales = _floats(rows, k), _bytes(n, blocks, block // 2), _floats(n * blocks, seed=2)
+    given: list[Array | None] = [a, b, scales]
+    if packed_zeros:
+        given.append(_bytes(n * blocks // 2, seed=3))
+    known = set(range(1, len(given)))
+    agree(MS + "MatMulNBits", given, known=known, K=k, N=n, bits=4, block_size=block)
+
+
+def test_weights_that_are_known_are_read_in_vectors() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"b": _bytes(48, 2, 16), "s": rng.random((48, 2), np.float32)}
+    node = helper.make_node("MatMulNBits", ["a", "b", "s"], ["y"], domain=MS[:-2], K=64, N=48, bits=4, block_size=32)
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", ["m", 64]), ("y", ["m", 48]))]
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "g", values[:1], values[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(MS[:-2], 1)])
+    with graphopt.compile(model, strict=True, jobs=1) as compiled:
+        sources = [part.emitted.kernel.source for part in compiled.compiled.linked.parts]
+        assert len(sources) == 1
+        assert "gather" not in sources[0]
+        for m in (0, 1, 19):
+            a = rng.standard_normal((m, 64)).astype(np.float32)
+            codes = np.stack([weights["b"] & 15, weights["b"] >> 4], -1).reshape(48, 2, 32)
+            w = ((codes.astype(np.float32) - 8) * weights["s"][..., None]).reshape(48, 64)
+            np.testing.assert_allclose(compiled(a)["y"], a @ w.T, rtol=1e-4, atol=1e-4)
 
 
 def test_reordered_weights_are_left_to_reference() -> None:

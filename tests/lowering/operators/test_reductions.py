@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
+import graphopt
 from graphopt.ir import ops
 from graphopt.ir.tolerance import error
 from graphopt.lowering.operators.reductions import TABLE
@@ -166,3 +168,18 @@ def test_random_shapes(data: st.DataObject) -> None:
     x = np.random.default_rng(4).normal(size=sizes).astype(np.float32)
     op = data.draw(st.sampled_from(["ReduceSum", "ReduceMax", "ReduceMean", "ReduceLogSumExp"]))
     agree(op, [x, axes], [shape, axes.shape], known=(1,), keepdims=data.draw(st.integers(0, 1)))
+
+
+@pytest.mark.parametrize("attrs", [{}, {"reverse": 1, "exclusive": 1}])
+def test_sums_across_the_last_axis_go_in_vectors(attrs: dict[str, int]) -> None:
+    node = helper.make_node("CumSum", ["x", "a"], ["y"], **attrs)
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [5, "m"]) for n in "xy"]
+    axis = numpy_helper.from_array(np.array(0), "a")
+    model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:], [axis]))
+    with graphopt.compile(model, strict=True, jobs=1) as compiled:
+        assert "store(" in compiled.compiled.linked.parts[0].emitted.kernel.source
+        for m in (0, 1, 19, 33):
+            x = np.random.default_rng(0).standard_normal((5, m)).astype(np.float32)
+            got = compiled(x)["y"]
+            want = np.cumsum(x[::-1], 0)[::-1] - x if attrs else np.cumsum(x, 0)
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
