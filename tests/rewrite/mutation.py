@@ -99,6 +99,8 @@ MAGNITUDES = frozenset({"absorbs", "bounded", "cancels", "mergeable", "moderate"
 """Functions of guards that keep rounding and range as people expect them, which the class of the rule does not ask."""
 FITS, PLACES, VIOLATIONS = 16, 32, 24
 """In how many graphs a rule is to apply, in how many its guards are to hold, and how many are to violate one guard."""
+WORTHY = 4
+"""In how many more a rule is to apply where it pays too, where it has guards that say so."""
 RUNS = 6
 """In how many of them ONNX Runtime computes both sides, where nothing else was found."""
 TRIED = 96
@@ -254,9 +256,11 @@ def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term
 
 def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
     """Whether an attribute is given what it has where it is not given: of a convolution the weights say how large the
-    window is."""
+    window is, and axes are reversed."""
     if name == "kernel_shape" and op in ("Conv", "ConvTranspose", "com.microsoft::FusedConv"):
         return True
+    if op == "Transpose":
+        return isinstance(expr, Series) and expr.items == tuple(Lit(i) for i in reversed(range(len(expr.items))))
     schema = None if op[0].islower() else ops.schema(op)
     return schema is not None and isinstance(expr, Lit) and expr == Lit(schema.defaults.get(name))  # type: ignore[arg-type]
 
@@ -382,10 +386,17 @@ class Trial:
         """Graphs in which the rule applies."""
         self.refusals: set[str] = set()
         """Why its right side is refused in others in which its guards hold."""
+        self.truth = without_worth(rule)
+        self._find(self.truth, FITS * effort, PLACES * effort)
+        if rule.pays:
+            self._find(rule, len(self.fitting) + WORTHY * effort, WORTHY * effort)
+
+    def _find(self, rule: Rule, fits: int, places: int) -> None:
+        """Look for graphs in which a rule applies until there are so many, and in so many of which its guards hold."""
         left, seen = TRIES, 0
         for example in examples(rule, self.random, TRIES, bases=self.bases):
             left -= 1
-            if left < 0 or (len(self.fitting) >= FITS * effort and seen >= PLACES * effort):
+            if left < 0 or (len(self.fitting) >= fits and seen >= places):
                 break
             if isinstance(example, str):
                 continue
@@ -394,9 +405,9 @@ class Trial:
             other = place.made(rule)
             if isinstance(other, str):
                 self.refusals.add(kind_of(other))
-            elif len(self.fitting) < FITS * effort:
+            elif len(self.fitting) < fits:
                 self.fitting.append(place)
-                left = min(left, SETTLED * effort)
+                left = min(left, SETTLED * self.effort)
 
     def place(self, example: Example) -> Place:
         return Place(example, self.random.getrandbits(32))
@@ -411,7 +422,7 @@ class Trial:
             for mutant in group:
                 try:
                     (other,) = parse_rules(show_rule(mutant.rule), strict=True)
-                    read[mutant] = replace(other, name=self.rule.name)
+                    read[mutant] = replace(without_worth(other), name=self.rule.name)
                 except GraphoptError as error:
                     yield Outcome(mutant, "killed", f"does not read: {error}")
             if guard is not None:
@@ -424,14 +435,14 @@ class Trial:
                     yield Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
 
     def _of_guard(self, guard: GuardExpr, mutants: list[Mutant]) -> Iterator[Outcome]:
-        lacking = replace(self.rule, where=tuple(g for g in self.rule.where if g != guard))
+        lacking = replace(self.truth, where=tuple(g for g in self.truth.where if g != guard))
         if {p.name for p in subexpressions(guard) if isinstance(p, Field)} == {"uses"}:
             yield from (Outcome(m, "profitability", "who else reads a value changes nothing") for m in mutants)
             return
         heads = {c.op for side in self.rule.lhs for c in calls(side) if c.is_variable}
         asks_of_op = any(isinstance(p, NameRef) and p.name in heads for p in subexpressions(guard))
         effort = self.effort * (HEADS if asks_of_op else 1)
-        narrower = {m for m in mutants if m.given is not None and self._is_narrower(m.given)}
+        narrower = {m for m in mutants if self._is_narrower(m)}
         waiting = {mutant: Seen() for mutant in mutants}
         tries, looked = effort * TRIED, 0
         if any(isinstance(p, FunctionCall) and p.function in ("known", "is_known") for p in subexpressions(guard)):
@@ -470,7 +481,7 @@ class Trial:
 
     def _at(self, place: Place, lacking: Rule, waiting: dict[Mutant, Seen]) -> Iterator[Outcome]:
         """What comes of those mutants of a guard that apply to a graph that violates it, where they are wrong there."""
-        met = [m for m in waiting if m.given is None or place.holds(m.given)]
+        met = [m for m in waiting if m.given is None or m.guard in self.rule.pays or place.holds(m.given)]
         if not met:
             return
         other = place.made(lacking)
@@ -517,8 +528,10 @@ class Trial:
         enough = effort * VIOLATIONS
         return looked >= enough // 4 if is_narrower else seen.violated >= enough or seen.agreed >= enough // 2
 
-    def _is_narrower(self, guard: GuardExpr) -> bool:
-        return any(not place.holds(guard) for place in self.fitting)
+    def _is_narrower(self, mutant: Mutant) -> bool:
+        if mutant.guard is None or mutant.given is None:
+            return False
+        return any(p.holds(mutant.guard) and not p.holds(mutant.given) for p in self.fitting)
 
     def _of_seen(self, mutant: Mutant, seen: Seen, is_narrower: bool) -> Outcome:
         """What comes of a mutant of a guard whose sides agree wherever it was violated."""
@@ -532,7 +545,7 @@ class Trial:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
         if problem := self._in_runtime(seen.places[:RUNS]):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
-        fate, why = _proved(mutant.rule)
+        fate, why = _proved(without_worth(mutant.rule))
         if fate:
             return Outcome(mutant, fate, why)
         if not seen.violated:
@@ -592,6 +605,11 @@ def kind_of(refusal: str) -> str:
     if result is not None:
         return "the result has another " + ("shape" if result[1] == result[2] else "dtype")
     return re.sub(r"\w*\[[^\]]*\]|\b(b?float|u?int|bool)\d*\b|-?\d+|`[^`]*`", "#", refusal)[:80]
+
+
+def without_worth(rule: Rule) -> Rule:
+    """A rule wherever it is true: without the guards that say where it pays, which may ask for large graphs."""
+    return replace(rule, where=tuple(g for g in rule.where if g not in rule.pays), pays=())
 
 
 def judge(rule: Rule, mutant: Mutant, effort: int = 1) -> Outcome:

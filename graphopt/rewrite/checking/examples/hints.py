@@ -27,6 +27,10 @@ from graphopt.rewrite.rule.rule import (
 )
 
 
+SHORT = 18
+"""Axes of no more elements are made only because the rule speaks of a number."""
+
+
 @dataclass
 class Hints:
     """What the guards of a rule say about what is worth trying."""
@@ -42,6 +46,12 @@ class Hints:
     numbers: list[float] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     opset: int = ops.LATEST
+
+    @property
+    def lengths(self) -> list[int]:
+        """The numbers of which the rule speaks, and one more, that are small enough for the length of an axis and not
+        drawn anyway: parts of so many elements are cut up."""
+        return sorted({int(n) + more for n in self.numbers if n in range(4, SHORT) for more in (0, 1)})
 
     @staticmethod
     def of(rule: Rule) -> Hints:
