@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import product
+from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -43,6 +43,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph
+from graphopt.ir.types import TensorType
 from graphopt.rewrite.checking.check import (
     SETTLED,
     TRIES,
@@ -59,6 +60,7 @@ from graphopt.rewrite.checking.check import (
 )
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.checking.examples.draft import ExampleDraft
+from graphopt.rewrite.checking.examples.sample import Want
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
@@ -82,6 +84,7 @@ from graphopt.rewrite.rule.rule import (
     Term,
     calls,
     subexpressions,
+    variables,
 )
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.saving import beside
@@ -101,6 +104,9 @@ FITS, PLACES, VIOLATIONS = 16, 32, 24
 """In how many graphs a rule is to apply, in how many its guards are to hold, and how many are to violate one guard."""
 WORTHY = 4
 """In how many more a rule is to apply where it pays too, where it has guards that say so."""
+INSTANCES, UNEQUAL = 4000, 100
+"""How many small graphs of a kind are looked at where one is sought in which a mutant is wrong, and on how many of
+those whose symbols differ numbers are tried."""
 RUNS = 6
 """In how many of them ONNX Runtime computes both sides, where nothing else was found."""
 TRIED = 96
@@ -545,7 +551,7 @@ class Trial:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
         if problem := self._in_runtime(seen.places[:RUNS]):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
-        fate, why = _proved(without_worth(mutant.rule))
+        fate, why = self._proved(without_worth(mutant.rule))
         if fate:
             return Outcome(mutant, fate, why)
         if not seen.violated:
@@ -554,6 +560,15 @@ class Trial:
         why = f"both sides agree {where}" if seen.agreed else f"the right side is refused {where}"
         is_declared = mutant.guard in self.rule.pays or _is_of_worth(mutant.guard)
         return Outcome(mutant, "profitability" if is_declared else "survived", why)
+
+    def _proved(self, rule: Rule) -> tuple[str, str]:
+        """The fate of a mutant that is proved, or is wrong on some small graph, and why; else empty."""
+        fate, why = _proved(rule)
+        for example in islice(unequal(rule), 0 if fate else UNEQUAL):
+            place = self.place(example)
+            if not isinstance(other := place.made(rule), str) and (problem := place.compared(other)[1]):
+                return "killed", f"differs: {problem}"
+        return fate, why
 
     def _of_right(self, mutant: Mutant, read: Rule) -> Outcome:
         refused = ""
@@ -582,7 +597,7 @@ class Trial:
         made = ((place, other) for place in self.fitting[:RUNS] if not isinstance(other := place.made(read), str))
         if read.lhs == self.rule.lhs and (problem := self._in_runtime(made)):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
-        fate, why = _proved(read)
+        fate, why = self._proved(read)
         why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
         return Outcome(mutant, fate or "survived", why)
 
@@ -670,10 +685,44 @@ def _proved(rule: Rule) -> tuple[str, str]:
             return "equivalent", f"as true as the rule: proved {found.kind}"
         if found.counterexample is not None and (shown := demonstrate(rule, found.counterexample)):
             return "killed", f"a solver's model: {shown}"
-        bounded = indices.prove(rule, 80)
+        bounded = indices.prove(rule)
     except Exception:  # a proof that fails is none
         return "", ""
     return ("equivalent", f"as true as the rule: proved {bounded.kind} ({bounded.scope})") if bounded.kind else ("", "")
+
+
+def unequal(rule: Rule) -> Iterator[Example]:
+    """Small graphs in which a rule applies and its sides differ on symbols, which numbers may still be equal on: all
+    shapes, axes and the like, one rank after another, until there are too many."""
+    from graphopt.proof import indices
+    from graphopt.proof.instances import Plans, TooMany, pattern_of
+    from graphopt.proof.symbols import Algebra, Opaque
+
+    starred = any(v.starred for t in rule.lhs for v in variables(t))
+    for rank, (written, _), stars in product(
+        range(1, indices.DEEPEST), indices.written_out(rule), indices.STARS if starred else (1,)
+    ):
+        if (pattern := pattern_of(written, stars)) is None:
+            continue
+        plans = Plans(written, pattern, rank, indices.SIZES[-1])
+        with suppress(TooMany, Opaque, GraphoptError):
+            for plan in islice(plans.all(), INSTANCES):
+                try:
+                    indices._agrees(rule, pattern, plan, Algebra(True, plans.named))
+                except (indices._Different, Opaque):
+                    if (made := indices._instance(pattern, plan)) is not None:
+                        yield from _everywhere(rule, made[0])
+
+
+def _everywhere(rule: Rule, graph: Graph) -> Iterator[Example]:
+    """The graph, where a rule applies at its outputs."""
+    space = Workspace(graph)
+    types = {graph.names[v]: graph.types[v] for v in graph.inputs}
+    wants = {name: Want(t.shape, t.dtype) for name, t in types.items() if isinstance(t, TensorType)}
+    for match in matches(rule, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
+        if list(match.roots) == graph.outputs:
+            yield Example(graph, match, wants)
+            return
 
 
 # -- all of them
