@@ -13,6 +13,7 @@ from typing import Any
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
+from graphopt.ir.contrib import CONTRIB
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import TensorType, fresh_symbol
@@ -33,6 +34,7 @@ from graphopt.rewrite.rule.rule import (
     Series,
     Term,
     VarPattern,
+    calls,
     subexpressions,
 )
 
@@ -42,6 +44,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
     arithmetic is a variable. Whose elements are asked of is a constant, and ops take the dtypes that ONNX says."""
     import z3
 
+    if why := _only(rule, guard):
+        return why
     words: dict[str, int] = {}
     axioms: list[Any] = []
 
@@ -94,6 +98,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 sizes = [z3.Or(rank <= i, axis(of, i) == axis(other, i)) for i in range(2 * MOST_AXES)]
                 is_equal = z3.And(rank == term(Field(other, "rank")), *sizes)
                 return is_equal if comparison == "==" else z3.Not(is_equal)
+            case FunctionCall("is_known", (IndexExpr(Field(_, "shape"), _, None, False) as size,)):
+                return known(size)
             case FunctionCall("known", (IndexExpr(Field(of, "shape"), start, stop, True),)) if (
                 places := _places(start, stop)
             ) is not None:
@@ -180,6 +186,29 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         return None
     solver.add(z3.Not(goal))
     return "z3: its guards hold only where the rule's do" if solver.check() == z3.unsat else None
+
+
+def _only(rule: Rule, guard: GuardExpr) -> str | None:
+    """Why an op variable of a rule is one of those of a guard: no others take its operands and attributes."""
+    match guard:
+        case FunctionCall("in", (NameRef(name), NameRef(kind))) if kind in SETS:
+            wanted = named_set(kind)
+        case _:
+            return None
+    uses = [call for side in (*rule.lhs, *rule.rhs) for call in calls(side) if call.is_variable and call.op == name]
+    taken = {op for op in (*ops.names(), *CONTRIB) if all(_takes(op, call) for call in uses)}
+    return f"only {', '.join(sorted(taken))} take what {name} does" if uses and taken <= wanted else None
+
+
+def _takes(op: str, call: CallPattern) -> bool:
+    """Whether an op takes as many operands as a call has, and its attributes."""
+    schema = ops.schema(op)
+    if schema is None or any(name not in schema.defaults for name, _ in call.attrs):
+        return False
+    starred = any(isinstance(o, VarPattern) and o.starred for o in call.inputs)
+    fewest = sum(not (isinstance(o, VarPattern) and (o.optional or o.starred)) for o in call.inputs)
+    most = 1 << 30 if starred else len(call.inputs)
+    return most >= schema.min_inputs and (schema.max_inputs is None or schema.max_inputs >= fewest)
 
 
 OF_FLOATS = frozenset({"absorbs", "mergeable", "moderate"})
@@ -323,6 +352,13 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
             yield rank(x) == rank(result)
             if isinstance(attrs.get("perm"), NameRef):
                 yield rank(x) == term(FunctionCall("len", (attrs["perm"],)))
+        case "Pad", [NameRef() as x, NameRef() as pads, *rest] if len(rest) < 2:
+            yield rank(x) == rank(result)
+            yield term(FunctionCall("len", (Field(pads, "value"),))) == 2 * rank(x)
+        case "graphopt::Block", [NameRef() as x]:
+            yield z3.And(rank(result) == rank(x) + 1, rank(x) >= 3)
+        case "graphopt::Unblock", [NameRef() as x]:
+            yield z3.And(rank(result) == rank(x) - 1, rank(x) >= 4)
         case "MatMul", [NameRef() as x, NameRef() as y]:
             last = z3.If(rank(y) >= 2, axis(y, -2), axis(y, -1))
             yield z3.And(rank(x) >= 1, rank(y) >= 1, axis(x, -1) == last)

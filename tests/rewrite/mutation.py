@@ -46,6 +46,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.checking.check import (
     SETTLED,
+    SIZES,
     TRIES,
     Depth,
     applied,
@@ -57,6 +58,7 @@ from graphopt.rewrite.checking.check import (
     draws,
     in_onnxruntime,
     opened,
+    sized,
 )
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.checking.examples.draft import ExampleDraft
@@ -277,8 +279,8 @@ def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
 class Place:
     """A graph in which the left side of a rule occurs, and the numbers on which both sides are compared there."""
 
-    def __init__(self, example: Example, seed: int) -> None:
-        self.example = example
+    def __init__(self, example: Example, seed: int, names: Mapping[str, int] | None = None) -> None:
+        self.example, self.names = example, names or {}
         self.soundness = example.match.rule.soundness
         self.space = Workspace(example.graph, example.facts)
         self.seed = seed
@@ -286,13 +288,23 @@ class Place:
 
     @cached_property
     def draws(self) -> list[dict[str, Array]]:
-        """Numbers for the inputs."""
+        """Numbers for the inputs; where sizes have names, with each of them another size too."""
         generator = np.random.default_rng(self.seed)
         drawn = []
+        for name, size in product(self.names, SIZES):
+            if shapes := sized(self.example, {**self.names, name: size}):
+                drawn.append(self.example.draw(generator, "plain", shapes))
         for way in draws(self.soundness, self.example.graph):
             with suppress(ValueError, MemoryError):  # no array can be that large or have that many axes
                 drawn.append(self.example.draw(generator, way))
         return drawn
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the left side has a value."""
+        with suppress(Exception):
+            return any(self.left(inputs) is not None for inputs in self.draws[:1])
+        return False
 
     def left(self, inputs: Mapping[str, Array]) -> list[Array]:
         """What the left side computes; of numbers that were drawn once only."""
@@ -378,7 +390,7 @@ class Seen:
     agreed: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     places: list[tuple[Place, Graph]] = field(default_factory=list)
-    """Where they agree, with the graph that the right side makes."""
+    """Where nothing is wrong, with the graph that the right side makes."""
 
 
 class Trial:
@@ -410,7 +422,8 @@ class Trial:
             place = self.place(example)
             other = place.made(rule)
             if isinstance(other, str):
-                self.refusals.add(kind_of(other))
+                if place.is_valid:
+                    self.refusals.add(kind_of(other))
             elif len(self.fitting) < fits:
                 self.fitting.append(place)
                 left = min(left, SETTLED * self.effort)
@@ -445,15 +458,11 @@ class Trial:
         if {p.name for p in subexpressions(guard) if isinstance(p, Field)} == {"uses"}:
             yield from (Outcome(m, "profitability", "who else reads a value changes nothing") for m in mutants)
             return
-        heads = {c.op for side in self.rule.lhs for c in calls(side) if c.is_variable}
-        asks_of_op = any(isinstance(p, NameRef) and p.name in heads for p in subexpressions(guard))
+        asks_of_op = self._asks_of_op(guard)
         effort = self.effort * (HEADS if asks_of_op else 1)
         narrower = {m for m in mutants if self._is_narrower(m)}
         waiting = {mutant: Seen() for mutant in mutants}
         tries, looked = effort * TRIED, 0
-        if any(isinstance(p, FunctionCall) and p.function in ("known", "is_known") for p in subexpressions(guard)):
-            for place in self._of_open_sizes(lacking, guard):
-                yield from self._at(place, lacking, waiting)
         for example in violations(lacking, guard, self.random, tries, self.bases):
             if all(self._is_seen(seen, looked, mutant in narrower, effort) for mutant, seen in waiting.items()):
                 break
@@ -470,18 +479,22 @@ class Trial:
                     break
                 if not isinstance(example, str):
                     yield from self._at(self.place(example), lacking, waiting)
+        if any(isinstance(p, Field) and p.name in ("rank", "shape", "size") for p in subexpressions(guard)) or asks_of_op:
+            for place in self._of_open_sizes(lacking, guard):
+                yield from self._at(place, lacking, waiting)
         for mutant, seen in waiting.items():
             yield self._of_seen(mutant, seen, mutant in narrower)
 
     def _of_open_sizes(self, lacking: Rule, guard: GuardExpr) -> Iterator[Place]:
         """The graphs in which the rule applies with symbols for sizes, where those violate a guard."""
         for place, shared in product(self.fitting[:FITS], (True, False)):
-            graph, _ = opened(place.example, shared)
+            graph, names = opened(place.example, shared)
             with suppress(GraphoptError):
                 space = Workspace(graph)
                 for match in matches(lacking, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
                     example = Example(graph, match, place.example.wants)
-                    if list(match.roots) == graph.outputs and not (near := self.place(example)).holds(guard):
+                    near = Place(example, self.random.getrandbits(32), names)
+                    if list(match.roots) == graph.outputs and not near.holds(guard):
                         yield near
                         break
 
@@ -500,8 +513,8 @@ class Trial:
             elif problem is not None:
                 del waiting[mutant]
                 yield Outcome(mutant, "killed", f"differs: {problem}")
-            elif count > 0:
-                seen.agreed += 1
+            else:
+                seen.agreed += count > 0
                 seen.places.append((place, other))
 
     @cached_property
@@ -534,6 +547,10 @@ class Trial:
         enough = effort * VIOLATIONS
         return looked >= enough // 4 if is_narrower else seen.violated >= enough or seen.agreed >= enough // 2
 
+    def _asks_of_op(self, guard: GuardExpr) -> bool:
+        heads = {c.op for side in self.rule.lhs for c in calls(side) if c.is_variable}
+        return any(isinstance(p, NameRef) and p.name in heads for p in subexpressions(guard))
+
     def _is_narrower(self, mutant: Mutant) -> bool:
         if mutant.guard is None or mutant.given is None:
             return False
@@ -552,6 +569,8 @@ class Trial:
         if problem := self._in_runtime(seen.places[:RUNS]):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
         fate, why = self._proved(without_worth(mutant.rule))
+        if fate == "equivalent" and self._asks_of_op(mutant.guard):
+            fate = ""  # a proof takes one op for many
         if fate:
             return Outcome(mutant, fate, why)
         if not seen.violated:

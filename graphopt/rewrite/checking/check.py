@@ -228,7 +228,7 @@ class _Check:
                 continue
             opened_example, names, other = open_example
             for fixed in (None, *SIZES):
-                shapes = _sized(
+                shapes = sized(
                     opened_example, {name: size if fixed is None else fixed for name, size in names.items()}
                 )
                 problem = None if shapes is None else self.compare(opened_example, other, shapes)
@@ -349,7 +349,7 @@ def _sizes(type_: TensorType) -> tuple[Size, ...]:
     return type_.shape
 
 
-def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
+def sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
     """The shapes of the inputs where symbols have these values; None where the graph is not valid then."""
     shapes: dict[str, tuple[int, ...]] = {}
     graph = example.graph.copy()

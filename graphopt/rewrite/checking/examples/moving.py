@@ -147,6 +147,8 @@ def slice_(s: Sample) -> list[Want]:
                 end = 2**63 - 1
             elif s.chance(0.2) and 0 < end < length:
                 end -= length
+                if s.chance(0.5):
+                    start -= length
         else:
             start, end = length - 1 - start, max(length - 1 - start - (size - 1) * abs(step) - 1, -1)
             end = -(2**63) + 1 if end < 0 else end

@@ -78,6 +78,7 @@ class _Solver:
                 return self._equate(left, right) or self._equate(right, left)
             case FunctionCall(">" | ">=" | "<" | "<=" as comparison, (left, right)):
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
+                step -= BEYOND[comparison] * self.draft.random.choice((0, 0, 1, 2))
                 return self._equate(left, right, step) or self._equate(right, left, -step)
             case FunctionCall("divides", (step, size)):
                 return self._align(step, size)
@@ -92,6 +93,10 @@ class _Solver:
                     and axes > 1
                     and self._assign_leaf(name, "shape", (channels, *(1,) * (axes - 2)))
                 )
+            case FunctionCall("all", (Each(FunctionCall("==", (IndexExpr(Field(NameRef(name), "shape"), index), size))),)):
+                count = self.draft.pattern.counts.get(name, 0)
+                wanted = expressions.evaluate(size, self.bindings, self.space)
+                return index is not None and any([self._assign_size(f"{name}.{i}", index, wanted) for i in range(count)])
             case FunctionCall(
                 "all",
                 (
