@@ -197,6 +197,9 @@ def _only(rule: Rule, guard: GuardExpr) -> str | None:
             return None
     uses = [call for side in (*rule.lhs, *rule.rhs) for call in calls(side) if call.is_variable and call.op == name]
     taken = {op for op in (*ops.names(), *CONTRIB) if all(_takes(op, call) for call in uses)}
+    inner = {o for side in (*rule.lhs, *rule.rhs) for call in calls(side) for o in call.inputs}
+    if inner & set(uses):  # no op but those on sequences takes one
+        taken = {op for op in taken if ops.kind(op) != "sequence"}
     return f"only {', '.join(sorted(taken))} take what {name} does" if uses and taken <= wanted else None
 
 

@@ -26,7 +26,7 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -462,6 +462,7 @@ class Trial:
         effort = self.effort * (HEADS if asks_of_op else 1)
         narrower = {m for m in mutants if self._is_narrower(m)}
         waiting = {mutant: Seen() for mutant in mutants}
+        near: list[Place] = []
         tries, looked = effort * TRIED, 0
         for example in violations(lacking, guard, self.random, tries, self.bases):
             if all(self._is_seen(seen, looked, mutant in narrower, effort) for mutant, seen in waiting.items()):
@@ -469,7 +470,8 @@ class Trial:
             if isinstance(example, str):
                 continue
             looked += 1
-            yield from self._at(self.place(example), lacking, waiting)
+            near.append(self.place(example))
+            yield from self._at(near[-1], lacking, waiting)
         for mutant in [m for m, seen in waiting.items() if m.given is not None and not seen.violated]:
             if mutant in narrower or mutant.given is None:
                 continue
@@ -480,22 +482,23 @@ class Trial:
                 if not isinstance(example, str):
                     yield from self._at(self.place(example), lacking, waiting)
         if any(isinstance(p, Field) and p.name in ("rank", "shape", "size") for p in subexpressions(guard)) or asks_of_op:
-            for place in self._of_open_sizes(lacking, guard):
+            for place in self._of_open_sizes(lacking, guard, near):
                 yield from self._at(place, lacking, waiting)
         for mutant, seen in waiting.items():
             yield self._of_seen(mutant, seen, mutant in narrower)
 
-    def _of_open_sizes(self, lacking: Rule, guard: GuardExpr) -> Iterator[Place]:
-        """The graphs in which the rule applies with symbols for sizes, where those violate a guard."""
-        for place, shared in product(self.fitting[:FITS], (True, False)):
+    def _of_open_sizes(self, lacking: Rule, guard: GuardExpr, near: Sequence[Place]) -> Iterator[Place]:
+        """The graphs in which the rule applies, and others near them, with symbols for sizes or with no ranks, where
+        those violate a guard."""
+        for place, shared in product((*self.fitting[:FITS], *near), (True, False, None)):
             graph, names = opened(place.example, shared)
             with suppress(GraphoptError):
                 space = Workspace(graph)
                 for match in matches(lacking, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
                     example = Example(graph, match, place.example.wants)
-                    near = Place(example, self.random.getrandbits(32), names)
-                    if list(match.roots) == graph.outputs and not near.holds(guard):
-                        yield near
+                    place = Place(example, self.random.getrandbits(32), names)
+                    if list(match.roots) == graph.outputs and not place.holds(guard):
+                        yield place
                         break
 
     def _at(self, place: Place, lacking: Rule, waiting: dict[Mutant, Seen]) -> Iterator[Outcome]:

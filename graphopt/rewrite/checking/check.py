@@ -307,14 +307,18 @@ def applied(example: Example) -> Graph | str:
     return space.graph
 
 
-def opened(example: Example, shared: bool) -> tuple[Graph, dict[str, int]]:
+def opened(example: Example, shared: bool | None) -> tuple[Graph, dict[str, int]]:
     """The graph of an example with symbols for sizes, and what they stood for: equal ones are one symbol if ``shared``,
-    else all are different ones. Sizes of one stay, so that what broadcasts goes on broadcasting."""
+    else all are different ones. Sizes of one stay, so that what broadcasts goes on broadcasting. Where it is None, not
+    even the ranks of the inputs are known."""
     graph = example.graph.copy()
     names: dict[str, int] = {}
     for value in graph.inputs:
         type_ = graph.types[value]
         assert isinstance(type_, TensorType)
+        if shared is None:
+            graph.types[value] = TensorType(type_.dtype, None)
+            continue
         shape: list[Size] = []
         for axis, size in enumerate(_sizes(type_)):
             name = f"n{size}" if shared else f"{graph.names[value]}_{axis}"
@@ -400,7 +404,8 @@ def difference(
         if "has no value" in str(problem) and not any(a.size for a in want):
             return None  # a mean of nothing reaches no element where there is none
         is_lacking = "reference implementation" in str(problem) or "cannot be computed" in str(problem)
-        is_out_of_range = is_in_range and isinstance(problem.__cause__, IndexError) and any(a.size for a in want)
+        is_wrong = isinstance(problem.__cause__, IndexError) or "duplicate value" in str(problem)
+        is_out_of_range = is_in_range and is_wrong and any(a.size for a in want)
         if is_lacking and not is_out_of_range:
             return None  # what the evaluator lacks is not the rule's fault
         return inf, f"the right side cannot be computed: {problem}"

@@ -4,6 +4,7 @@ guard that is to be violated. It is apart from drawing, which never looks at gua
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -35,6 +36,8 @@ from graphopt.rewrite.rule.rule import (
 EARLIEST = min(OPSETS)
 LARGEST = 64
 """Axes are at most this long."""
+WAYS = 4
+"""In so many ways a pattern with starred variables is read."""
 SIMPLE = (0.0, 1.0, -1.0, 0.5, 3.0)
 """Numbers of which rules ask."""
 MAGNITUDES = (1e30, -1e30, 1.0, 1e-30)
@@ -49,9 +52,10 @@ def repair(draft: ExampleDraft, space: Workspace, violated: GuardExpr | None = N
     plain = replace(draft.rule, where=())
     root = space.graph.outputs[0]
     assert root is not None
-    for match in matches(plain, space, space.graph.producer(root)):
-        if list(match.roots) != space.graph.outputs:
-            continue
+    ways = islice(matches(plain, space, space.graph.producer(root)), WAYS)
+    found = [match for match in ways if list(match.roots) == space.graph.outputs]
+    if found:
+        match = draft.random.choice(found)
         for guard in draft.rule.where:
             reason = expressions.holds(guard, match.bindings, space)
             if reason is not None:
