@@ -119,6 +119,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 sizes = [axis(of, i) == term(rows) for i in (0, 1)]
                 form = f"{show_expr(of)} is triangle({show_expr(exclusive)}, {'0' if reverse == Lit(0) else '1'})"
                 return z3.And(term(Field(of, "rank")) == 2, *sizes, z3.Bool(form))
+            case FunctionCall("all_in_order", (Each(Field(of, "value")), _)):  # of vectors, no number is in order
+                return z3.And(term(Field(of, "rank")) == 0, z3.Bool(show_expr(expr)))
             case FunctionCall("is_eye", (Field(of, "value"),)):
                 low, high = (term(Field(of, end)) for end in ("low", "high"))
                 return z3.And(high == 1, z3.Or(low == 0, low == 1), z3.Bool(show_expr(expr)))
@@ -173,7 +175,10 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         call = waiting.pop()
         if isinstance(call, CallPattern):
             axioms += _typed(call, term, number)
+            axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
             waiting += call.inputs
+    for left, right in zip(rule.lhs, rule.rhs, strict=True):
+        axioms += _alike(left, right, term) if is_of_shapes else ()
     for name in {p.of for e in (*rule.where, guard) for p in subexpressions(e) if isinstance(p, Field)}:
         axioms.append(z3.Implies(term(Field(name, "rank")) == 0, term(Field(name, "size")) == 1))
 
@@ -314,6 +319,28 @@ SAME_SHAPE = ops.SETS["unary"] | {"Clip", "Dropout", "LayerNormalization", "LogS
 """Ops whose result has the shape of their first operand."""
 
 
+def _named(part: Term) -> NameRef | None:
+    """What is asked for facts of a part of a pattern."""
+    match part:
+        case VarPattern(name, optional=False) | CallPattern(name=str(name)):
+            return NameRef(name)
+        case CallPattern():
+            return NameRef(show_term(part))
+    return None
+
+
+def _alike(left: Term, right: Term, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
+    """That both sides have one shape, else the right side does not take the place of the left."""
+    import z3
+
+    a, b = _named(left), _named(right)
+    if a is not None and b is not None and not any(isinstance(t, CallPattern) and t.output for t in (left, right)):
+        yield term(Field(a, "rank")) == term(Field(b, "rank"))
+        for i in range(2 * MOST_AXES):
+            sizes = (term(IndexExpr(Field(of, "shape"), Lit(i))) for of in (a, b))
+            yield z3.Or(term(Field(a, "rank")) <= i, next(sizes) == next(sizes))
+
+
 def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
     """What ONNX says of the sizes of the operands and the result of a call, for a solver."""
     import z3
@@ -321,22 +348,14 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
     if call.is_variable or call.output or any(isinstance(o, VarPattern) and o.starred for o in call.inputs):
         return
 
-    def of(part: Term) -> NameRef | None:
-        match part:
-            case VarPattern(name, optional=False) | CallPattern(name=str(name)):
-                return NameRef(name)
-            case CallPattern():
-                return NameRef(show_term(part))
-        return None
-
     def rank(part: NameRef) -> Any:
         return term(Field(part, "rank"))
 
     def axis(part: NameRef, index: int) -> Any:
         return term(IndexExpr(Field(part, "shape"), Lit(index)))
 
-    operands = [of(operand) for operand in call.inputs]
-    result = of(call)
+    operands = [_named(operand) for operand in call.inputs]
+    result = _named(call)
     assert result is not None
     attrs = dict(call.attrs)
     match call.op, operands:
@@ -358,6 +377,16 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
         case "Pad", [NameRef() as x, NameRef() as pads, *rest] if len(rest) < 2:
             yield rank(x) == rank(result)
             yield term(FunctionCall("len", (Field(pads, "value"),))) == 2 * rank(x)
+        case "Expand", [NameRef() as x, *_]:
+            yield rank(result) >= rank(x)
+        case "GatherElements", [NameRef() as x, NameRef() as indices]:
+            yield z3.And(rank(x) == rank(indices), rank(result) == rank(indices))
+        case "GatherND", [NameRef() as x, NameRef() as indices]:
+            many = _literal(attrs.get("batch_dims", Lit(0)))
+            if isinstance(many, int):
+                taken = axis(indices, -1)
+                yield z3.And(taken >= 1, rank(result) == rank(indices) - 1 + rank(x) - many - taken)
+                yield from (axis(x, i) == axis(indices, i) for i in range(many))
         case "graphopt::Block", [NameRef() as x]:
             yield z3.And(rank(result) == rank(x) + 1, rank(x) >= 3)
         case "graphopt::Unblock", [NameRef() as x]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, product
+from itertools import cycle, islice, product
 from random import Random
 from typing import Any
 
@@ -32,7 +32,7 @@ from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.pattern import ConcreteCall, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
 from graphopt.rewrite.checking.examples.samplers import DRAWN
-from graphopt.rewrite.checking.examples.solving import repair
+from graphopt.rewrite.checking.examples.solving import WAYS, repair
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Match, matches
@@ -166,8 +166,8 @@ def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None)
     reason = ""
     for _ in range(1 + REPAIRS):
         space, wants = _fitted(draft)
-        for match in _matches(rule, space, violated):
-            return Example(space.graph, match, wants, space.facts)
+        if found := list(islice(_matches(rule, space, violated), WAYS)):
+            return Example(space.graph, draft.random.choice(found), wants, space.facts)
         reason, changed = repair(draft, space, violated)
         if not changed:
             break
@@ -193,8 +193,8 @@ def _neighbour(base: ExampleDraft, rule: Rule, violated: GuardExpr) -> Example:
     draft.rule = replace(draft.rule, where=rule.where)
     for _ in range(1 + REPAIRS):
         space, wants = _fitted(draft)
-        for match in _matches(rule, space, violated):
-            return Example(space.graph, match, wants, space.facts)
+        if found := list(islice(_matches(rule, space, violated), WAYS)):
+            return Example(space.graph, draft.random.choice(found), wants, space.facts)
         if not repair(draft, space)[1]:
             break
     raise Misfit(f"nothing near violates `{show_expr(violated)}` alone")

@@ -49,9 +49,10 @@ class Hints:
 
     @property
     def lengths(self) -> list[int]:
-        """The numbers of which the rule speaks, and one more, that are small enough for the length of an axis and not
-        drawn anyway: parts of so many elements are cut up."""
-        return sorted({int(n) + more for n in self.numbers if n in range(4, SHORT) for more in (0, 1)})
+        """The numbers of which the rule speaks, one more and twice as many, that are small enough for the length of an
+        axis and not drawn anyway: parts of so many elements are cut up."""
+        numbers = [int(n) for n in self.numbers if n in range(4, SHORT)]
+        return sorted({length for n in numbers for length in (n, n + 1, 2 * n) if length <= SHORT})
 
     @staticmethod
     def of(rule: Rule) -> Hints:

@@ -46,7 +46,7 @@ def reshape(s: Sample) -> list[Want]:
     s.attr("allowzero", 0, lambda: 0)
     target = s.inputs[1].value if s.has(1) and s.inputs[1] is not None else None
     shape = s.shape() if target is None else tuple(n if n > 0 else s.size() for n in ints(target))
-    before = s.bound(0) or (in_two(s, shape) if s.chance(0.3) else refactored(s, shape))
+    before = s.bound(0) or (in_two(s, shape) if s.chance(0.5 if len(shape) == 4 else 0.3) else refactored(s, shape))
     if s.bound(0) is not None and target is None:
         shape = refactored(s, before)
     written = [*shape]

@@ -86,6 +86,9 @@ class _Solver:
                 return self._equate(left, right, step) or self._equate(right, left, -step)
             case FunctionCall("divides", (step, size)):
                 return self._align(step, size)
+            case FunctionCall("same", (Each(Field(NameRef(name), "shape")),)):
+                leaves = [f"{name}.{i}" for i in range(self.draft.pattern.counts.get(name, 0))]
+                return any([self._assign_leaf(key, "shape", self.draft.leaves[leaves[0]].shape) for key in leaves[1:]])
             case FunctionCall("is_line", shapes):
                 across = self.draft.random.randrange(2)
                 return any([self._narrow(shape, across) for shape in shapes])
