@@ -88,9 +88,9 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 sizes = [axis(of, i) == term(item) for i, item in enumerate(items)]
                 is_equal = z3.And(term(Field(of, "rank")) == len(items), *sizes)
                 return is_equal if comparison == "==" else z3.Not(is_equal)
-            case FunctionCall(
-                "==", (IndexExpr(Field(of, "shape"), Lit(int(start)), None, True), Series(items))
-            ) if start >= 0 and items and not any(isinstance(i, Each) for i in items):
+            case FunctionCall("==", (IndexExpr(Field(of, "shape"), Lit(int(start)), None, True), Series(items))) if (
+                start >= 0 and items and not any(isinstance(i, Each) for i in items)
+            ):
                 sizes = [axis(of, i) == term(item) for i, item in enumerate(items, start)]
                 return z3.And(term(Field(of, "rank")) == start + len(items), *sizes)
             case FunctionCall("==" | "!=" as comparison, (Field(of, "shape"), Field(other, "shape"))) if of != other:

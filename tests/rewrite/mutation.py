@@ -111,6 +111,8 @@ INSTANCES, UNEQUAL = 4000, 100
 those whose symbols differ numbers are tried."""
 RUNS = 6
 """In how many of them ONNX Runtime computes both sides, where nothing else was found."""
+DEEPER = 4
+"""On so many times as many graphs what survives is judged again."""
 TRIED = 96
 """How many graphs are drawn to violate a guard."""
 HEADS = 8
@@ -481,7 +483,10 @@ class Trial:
                     break
                 if not isinstance(example, str):
                     yield from self._at(self.place(example), lacking, waiting)
-        if any(isinstance(p, Field) and p.name in ("rank", "shape", "size") for p in subexpressions(guard)) or asks_of_op:
+        if (
+            any(isinstance(p, Field) and p.name in ("rank", "shape", "size") for p in subexpressions(guard))
+            or asks_of_op
+        ):
             for place in self._of_open_sizes(lacking, guard, near):
                 yield from self._at(place, lacking, waiting)
         for mutant, seen in waiting.items():
@@ -768,8 +773,10 @@ def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int | None]) ->
         made[kind] = {fate: dict(old.get(fate, {})) for fate in FATES} | {"killed": Counter(old.get("killed", {}))}
         survived = made[kind]["survived"]
         judged += (m for m in mutants(rule) if m.kind == kind and (not old or survived.pop(m.change, None) is not None))
-    for outcome in Trial(rule, effort or 1).outcomes(judged):
-        mutant = outcome.mutant
+    outcomes = {outcome.mutant: outcome for outcome in Trial(rule, effort or 1).outcomes(judged)}
+    if survivors := [mutant for mutant, outcome in outcomes.items() if outcome.fate == "survived"]:
+        outcomes |= {outcome.mutant: outcome for outcome in Trial(rule, DEEPER * (effort or 1)).outcomes(survivors)}
+    for mutant, outcome in outcomes.items():
         if outcome.fate != "killed":
             made[mutant.kind][outcome.fate][mutant.change] = outcome.why
             continue

@@ -228,9 +228,7 @@ class _Check:
                 continue
             opened_example, names, other = open_example
             for fixed in (None, *SIZES):
-                shapes = sized(
-                    opened_example, {name: size if fixed is None else fixed for name, size in names.items()}
-                )
+                shapes = sized(opened_example, {name: size if fixed is None else fixed for name, size in names.items()})
                 problem = None if shapes is None else self.compare(opened_example, other, shapes)
                 if problem is not None:
                     return f"{problem} (with sizes that the rule does not know)"

@@ -121,7 +121,9 @@ def violations(
 def _otherwise(hints: Hints, rule: Rule, guard: GuardExpr) -> Hints:
     """Hints for graphs that violate a guard: of an op variable, that it stands for an op beyond those; of a rank, that
     there is an axis more or fewer."""
-    hints.ranks += [n + more for n in set(Hints.of(replace(rule, where=(guard,))).ranks) for more in (-1, 1) if n + more]
+    hints.ranks += [
+        n + more for n in set(Hints.of(replace(rule, where=(guard,))).ranks) for more in (-1, 1) if n + more
+    ]
     match guard:
         case FunctionCall("in", (NameRef(name), NameRef() | Series())):
             bound = Hints.of(replace(rule, where=(guard,))).heads.get(name, ())

@@ -100,10 +100,14 @@ class _Solver:
                     and axes > 1
                     and self._assign_leaf(name, "shape", (channels, *(1,) * (axes - 2)))
                 )
-            case FunctionCall("all", (Each(FunctionCall("==", (IndexExpr(Field(NameRef(name), "shape"), index), size))),)):
+            case FunctionCall(
+                "all", (Each(FunctionCall("==", (IndexExpr(Field(NameRef(name), "shape"), index), size))),)
+            ):
                 count = self.draft.pattern.counts.get(name, 0)
                 wanted = expressions.evaluate(size, self.bindings, self.space)
-                return index is not None and any([self._assign_size(f"{name}.{i}", index, wanted) for i in range(count)])
+                return index is not None and any(
+                    [self._assign_size(f"{name}.{i}", index, wanted) for i in range(count)]
+                )
             case FunctionCall(
                 "all",
                 (
@@ -342,7 +346,9 @@ class _Solver:
                 name in self.draft.leaves and isinstance(value, tuple)
             ):
                 shape = self.draft.leaves[name].shape or ()
-                ends = (None if e is None else expressions.evaluate(e, self.bindings, self.space) for e in (start, stop))
+                ends = (
+                    None if e is None else expressions.evaluate(e, self.bindings, self.space) for e in (start, stop)
+                )
                 first, last, _ = slice(*ends).indices(len(shape))
                 return self._assign_leaf(name, "shape", (*shape[:first], *value, *shape[max(first, last) :]))
             case IndexExpr(Field(NameRef(name), "value" | "shape" as fact), Lit(0), None, False) if (
