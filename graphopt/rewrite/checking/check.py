@@ -29,7 +29,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
 from graphopt.ir.infer_products import NO_PIXELS
 from graphopt.ir.onnx_io import to_proto
 from graphopt.ir.tolerance import error, is_inexact
-from graphopt.ir.types import Size, TensorType, symbol
+from graphopt.ir.types import Size, TensorType, symbol, unranked
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.describe import describe
@@ -315,7 +315,7 @@ def opened(example: Example, shared: bool | None) -> tuple[Graph, dict[str, int]
         type_ = graph.types[value]
         assert isinstance(type_, TensorType)
         if shared is None:
-            graph.types[value] = TensorType(type_.dtype, None)
+            graph.types[value] = TensorType(type_.dtype, unranked())
             continue
         shape: list[Size] = []
         for axis, size in enumerate(_sizes(type_)):

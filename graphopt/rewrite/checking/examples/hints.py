@@ -26,7 +26,6 @@ from graphopt.rewrite.rule.rule import (
     subexpressions,
 )
 
-
 SHORT = 18
 """Axes of no more elements are made only because the rule speaks of a number."""
 

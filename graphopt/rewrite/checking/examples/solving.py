@@ -88,10 +88,12 @@ class _Solver:
                 return self._align(step, size)
             case FunctionCall("same", (Each(Field(NameRef(name), "shape")),)):
                 leaves = [f"{name}.{i}" for i in range(self.draft.pattern.counts.get(name, 0))]
-                return any([self._assign_leaf(key, "shape", self.draft.leaves[leaves[0]].shape) for key in leaves[1:]])
+                done = [self._assign_leaf(key, "shape", self.draft.leaves[leaves[0]].shape) for key in leaves[1:]]
+                return any(done)
             case FunctionCall("is_line", shapes):
                 across = self.draft.random.randrange(2)
-                return any([self._narrow(shape, across) for shape in shapes])
+                done = [self._narrow(shape, across) for shape in shapes]
+                return any(done)
             case FunctionCall("per_channel", (Field(NameRef(name), "shape"), rank)) if name in self.draft.leaves:
                 axes = expressions.evaluate(rank, self.bindings, self.space)
                 channels = max(self.draft.leaves[name].shape or (1,))
@@ -105,9 +107,8 @@ class _Solver:
             ):
                 count = self.draft.pattern.counts.get(name, 0)
                 wanted = expressions.evaluate(size, self.bindings, self.space)
-                return index is not None and any(
-                    [self._assign_size(f"{name}.{i}", index, wanted) for i in range(count)]
-                )
+                done = [self._assign_size(f"{name}.{i}", index, wanted) for i in range(count) if index is not None]
+                return any(done)
             case FunctionCall(
                 "all",
                 (
