@@ -9,11 +9,14 @@ What was judged of rules that have not changed since is not judged again; ``--ag
 again, on so many times as many graphs. ``--data`` is another file to keep that in, and with ``--least`` it is an error
 if a smaller share is killed.
 
-Graphs are drawn in which the rule applies, and others near them that violate one guard and nothing else. A mutant is
-*killed* where it does not read, where its sides differ, where its right side is ill-typed as the rule's own never is,
-or where it does not apply to a graph to which the rule does. It is *equivalent* where a solver shows that its guards
-say as much, or where it is proved as the rule is. A guard that the rule says asks only where it pays is one of
-*profitability*, and nothing may be wrong where it is violated. Everything else is a *survivor*.
+Graphs are drawn in which the rule applies, and others near them that violate one guard and nothing else; both also
+with sizes, or ranks, that are not known. Guards that say where the rule pays are left out: without them it is as true,
+and graphs may be small. Where a mutant's sides differ on symbols, small graphs are gone through one after another. A
+mutant is *killed* where it does not read, where its sides differ (over the reals: in double precision too), where its
+right side is ill-typed as the rule's own never is, or where it does not apply to a graph to which the rule does. It is
+*equivalent* where a solver shows that its guards say as much, where no other op takes what an op variable does, or
+where it is proved as the rule is. A guard that the rule says asks only where it pays is one of *profitability*, and
+nothing may be wrong where it is violated. Everything else is judged again on more graphs, and is then a *survivor*.
 
 A rule that has changed has to hold where the guards that it once needed are violated, and to apply where it did
 (``relapse``), so that one that was edited wrong cannot be written down as right by judging it again.
