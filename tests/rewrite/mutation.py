@@ -131,6 +131,8 @@ FLAGS = frozenset({
     "saturate", "select_last_index", "transA", "transB", "unidirectional",
 })  # fmt: skip
 """Attributes that are 0 or 1, by the specification of each op that has them."""
+SHAPES = frozenset({"rank", "shape", "size"})
+"""What guards ask of shapes."""
 RELAXED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 
 
@@ -508,11 +510,11 @@ class Trial:
                     break
                 if not isinstance(example, str):
                     yield from self._at(self.place(example), lacking, waiting)
-        if (
-            any(isinstance(p, Field) and p.name in ("rank", "shape", "size") for p in subexpressions(guard))
-            or asks_of_op
-        ):
-            for place in self._of_open_sizes(lacking, guard, near):
+        asked = {p.name for p in subexpressions(guard) if isinstance(p, Field)}
+        called = {p.function for p in subexpressions(guard) if isinstance(p, FunctionCall)}
+        # where a right side is refused, the rule's own may be, which wants numbers as well
+        for place in self._of_open_sizes(lacking, guard, near) if asks_of_op or asked & SHAPES else ():
+            if called & {"known", "is_known"} or not isinstance(place.made(lacking), str):
                 yield from self._at(place, lacking, waiting)
         for mutant, seen in waiting.items():
             yield self._of_seen(mutant, seen, mutant in narrower)
