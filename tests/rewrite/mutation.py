@@ -544,7 +544,7 @@ class Trial:
             seen = waiting[mutant]
             seen.violated += 1
             if isinstance(other, str):
-                seen.refused[kind_of(other)] += 1
+                seen.refused[kind_of(other)] += place.is_valid
             elif problem is not None:
                 del waiting[mutant]
                 yield Outcome(mutant, "killed", f"differs: {problem}")
@@ -818,6 +818,8 @@ def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int | None]) ->
     for mutant, outcome in outcomes.items():
         if outcome.fate != "killed":
             made[mutant.kind][outcome.fate][mutant.change] = outcome.why
+            if mutant.kind == "dropped" and mutant.guard is not None and outcome.fate != "survived":
+                made["needed"] = [guard for guard in made["needed"] if guard != show_expr(mutant.guard)]
             continue
         made[mutant.kind]["killed"][outcome.why.partition(": ")[0][:40]] += 1
         if mutant.kind == "dropped" and mutant.guard is not None:
