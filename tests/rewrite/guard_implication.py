@@ -13,6 +13,7 @@ from typing import Any
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
+from graphopt.ir.contrib import CONTRIB
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import TensorType, fresh_symbol
@@ -33,6 +34,7 @@ from graphopt.rewrite.rule.rule import (
     Series,
     Term,
     VarPattern,
+    calls,
     subexpressions,
 )
 
@@ -42,6 +44,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
     arithmetic is a variable. Whose elements are asked of is a constant, and ops take the dtypes that ONNX says."""
     import z3
 
+    if why := _only(rule, guard):
+        return why
     words: dict[str, int] = {}
     axioms: list[Any] = []
 
@@ -84,11 +88,18 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 sizes = [axis(of, i) == term(item) for i, item in enumerate(items)]
                 is_equal = z3.And(term(Field(of, "rank")) == len(items), *sizes)
                 return is_equal if comparison == "==" else z3.Not(is_equal)
+            case FunctionCall("==", (IndexExpr(Field(of, "shape"), Lit(int(start)), None, True), Series(items))) if (
+                start >= 0 and items and not any(isinstance(i, Each) for i in items)
+            ):
+                sizes = [axis(of, i) == term(item) for i, item in enumerate(items, start)]
+                return z3.And(term(Field(of, "rank")) == start + len(items), *sizes)
             case FunctionCall("==" | "!=" as comparison, (Field(of, "shape"), Field(other, "shape"))) if of != other:
                 rank = term(Field(of, "rank"))
                 sizes = [z3.Or(rank <= i, axis(of, i) == axis(other, i)) for i in range(2 * MOST_AXES)]
                 is_equal = z3.And(rank == term(Field(other, "rank")), *sizes)
                 return is_equal if comparison == "==" else z3.Not(is_equal)
+            case FunctionCall("is_known", (IndexExpr(Field(_, "shape"), _, None, False) as size,)):
+                return known(size)
             case FunctionCall("known", (IndexExpr(Field(of, "shape"), start, stop, True),)) if (
                 places := _places(start, stop)
             ) is not None:
@@ -108,6 +119,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
                 sizes = [axis(of, i) == term(rows) for i in (0, 1)]
                 form = f"{show_expr(of)} is triangle({show_expr(exclusive)}, {'0' if reverse == Lit(0) else '1'})"
                 return z3.And(term(Field(of, "rank")) == 2, *sizes, z3.Bool(form))
+            case FunctionCall("all_in_order", (Each(Field(of, "value")), _)):  # of vectors, no number is in order
+                return z3.And(term(Field(of, "rank")) == 0, z3.Bool(show_expr(expr)))
             case FunctionCall("is_eye", (Field(of, "value"),)):
                 low, high = (term(Field(of, end)) for end in ("low", "high"))
                 return z3.And(high == 1, z3.Or(low == 0, low == 1), z3.Bool(show_expr(expr)))
@@ -162,7 +175,10 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         call = waiting.pop()
         if isinstance(call, CallPattern):
             axioms += _typed(call, term, number)
+            axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
             waiting += call.inputs
+    for left, right in zip(rule.lhs, rule.rhs, strict=True):
+        axioms += _alike(left, right, term) if is_of_shapes else ()
     for name in {p.of for e in (*rule.where, guard) for p in subexpressions(e) if isinstance(p, Field)}:
         axioms.append(z3.Implies(term(Field(name, "rank")) == 0, term(Field(name, "size")) == 1))
 
@@ -175,6 +191,32 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         return None
     solver.add(z3.Not(goal))
     return "z3: its guards hold only where the rule's do" if solver.check() == z3.unsat else None
+
+
+def _only(rule: Rule, guard: GuardExpr) -> str | None:
+    """Why an op variable of a rule is one of those of a guard: no others take its operands and attributes."""
+    match guard:
+        case FunctionCall("in", (NameRef(name), NameRef(kind))) if kind in SETS:
+            wanted = named_set(kind)
+        case _:
+            return None
+    uses = [call for side in (*rule.lhs, *rule.rhs) for call in calls(side) if call.is_variable and call.op == name]
+    taken = {op for op in (*ops.names(), *CONTRIB) if all(_takes(op, call) for call in uses)}
+    inner = {o for side in (*rule.lhs, *rule.rhs) for call in calls(side) for o in call.inputs}
+    if inner & set(uses):  # no op but those on sequences takes one
+        taken = {op for op in taken if ops.kind(op) != "sequence"}
+    return f"only {', '.join(sorted(taken))} take what {name} does" if uses and taken <= wanted else None
+
+
+def _takes(op: str, call: CallPattern) -> bool:
+    """Whether an op takes as many operands as a call has, and its attributes."""
+    schema = ops.schema(op)
+    if schema is None or any(name not in schema.defaults for name, _ in call.attrs):
+        return False
+    starred = any(isinstance(o, VarPattern) and o.starred for o in call.inputs)
+    fewest = sum(not (isinstance(o, VarPattern) and (o.optional or o.starred)) for o in call.inputs)
+    most = 1 << 30 if starred else len(call.inputs)
+    return most >= schema.min_inputs and (schema.max_inputs is None or schema.max_inputs >= fewest)
 
 
 OF_FLOATS = frozenset({"absorbs", "mergeable", "moderate"})
@@ -277,6 +319,28 @@ SAME_SHAPE = ops.SETS["unary"] | {"Clip", "Dropout", "LayerNormalization", "LogS
 """Ops whose result has the shape of their first operand."""
 
 
+def _named(part: Term) -> NameRef | None:
+    """What is asked for facts of a part of a pattern."""
+    match part:
+        case VarPattern(name, optional=False) | CallPattern(name=str(name)):
+            return NameRef(name)
+        case CallPattern():
+            return NameRef(show_term(part))
+    return None
+
+
+def _alike(left: Term, right: Term, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
+    """That both sides have one shape, else the right side does not take the place of the left."""
+    import z3
+
+    a, b = _named(left), _named(right)
+    if a is not None and b is not None and not any(isinstance(t, CallPattern) and t.output for t in (left, right)):
+        yield term(Field(a, "rank")) == term(Field(b, "rank"))
+        for i in range(2 * MOST_AXES):
+            sizes = (term(IndexExpr(Field(of, "shape"), Lit(i))) for of in (a, b))
+            yield z3.Or(term(Field(a, "rank")) <= i, next(sizes) == next(sizes))
+
+
 def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
     """What ONNX says of the sizes of the operands and the result of a call, for a solver."""
     import z3
@@ -284,22 +348,14 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
     if call.is_variable or call.output or any(isinstance(o, VarPattern) and o.starred for o in call.inputs):
         return
 
-    def of(part: Term) -> NameRef | None:
-        match part:
-            case VarPattern(name, optional=False) | CallPattern(name=str(name)):
-                return NameRef(name)
-            case CallPattern():
-                return NameRef(show_term(part))
-        return None
-
     def rank(part: NameRef) -> Any:
         return term(Field(part, "rank"))
 
     def axis(part: NameRef, index: int) -> Any:
         return term(IndexExpr(Field(part, "shape"), Lit(index)))
 
-    operands = [of(operand) for operand in call.inputs]
-    result = of(call)
+    operands = [_named(operand) for operand in call.inputs]
+    result = _named(call)
     assert result is not None
     attrs = dict(call.attrs)
     match call.op, operands:
@@ -318,6 +374,23 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
             yield rank(x) == rank(result)
             if isinstance(attrs.get("perm"), NameRef):
                 yield rank(x) == term(FunctionCall("len", (attrs["perm"],)))
+        case "Pad", [NameRef() as x, NameRef() as pads, *rest] if len(rest) < 2:
+            yield rank(x) == rank(result)
+            yield term(FunctionCall("len", (Field(pads, "value"),))) == 2 * rank(x)
+        case "Expand", [NameRef() as x, *_]:
+            yield rank(result) >= rank(x)
+        case "GatherElements", [NameRef() as x, NameRef() as indices]:
+            yield z3.And(rank(x) == rank(indices), rank(result) == rank(indices))
+        case "GatherND", [NameRef() as x, NameRef() as indices]:
+            many = _literal(attrs.get("batch_dims", Lit(0)))
+            if isinstance(many, int):
+                taken = axis(indices, -1)
+                yield z3.And(taken >= 1, rank(result) == rank(indices) - 1 + rank(x) - many - taken)
+                yield from (axis(x, i) == axis(indices, i) for i in range(many))
+        case "graphopt::Block", [NameRef() as x]:
+            yield z3.And(rank(result) == rank(x) + 1, rank(x) >= 3)
+        case "graphopt::Unblock", [NameRef() as x]:
+            yield z3.And(rank(result) == rank(x) - 1, rank(x) >= 4)
         case "MatMul", [NameRef() as x, NameRef() as y]:
             last = z3.If(rank(y) >= 2, axis(y, -2), axis(y, -1))
             yield z3.And(rank(x) >= 1, rank(y) >= 1, axis(x, -1) == last)

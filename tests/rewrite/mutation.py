@@ -9,11 +9,14 @@ What was judged of rules that have not changed since is not judged again; ``--ag
 again, on so many times as many graphs. ``--data`` is another file to keep that in, and with ``--least`` it is an error
 if a smaller share is killed.
 
-Graphs are drawn in which the rule applies, and others near them that violate one guard and nothing else. A mutant is
-*killed* where it does not read, where its sides differ, where its right side is ill-typed as the rule's own never is,
-or where it does not apply to a graph to which the rule does. It is *equivalent* where a solver shows that its guards
-say as much, or where it is proved as the rule is. A guard that the rule says asks only where it pays is one of
-*profitability*, and nothing may be wrong where it is violated. Everything else is a *survivor*.
+Graphs are drawn in which the rule applies, and others near them that violate one guard and nothing else; both also
+with sizes, or ranks, that are not known. Guards that say where the rule pays are left out: without them it is as true,
+and graphs may be small. Where a mutant's sides differ on symbols, small graphs are gone through one after another. A
+mutant is *killed* where it does not read, where its sides differ (over the reals: in double precision too), where its
+right side is ill-typed as the rule's own never is, or where it does not apply to a graph to which the rule does. It is
+*equivalent* where a solver shows that its guards say as much, where no other op takes what an op variable does, or
+where it is proved as the rule is. A guard that the rule says asks only where it pays is one of *profitability*, and
+nothing may be wrong where it is violated. Everything else is judged again on more graphs, and is then a *survivor*.
 
 A rule that has changed has to hold where the guards that it once needed are violated, and to apply where it did
 (``relapse``), so that one that was edited wrong cannot be written down as right by judging it again.
@@ -26,11 +29,11 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import product
+from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -43,8 +46,10 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph
+from graphopt.ir.types import TensorType
 from graphopt.rewrite.checking.check import (
     SETTLED,
+    SIZES,
     TRIES,
     Depth,
     applied,
@@ -56,9 +61,11 @@ from graphopt.rewrite.checking.check import (
     draws,
     in_onnxruntime,
     opened,
+    sized,
 )
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.checking.examples.draft import ExampleDraft
+from graphopt.rewrite.checking.examples.sample import Want
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
@@ -79,12 +86,15 @@ from graphopt.rewrite.rule.rule import (
     Rule,
     RuleStage,
     Series,
+    Soundness,
     Term,
     calls,
     subexpressions,
+    variables,
 )
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.saving import beside
+from graphopt.verify.double import evaluated
 from graphopt.verify.runtimes import EngineError
 from tests.rewrite.guard_implication import implied
 
@@ -99,8 +109,17 @@ MAGNITUDES = frozenset({"absorbs", "bounded", "cancels", "mergeable", "moderate"
 """Functions of guards that keep rounding and range as people expect them, which the class of the rule does not ask."""
 FITS, PLACES, VIOLATIONS = 16, 32, 24
 """In how many graphs a rule is to apply, in how many its guards are to hold, and how many are to violate one guard."""
+WORTHY = 4
+"""In how many more a rule is to apply where it pays too, where it has guards that say so."""
+INSTANCES, UNEQUAL = 4000, 100
+"""How many small graphs of a kind are looked at where one is sought in which a mutant is wrong, and on how many of
+those whose symbols differ numbers are tried."""
 RUNS = 6
 """In how many of them ONNX Runtime computes both sides, where nothing else was found."""
+COARSE = 1e-6
+"""By such a share of the largest element, in double precision, no sides are apart that are equal over the reals."""
+DEEPER = 4
+"""On so many times as many graphs what survives is judged again."""
 TRIED = 96
 """How many graphs are drawn to violate a guard."""
 HEADS = 8
@@ -112,6 +131,8 @@ FLAGS = frozenset({
     "saturate", "select_last_index", "transA", "transB", "unidirectional",
 })  # fmt: skip
 """Attributes that are 0 or 1, by the specification of each op that has them."""
+SHAPES = frozenset({"rank", "shape", "size"})
+"""What guards ask of shapes."""
 RELAXED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 
 
@@ -254,9 +275,11 @@ def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term
 
 def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
     """Whether an attribute is given what it has where it is not given: of a convolution the weights say how large the
-    window is."""
+    window is, and axes are reversed."""
     if name == "kernel_shape" and op in ("Conv", "ConvTranspose", "com.microsoft::FusedConv"):
         return True
+    if op == "Transpose":
+        return isinstance(expr, Series) and expr.items == tuple(Lit(i) for i in reversed(range(len(expr.items))))
     schema = None if op[0].islower() else ops.schema(op)
     return schema is not None and isinstance(expr, Lit) and expr == Lit(schema.defaults.get(name))  # type: ignore[arg-type]
 
@@ -267,8 +290,8 @@ def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
 class Place:
     """A graph in which the left side of a rule occurs, and the numbers on which both sides are compared there."""
 
-    def __init__(self, example: Example, seed: int) -> None:
-        self.example = example
+    def __init__(self, example: Example, seed: int, names: Mapping[str, int] | None = None) -> None:
+        self.example, self.names = example, names or {}
         self.soundness = example.match.rule.soundness
         self.space = Workspace(example.graph, example.facts)
         self.seed = seed
@@ -276,13 +299,23 @@ class Place:
 
     @cached_property
     def draws(self) -> list[dict[str, Array]]:
-        """Numbers for the inputs."""
+        """Numbers for the inputs; where sizes have names, with each of them another size too."""
         generator = np.random.default_rng(self.seed)
         drawn = []
+        for name, size in product(self.names, SIZES):
+            if shapes := sized(self.example, {**self.names, name: size}):
+                drawn.append(self.example.draw(generator, "plain", shapes))
         for way in draws(self.soundness, self.example.graph):
             with suppress(ValueError, MemoryError):  # no array can be that large or have that many axes
                 drawn.append(self.example.draw(generator, way))
         return drawn
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the left side has a value."""
+        with suppress(Exception):
+            return any(self.left(inputs) is not None for inputs in self.draws[:1])
+        return False
 
     def left(self, inputs: Mapping[str, Array]) -> list[Array]:
         """What the left side computes; of numbers that were drawn once only."""
@@ -332,6 +365,17 @@ class Place:
                 return counterexample(self.example, other, off[1])
         return None
 
+    def apart(self, other: Graph) -> list[float]:
+        """How far another right side is from the left one in double precision, by draw: as a share of the largest
+        element."""
+        found = []
+        for inputs in self.draws:
+            with suppress(GraphoptError, ValueError), np.errstate(all="ignore"):
+                want, got = _in_double(self.example.graph, inputs), _in_double(other, inputs)
+                off = float(np.abs(want - got).max(initial=0.0) / np.abs(want).max(initial=0.0))
+                found.append(off if np.isfinite(off) else 0.0)
+        return found
+
     def matched(self, rule: Rule) -> bool:
         """Whether another rule applies at the same outputs."""
         outputs = self.space.graph.outputs
@@ -360,6 +404,13 @@ class Place:
         return count, None
 
 
+def _in_double(graph: Graph, inputs: Mapping[str, Array]) -> Array:
+    """All elements of the outputs of a graph, computed in double precision."""
+    wanted = [v for v in graph.outputs if v is not None]
+    found = evaluated(graph, {v: inputs[graph.names[v]] for v in graph.inputs}, wanted)
+    return np.concatenate([np.asarray(found[v]).astype(np.float64).ravel() for v in wanted])
+
+
 @dataclass
 class Seen:
     """What was seen of a mutant on graphs that violate a guard: on how many its sides agree, and what was refused."""
@@ -368,7 +419,7 @@ class Seen:
     agreed: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     places: list[tuple[Place, Graph]] = field(default_factory=list)
-    """Where they agree, with the graph that the right side makes."""
+    """Where nothing is wrong, with the graph that the right side makes."""
 
 
 class Trial:
@@ -382,10 +433,17 @@ class Trial:
         """Graphs in which the rule applies."""
         self.refusals: set[str] = set()
         """Why its right side is refused in others in which its guards hold."""
+        self.truth = without_worth(rule)
+        self._find(self.truth, FITS * effort, PLACES * effort)
+        if rule.pays:
+            self._find(rule, len(self.fitting) + WORTHY * effort, WORTHY * effort)
+
+    def _find(self, rule: Rule, fits: int, places: int) -> None:
+        """Look for graphs in which a rule applies until there are so many, and in so many of which its guards hold."""
         left, seen = TRIES, 0
         for example in examples(rule, self.random, TRIES, bases=self.bases):
             left -= 1
-            if left < 0 or (len(self.fitting) >= FITS * effort and seen >= PLACES * effort):
+            if left < 0 or (len(self.fitting) >= fits and seen >= places):
                 break
             if isinstance(example, str):
                 continue
@@ -393,10 +451,11 @@ class Trial:
             place = self.place(example)
             other = place.made(rule)
             if isinstance(other, str):
-                self.refusals.add(kind_of(other))
-            elif len(self.fitting) < FITS * effort:
+                if place.is_valid:
+                    self.refusals.add(kind_of(other))
+            elif len(self.fitting) < fits:
                 self.fitting.append(place)
-                left = min(left, SETTLED * effort)
+                left = min(left, SETTLED * self.effort)
 
     def place(self, example: Example) -> Place:
         return Place(example, self.random.getrandbits(32))
@@ -411,7 +470,7 @@ class Trial:
             for mutant in group:
                 try:
                     (other,) = parse_rules(show_rule(mutant.rule), strict=True)
-                    read[mutant] = replace(other, name=self.rule.name)
+                    read[mutant] = replace(without_worth(other), name=self.rule.name)
                 except GraphoptError as error:
                     yield Outcome(mutant, "killed", f"does not read: {error}")
             if guard is not None:
@@ -424,26 +483,24 @@ class Trial:
                     yield Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
 
     def _of_guard(self, guard: GuardExpr, mutants: list[Mutant]) -> Iterator[Outcome]:
-        lacking = replace(self.rule, where=tuple(g for g in self.rule.where if g != guard))
+        lacking = replace(self.truth, where=tuple(g for g in self.truth.where if g != guard))
         if {p.name for p in subexpressions(guard) if isinstance(p, Field)} == {"uses"}:
             yield from (Outcome(m, "profitability", "who else reads a value changes nothing") for m in mutants)
             return
-        heads = {c.op for side in self.rule.lhs for c in calls(side) if c.is_variable}
-        asks_of_op = any(isinstance(p, NameRef) and p.name in heads for p in subexpressions(guard))
+        asks_of_op = self._asks_of_op(guard)
         effort = self.effort * (HEADS if asks_of_op else 1)
-        narrower = {m for m in mutants if m.given is not None and self._is_narrower(m.given)}
+        narrower = {m for m in mutants if self._is_narrower(m)}
         waiting = {mutant: Seen() for mutant in mutants}
+        near: list[Place] = []
         tries, looked = effort * TRIED, 0
-        if any(isinstance(p, FunctionCall) and p.function in ("known", "is_known") for p in subexpressions(guard)):
-            for place in self._of_open_sizes(lacking, guard):
-                yield from self._at(place, lacking, waiting)
         for example in violations(lacking, guard, self.random, tries, self.bases):
             if all(self._is_seen(seen, looked, mutant in narrower, effort) for mutant, seen in waiting.items()):
                 break
             if isinstance(example, str):
                 continue
             looked += 1
-            yield from self._at(self.place(example), lacking, waiting)
+            near.append(self.place(example))
+            yield from self._at(near[-1], lacking, waiting)
         for mutant in [m for m, seen in waiting.items() if m.given is not None and not seen.violated]:
             if mutant in narrower or mutant.given is None:
                 continue
@@ -453,24 +510,32 @@ class Trial:
                     break
                 if not isinstance(example, str):
                     yield from self._at(self.place(example), lacking, waiting)
+        asked = {p.name for p in subexpressions(guard) if isinstance(p, Field)}
+        called = {p.function for p in subexpressions(guard) if isinstance(p, FunctionCall)}
+        # where a right side is refused, the rule's own may be, which wants numbers as well
+        for place in self._of_open_sizes(lacking, guard, near) if asks_of_op or asked & SHAPES else ():
+            if called & {"known", "is_known"} or not isinstance(place.made(lacking), str):
+                yield from self._at(place, lacking, waiting)
         for mutant, seen in waiting.items():
             yield self._of_seen(mutant, seen, mutant in narrower)
 
-    def _of_open_sizes(self, lacking: Rule, guard: GuardExpr) -> Iterator[Place]:
-        """The graphs in which the rule applies with symbols for sizes, where those violate a guard."""
-        for place, shared in product(self.fitting[:FITS], (True, False)):
-            graph, _ = opened(place.example, shared)
+    def _of_open_sizes(self, lacking: Rule, guard: GuardExpr, near: Sequence[Place]) -> Iterator[Place]:
+        """The graphs in which the rule applies, and others near them, with symbols for sizes or with no ranks, where
+        those violate a guard."""
+        for place, shared in product((*self.fitting[:FITS], *near[:FITS]), (True, False, None)):
+            graph, names = opened(place.example, shared)
             with suppress(GraphoptError):
                 space = Workspace(graph)
                 for match in matches(lacking, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
                     example = Example(graph, match, place.example.wants)
-                    if list(match.roots) == graph.outputs and not (near := self.place(example)).holds(guard):
-                        yield near
+                    place = Place(example, self.random.getrandbits(32), names)
+                    if list(match.roots) == graph.outputs and not place.holds(guard):
+                        yield place
                         break
 
     def _at(self, place: Place, lacking: Rule, waiting: dict[Mutant, Seen]) -> Iterator[Outcome]:
         """What comes of those mutants of a guard that apply to a graph that violates it, where they are wrong there."""
-        met = [m for m in waiting if m.given is None or place.holds(m.given)]
+        met = [m for m in waiting if m.given is None or m.guard in self.rule.pays or place.holds(m.given)]
         if not met:
             return
         other = place.made(lacking)
@@ -479,12 +544,12 @@ class Trial:
             seen = waiting[mutant]
             seen.violated += 1
             if isinstance(other, str):
-                seen.refused[kind_of(other)] += 1
+                seen.refused[kind_of(other)] += place.is_valid
             elif problem is not None:
                 del waiting[mutant]
                 yield Outcome(mutant, "killed", f"differs: {problem}")
-            elif count > 0:
-                seen.agreed += 1
+            else:
+                seen.agreed += count > 0
                 seen.places.append((place, other))
 
     @cached_property
@@ -517,8 +582,14 @@ class Trial:
         enough = effort * VIOLATIONS
         return looked >= enough // 4 if is_narrower else seen.violated >= enough or seen.agreed >= enough // 2
 
-    def _is_narrower(self, guard: GuardExpr) -> bool:
-        return any(not place.holds(guard) for place in self.fitting)
+    def _asks_of_op(self, guard: GuardExpr) -> bool:
+        heads = {c.op for side in self.rule.lhs for c in calls(side) if c.is_variable}
+        return any(isinstance(p, NameRef) and p.name in heads for p in subexpressions(guard))
+
+    def _is_narrower(self, mutant: Mutant) -> bool:
+        if mutant.guard is None or mutant.given is None:
+            return False
+        return any(p.holds(mutant.guard) and not p.holds(mutant.given) for p in self.fitting)
 
     def _of_seen(self, mutant: Mutant, seen: Seen, is_narrower: bool) -> Outcome:
         """What comes of a mutant of a guard whose sides agree wherever it was violated."""
@@ -532,7 +603,9 @@ class Trial:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
         if problem := self._in_runtime(seen.places[:RUNS]):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
-        fate, why = _proved(mutant.rule)
+        fate, why = self._proved(without_worth(mutant.rule))
+        if fate == "equivalent" and self._asks_of_op(mutant.guard):
+            fate = ""  # a proof takes one op for many
         if fate:
             return Outcome(mutant, fate, why)
         if not seen.violated:
@@ -541,6 +614,15 @@ class Trial:
         why = f"both sides agree {where}" if seen.agreed else f"the right side is refused {where}"
         is_declared = mutant.guard in self.rule.pays or _is_of_worth(mutant.guard)
         return Outcome(mutant, "profitability" if is_declared else "survived", why)
+
+    def _proved(self, rule: Rule) -> tuple[str, str]:
+        """The fate of a mutant that is proved, or is wrong on some small graph, and why; else empty."""
+        fate, why = _proved(rule)
+        for example in islice(unequal(rule), 0 if fate else UNEQUAL):
+            place = self.place(example)
+            if not isinstance(other := place.made(rule), str) and (problem := place.compared(other)[1]):
+                return "killed", f"differs: {problem}"
+        return fate, why
 
     def _of_right(self, mutant: Mutant, read: Rule) -> Outcome:
         refused = ""
@@ -556,6 +638,16 @@ class Trial:
             return Outcome(mutant, "killed", f"lost: its right side is refused where the rule's fits: {refused}")
         return self._of_rest(mutant, read)
 
+    def _coarse(self, read: Rule) -> float:
+        """By how much a right side is apart from the left one in double precision where the rule's own is not."""
+        for place in self.fitting:
+            own, other = place.made(self.rule), place.made(read)
+            if not isinstance(own, str) and not isinstance(other, str):
+                off = max(place.apart(other), default=0.0)
+                if off > max(COARSE, 100 * max(place.apart(own), default=0.0)):
+                    return off
+        return 0.0
+
     def _of_left(self, mutant: Mutant, read: Rule) -> Outcome:
         if any(not place.matched(read) for place in self.fitting):
             return Outcome(mutant, "killed", "lost: it does not apply to a graph to which the rule does")
@@ -563,13 +655,15 @@ class Trial:
 
     def _of_rest(self, mutant: Mutant, read: Rule) -> Outcome:
         """What comes of a mutant whose sides agree wherever the rule applies."""
+        if read.soundness is Soundness.REALS and read.lhs == self.rule.lhs and (off := self._coarse(read)):
+            return Outcome(mutant, "killed", f"differs: by {off:.1g} of the largest element, in double precision")
         report = check_rule(read, 1, Depth(8 * self.effort, 2, tries=TRIED * self.effort))
         if report.problem is not None:
             return Outcome(mutant, "killed", f"differs: {report.problem}" if report.compared else report.problem)
         made = ((place, other) for place in self.fitting[:RUNS] if not isinstance(other := place.made(read), str))
         if read.lhs == self.rule.lhs and (problem := self._in_runtime(made)):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
-        fate, why = _proved(read)
+        fate, why = self._proved(read)
         why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
         return Outcome(mutant, fate or "survived", why)
 
@@ -592,6 +686,11 @@ def kind_of(refusal: str) -> str:
     if result is not None:
         return "the result has another " + ("shape" if result[1] == result[2] else "dtype")
     return re.sub(r"\w*\[[^\]]*\]|\b(b?float|u?int|bool)\d*\b|-?\d+|`[^`]*`", "#", refusal)[:80]
+
+
+def without_worth(rule: Rule) -> Rule:
+    """A rule wherever it is true: without the guards that say where it pays, which may ask for large graphs."""
+    return replace(rule, where=tuple(g for g in rule.where if g not in rule.pays), pays=())
 
 
 def judge(rule: Rule, mutant: Mutant, effort: int = 1) -> Outcome:
@@ -652,10 +751,44 @@ def _proved(rule: Rule) -> tuple[str, str]:
             return "equivalent", f"as true as the rule: proved {found.kind}"
         if found.counterexample is not None and (shown := demonstrate(rule, found.counterexample)):
             return "killed", f"a solver's model: {shown}"
-        bounded = indices.prove(rule, 80)
+        bounded = indices.prove(rule)
     except Exception:  # a proof that fails is none
         return "", ""
     return ("equivalent", f"as true as the rule: proved {bounded.kind} ({bounded.scope})") if bounded.kind else ("", "")
+
+
+def unequal(rule: Rule) -> Iterator[Example]:
+    """Small graphs in which a rule applies and its sides differ on symbols, which numbers may still be equal on: all
+    shapes, axes and the like, one rank after another, until there are too many."""
+    from graphopt.proof import indices
+    from graphopt.proof.instances import Plans, TooMany, pattern_of
+    from graphopt.proof.symbols import Algebra, Opaque
+
+    starred = any(v.starred for t in rule.lhs for v in variables(t))
+    for rank, (written, _), stars in product(
+        range(1, indices.DEEPEST), indices.written_out(rule), indices.STARS if starred else (1,)
+    ):
+        if (pattern := pattern_of(written, stars)) is None:
+            continue
+        plans = Plans(written, pattern, rank, indices.SIZES[-1])
+        with suppress(TooMany, Opaque, GraphoptError):
+            for plan in islice(plans.all(), INSTANCES):
+                try:
+                    indices._agrees(rule, pattern, plan, Algebra(True, plans.named))
+                except (indices._Different, Opaque):
+                    if (made := indices._instance(pattern, plan)) is not None:
+                        yield from _everywhere(rule, made[0])
+
+
+def _everywhere(rule: Rule, graph: Graph) -> Iterator[Example]:
+    """The graph, where a rule applies at its outputs."""
+    space = Workspace(graph)
+    types = {graph.names[v]: graph.types[v] for v in graph.inputs}
+    wants = {name: Want(t.shape, t.dtype) for name, t in types.items() if isinstance(t, TensorType)}
+    for match in matches(rule, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
+        if list(match.roots) == graph.outputs:
+            yield Example(graph, match, wants)
+            return
 
 
 # -- all of them
@@ -679,10 +812,14 @@ def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int | None]) ->
         made[kind] = {fate: dict(old.get(fate, {})) for fate in FATES} | {"killed": Counter(old.get("killed", {}))}
         survived = made[kind]["survived"]
         judged += (m for m in mutants(rule) if m.kind == kind and (not old or survived.pop(m.change, None) is not None))
-    for outcome in Trial(rule, effort or 1).outcomes(judged):
-        mutant = outcome.mutant
+    outcomes = {outcome.mutant: outcome for outcome in Trial(rule, effort or 1).outcomes(judged)}
+    if survivors := [mutant for mutant, outcome in outcomes.items() if outcome.fate == "survived"]:
+        outcomes |= {outcome.mutant: outcome for outcome in Trial(rule, DEEPER * (effort or 1)).outcomes(survivors)}
+    for mutant, outcome in outcomes.items():
         if outcome.fate != "killed":
             made[mutant.kind][outcome.fate][mutant.change] = outcome.why
+            if mutant.kind == "dropped" and mutant.guard is not None and outcome.fate != "survived":
+                made["needed"] = [guard for guard in made["needed"] if guard != show_expr(mutant.guard)]
             continue
         made[mutant.kind]["killed"][outcome.why.partition(": ")[0][:40]] += 1
         if mutant.kind == "dropped" and mutant.guard is not None:

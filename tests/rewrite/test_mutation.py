@@ -122,6 +122,9 @@ def test_mutants_are_of_kinds() -> None:
         ("x.rank == 4 and is_known(x.shape[1])", "known(x.shape[1:])", False),
         ("is_eye(x.value)", "x.high == 1", True),
         ("x.rank == 0", "x.size == 1", True),
+        ("x.shape[2:] == (3, 3)", "x.rank == 4", True),
+        ("x.shape[2:] == (3, y.shape[0])", "x.shape[3] == y.shape[0]", True),
+        ("x.shape[2:] == (3, 3)", "x.shape[1] == 3", False),
         ("x.size == 1", "x.rank == 0", False),
     ],
 )
@@ -141,6 +144,28 @@ def test_what_right_sides_take_is_known_to_a_solver() -> None:
     assert not implied(rule("Equal(x, y) => Equal(y, x) where x.rank == 2"), guard)
 
 
+def test_what_only_some_ops_take_says_which_they_are() -> None:
+    text = "f(Neg(x), a, keepdims=1, **r) => Neg(f(x, a, keepdims=1, **r))"
+    (guard,) = rule(f"{text} where f in reduce").where
+    assert "ReduceSum" in str(implied(rule(text), guard))
+    (guard,) = rule("f(Neg(x), y) => Neg(f(x, y)) where f in binary").where
+    assert not implied(rule("f(Neg(x), y) => Neg(f(x, y))"), guard)
+
+
+def test_sides_have_one_shape_where_the_right_one_takes_the_place_of_the_left() -> None:
+    text = "GatherElements(x, Expand(i, s), axis=1) => GatherND(x, i, batch_dims=1) where x.rank == 3"
+    for guard in ("i.rank == 3", "i.shape[2] == 1", "i.shape[0] == x.shape[0]"):
+        assert implied(rule(text), rule(f"{text} and {guard}").where[1])
+    assert not implied(rule(text), rule(f"{text} and i.shape[1] == x.shape[1]").where[1])
+
+
+def test_rules_are_judged_wherever_they_are_true() -> None:
+    """Not only where they pay, which may ask for large graphs."""
+    right = rules_by_name()["winograd-no-bias"]
+    widths = {place.space.fact(place.example.match.bindings.values["x"]).shape[1] for place in Trial(right).fitting}  # type: ignore[arg-type, index]
+    assert min(widths) < 64 <= max(widths)
+
+
 NEEDED = [
     ("resize-resize", "whole(s.value)"),
     ("one-hot-product", "v.value == (0.0, 1.0)"),
@@ -150,6 +175,9 @@ NEEDED = [
     ("range-sub", "c.dtype in int"),
     ("unblock-unary", "c % 16 == 0 or f in zero_preserving"),
     ("sink-unary", "f in unary"),
+    ("binary-unsqueeze", "x.rank == y.rank"),
+    ("softmax-shifted", "m.rank == x.rank"),
+    ("sum-of-two-gemms", "x.shape[0] == y.shape[0]"),
 ]
 """Guards that rules were once without in trials of people, or could be."""
 

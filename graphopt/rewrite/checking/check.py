@@ -29,7 +29,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
 from graphopt.ir.infer_products import NO_PIXELS
 from graphopt.ir.onnx_io import to_proto
 from graphopt.ir.tolerance import error, is_inexact
-from graphopt.ir.types import Size, TensorType, symbol
+from graphopt.ir.types import Size, TensorType, symbol, unranked
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.describe import describe
@@ -228,9 +228,7 @@ class _Check:
                 continue
             opened_example, names, other = open_example
             for fixed in (None, *SIZES):
-                shapes = _sized(
-                    opened_example, {name: size if fixed is None else fixed for name, size in names.items()}
-                )
+                shapes = sized(opened_example, {name: size if fixed is None else fixed for name, size in names.items()})
                 problem = None if shapes is None else self.compare(opened_example, other, shapes)
                 if problem is not None:
                     return f"{problem} (with sizes that the rule does not know)"
@@ -307,14 +305,18 @@ def applied(example: Example) -> Graph | str:
     return space.graph
 
 
-def opened(example: Example, shared: bool) -> tuple[Graph, dict[str, int]]:
+def opened(example: Example, shared: bool | None) -> tuple[Graph, dict[str, int]]:
     """The graph of an example with symbols for sizes, and what they stood for: equal ones are one symbol if ``shared``,
-    else all are different ones. Sizes of one stay, so that what broadcasts goes on broadcasting."""
+    else all are different ones. Sizes of one stay, so that what broadcasts goes on broadcasting. Where it is None, not
+    even the ranks of the inputs are known."""
     graph = example.graph.copy()
     names: dict[str, int] = {}
     for value in graph.inputs:
         type_ = graph.types[value]
         assert isinstance(type_, TensorType)
+        if shared is None:
+            graph.types[value] = TensorType(type_.dtype, unranked())
+            continue
         shape: list[Size] = []
         for axis, size in enumerate(_sizes(type_)):
             name = f"n{size}" if shared else f"{graph.names[value]}_{axis}"
@@ -349,7 +351,7 @@ def _sizes(type_: TensorType) -> tuple[Size, ...]:
     return type_.shape
 
 
-def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
+def sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
     """The shapes of the inputs where symbols have these values; None where the graph is not valid then."""
     shapes: dict[str, tuple[int, ...]] = {}
     graph = example.graph.copy()
@@ -400,7 +402,8 @@ def difference(
         if "has no value" in str(problem) and not any(a.size for a in want):
             return None  # a mean of nothing reaches no element where there is none
         is_lacking = "reference implementation" in str(problem) or "cannot be computed" in str(problem)
-        is_out_of_range = is_in_range and isinstance(problem.__cause__, IndexError) and any(a.size for a in want)
+        is_wrong = isinstance(problem.__cause__, IndexError) or "duplicate value" in str(problem)
+        is_out_of_range = is_in_range and is_wrong and any(a.size for a in want)
         if is_lacking and not is_out_of_range:
             return None  # what the evaluator lacks is not the rule's fault
         return inf, f"the right side cannot be computed: {problem}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, product
+from itertools import cycle, islice, product
 from random import Random
 from typing import Any
 
@@ -32,7 +32,7 @@ from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.pattern import ConcreteCall, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
 from graphopt.rewrite.checking.examples.samplers import DRAWN
-from graphopt.rewrite.checking.examples.solving import repair
+from graphopt.rewrite.checking.examples.solving import WAYS, repair
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Match, matches
@@ -119,7 +119,11 @@ def violations(
 
 
 def _otherwise(hints: Hints, rule: Rule, guard: GuardExpr) -> Hints:
-    """Hints for graphs that violate a guard: of an op variable, that it stands for an op beyond those."""
+    """Hints for graphs that violate a guard: of an op variable, that it stands for an op beyond those; of a rank, that
+    there is an axis more or fewer."""
+    hints.ranks += [
+        n + more for n in set(Hints.of(replace(rule, where=(guard,))).ranks) for more in (-1, 1) if n + more
+    ]
     match guard:
         case FunctionCall("in", (NameRef(name), NameRef() | Series())):
             bound = Hints.of(replace(rule, where=(guard,))).heads.get(name, ())
@@ -163,19 +167,24 @@ def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None)
     """The example that a draft makes. Raises Misfit where it makes none."""
     reason = ""
     for _ in range(1 + REPAIRS):
-        try:
-            space, wants = workspace_of(draft)
-        except (Misfit, GraphoptError):
-            if not draft.pinned:
-                raise
-            draft.redraw()
-            space, wants = workspace_of(draft)
-        for match in _matches(rule, space, violated):
-            return Example(space.graph, match, wants, space.facts)
+        space, wants = _fitted(draft)
+        if found := list(islice(_matches(rule, space, violated), WAYS)):
+            return Example(space.graph, draft.random.choice(found), wants, space.facts)
         reason, changed = repair(draft, space, violated)
         if not changed:
             break
     raise Misfit(reason)
+
+
+def _fitted(draft: ExampleDraft) -> tuple[Workspace, dict[str, Want]]:
+    """The graph of a draft and its inputs, drawn again around what guards have pinned down where it does not fit."""
+    try:
+        return workspace_of(draft)
+    except (Misfit, GraphoptError):
+        if not draft.pinned:
+            raise
+    draft.redraw()
+    return workspace_of(draft)
 
 
 def _neighbour(base: ExampleDraft, rule: Rule, violated: GuardExpr) -> Example:
@@ -185,9 +194,9 @@ def _neighbour(base: ExampleDraft, rule: Rule, violated: GuardExpr) -> Example:
     repair(draft, space, violated)
     draft.rule = replace(draft.rule, where=rule.where)
     for _ in range(1 + REPAIRS):
-        space, wants = workspace_of(draft)
-        for match in _matches(rule, space, violated):
-            return Example(space.graph, match, wants, space.facts)
+        space, wants = _fitted(draft)
+        if found := list(islice(_matches(rule, space, violated), WAYS)):
+            return Example(space.graph, draft.random.choice(found), wants, space.facts)
         if not repair(draft, space)[1]:
             break
     raise Misfit(f"nothing near violates `{show_expr(violated)}` alone")

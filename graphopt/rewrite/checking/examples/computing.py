@@ -192,11 +192,15 @@ def _span(size: int, kernel: int, stride: int, dilation: int, pads: int) -> int:
 def conv(s: Sample) -> list[Want]:
     """An image, a kernel and a bias."""
     bound, weights = s.bound(0), s.bound(1) if len(s.inputs) > 1 else None
-    shape = s.shape(s.pick((3, 4, 4, 4)) if not s.want.shape or len(s.want.shape) < 3 else None, 3)
+    shape = s.shape(s.pick((3, 4, 4, 4, 4, 5)) if not s.want.shape or len(s.want.shape) < 3 else None, 3)
     n = len(bound or weights or shape) - 2
     if n < 1:
         raise Misfit("a convolution needs a spatial axis")
     kernel = weights[2:] if weights else tuple(s.pick((1, 1, 2, 3)) for _ in range(n))
+    if n == 2 and not bound and not weights and s.chance(0.2):  # one row, or one column, of some length
+        row = s.number(0, 1)
+        shape = (*shape[:2], *(1 if i == row else s.number(1, 9) for i in range(n)))
+        kernel = tuple(1 if i == row else s.number(2, 5) for i in range(n))
     strides, dilations, pads = _window(s, n, kernel)
     group = s.attr("group", 1, lambda: s.pick((1, 1, 2, 3)))
     if len(shape) != n + 2 or len(kernel) != n or len(pads) != 2 * n:
@@ -292,6 +296,8 @@ def einsum(s: Sample) -> list[Want]:
     """Operands that fit the equation; equations that a guard names come first."""
     named = [e for e in s.strings if "->" in e and e.split("->")[0].count(",") == len(s.inputs) - 1]
     more = ["ij->ji", "ijk->kij", "bij->bji"] if len(s.inputs) == 1 else ["ij,jk->ik", "bij,bjk->bik", "ij,kj->ik"]
+    batch = "BCD"[: s.number(0, 2)]
+    named = [e.replace("...", batch) for e in named] + named  # the dots, and letters that say the same
     equation = s.attr("equation", "", lambda: s.pick(named + more))
     sizes: dict[str, int] = {}
     extra = s.new_shape(s.number(0, 2))

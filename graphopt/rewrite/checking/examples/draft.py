@@ -138,6 +138,8 @@ class ExampleDraft:
             self._draw(root, Want(shape, dtype))
 
     def _size(self) -> int:
+        if self.even is None and self.hints.lengths and self.random.random() < 0.25:
+            return self.random.choice(self.hints.lengths)
         return self.even or self.random.choice((1, 2, 2, 3, 3, 4))
 
     def _draw(self, tree: Tree | None, want: Want) -> None:

@@ -26,6 +26,9 @@ from graphopt.rewrite.rule.rule import (
     subexpressions,
 )
 
+SHORT = 18
+"""Axes of no more elements are made only because the rule speaks of a number."""
+
 
 @dataclass
 class Hints:
@@ -42,6 +45,13 @@ class Hints:
     numbers: list[float] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     opset: int = ops.LATEST
+
+    @property
+    def lengths(self) -> list[int]:
+        """The numbers of which the rule speaks, one more and twice as many, that are small enough for the length of an
+        axis and not drawn anyway: parts of so many elements are cut up."""
+        numbers = [int(n) for n in self.numbers if n in range(4, SHORT)]
+        return sorted({length for n in numbers for length in (n, n + 1, 2 * n) if length <= SHORT})
 
     @staticmethod
     def of(rule: Rule) -> Hints:

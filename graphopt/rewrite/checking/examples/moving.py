@@ -46,7 +46,7 @@ def reshape(s: Sample) -> list[Want]:
     s.attr("allowzero", 0, lambda: 0)
     target = s.inputs[1].value if s.has(1) and s.inputs[1] is not None else None
     shape = s.shape() if target is None else tuple(n if n > 0 else s.size() for n in ints(target))
-    before = s.bound(0) or (in_two(s, shape) if s.chance(0.3) else refactored(s, shape))
+    before = s.bound(0) or (in_two(s, shape) if s.chance(0.5 if len(shape) == 4 else 0.3) else refactored(s, shape))
     if s.bound(0) is not None and target is None:
         shape = refactored(s, before)
     written = [*shape]
@@ -147,6 +147,8 @@ def slice_(s: Sample) -> list[Want]:
                 end = 2**63 - 1
             elif s.chance(0.2) and 0 < end < length:
                 end -= length
+                if s.chance(0.5):
+                    start -= length
         else:
             start, end = length - 1 - start, max(length - 1 - start - (size - 1) * abs(step) - 1, -1)
             end = -(2**63) + 1 if end < 0 else end

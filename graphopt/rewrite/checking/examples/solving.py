@@ -4,6 +4,7 @@ guard that is to be violated. It is apart from drawing, which never looks at gua
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -35,6 +36,8 @@ from graphopt.rewrite.rule.rule import (
 EARLIEST = min(OPSETS)
 LARGEST = 64
 """Axes are at most this long."""
+WAYS = 4
+"""In so many ways a pattern with starred variables is read."""
 SIMPLE = (0.0, 1.0, -1.0, 0.5, 3.0)
 """Numbers of which rules ask."""
 MAGNITUDES = (1e30, -1e30, 1.0, 1e-30)
@@ -49,9 +52,10 @@ def repair(draft: ExampleDraft, space: Workspace, violated: GuardExpr | None = N
     plain = replace(draft.rule, where=())
     root = space.graph.outputs[0]
     assert root is not None
-    for match in matches(plain, space, space.graph.producer(root)):
-        if list(match.roots) != space.graph.outputs:
-            continue
+    ways = islice(matches(plain, space, space.graph.producer(root)), WAYS)
+    found = [match for match in ways if list(match.roots) == space.graph.outputs]
+    if found:
+        match = draft.random.choice(found)
         for guard in draft.rule.where:
             reason = expressions.holds(guard, match.bindings, space)
             if reason is not None:
@@ -78,9 +82,18 @@ class _Solver:
                 return self._equate(left, right) or self._equate(right, left)
             case FunctionCall(">" | ">=" | "<" | "<=" as comparison, (left, right)):
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
+                step -= BEYOND[comparison] * self.draft.random.choice((0, 0, 1, 2))
                 return self._equate(left, right, step) or self._equate(right, left, -step)
             case FunctionCall("divides", (step, size)):
                 return self._align(step, size)
+            case FunctionCall("same", (Each(Field(NameRef(name), "shape")),)):
+                leaves = [f"{name}.{i}" for i in range(self.draft.pattern.counts.get(name, 0))]
+                done = [self._assign_leaf(key, "shape", self.draft.leaves[leaves[0]].shape) for key in leaves[1:]]
+                return any(done)
+            case FunctionCall("is_line", shapes):
+                across = self.draft.random.randrange(2)
+                done = [self._narrow(shape, across) for shape in shapes]
+                return any(done)
             case FunctionCall("per_channel", (Field(NameRef(name), "shape"), rank)) if name in self.draft.leaves:
                 axes = expressions.evaluate(rank, self.bindings, self.space)
                 channels = max(self.draft.leaves[name].shape or (1,))
@@ -89,6 +102,13 @@ class _Solver:
                     and axes > 1
                     and self._assign_leaf(name, "shape", (channels, *(1,) * (axes - 2)))
                 )
+            case FunctionCall(
+                "all", (Each(FunctionCall("==", (IndexExpr(Field(NameRef(name), "shape"), index), size))),)
+            ):
+                count = self.draft.pattern.counts.get(name, 0)
+                wanted = expressions.evaluate(size, self.bindings, self.space)
+                done = [self._assign_size(f"{name}.{i}", index, wanted) for i in range(count) if index is not None]
+                return any(done)
             case FunctionCall(
                 "all",
                 (
@@ -250,14 +270,24 @@ class _Solver:
         return value
 
     def _near_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape with one axis of another size, one axis more or one fewer."""
+        """A shape with one axis of another size, one axis more or one fewer; or one of as many elements."""
         random = self.draft.random
         i = random.randint(0, len(shape))
         way = random.random()
+        if len(shape) > 1 and way >= 0.8:
+            i, k = random.sample(range(len(shape)), 2)
+            return tuple(1 if a == i else shape[i] * shape[k] if a == k else n for a, n in enumerate(shape))
         if way < 0.2 or not shape:
             return (*shape[:i], random.choice((1, 2, 3)), *shape[i:])
         i = min(i, len(shape) - 1)
         return (*shape[:i], *(() if way < 0.4 else (random.choice((1, 2, 3, 4, 5)),)), *shape[i + 1 :])
+
+    def _narrow(self, shape: GuardExpr, across: int) -> bool:
+        """Make one axis of a shape one pixel long."""
+        sizes = expressions.evaluate(shape, self.bindings, self.space)
+        if not isinstance(sizes, tuple) or len(sizes) <= across:
+            return False
+        return self._assign(shape, (*sizes[:across], 1, *sizes[across + 1 :]))
 
     def _align(self, step: GuardExpr, size: GuardExpr) -> bool:
         """Make a size a multiple of another."""
@@ -309,11 +339,22 @@ class _Solver:
                 return self._assign_each(body, value)
             case Series((part,)) if isinstance(value, tuple) and len(value) == 1:
                 return self._assign(part, value[0])
-            case IndexExpr(Field(NameRef(name), "shape"), index, None) if (
+            case IndexExpr(Field(NameRef(name), "shape"), index, None, False) if (
                 name in self.draft.leaves and index is not None
             ):
                 return self._assign_size(name, index, value)
-            case IndexExpr(Field(NameRef(name), "value" | "shape" as fact), Lit(0), None) if name in self.draft.leaves:
+            case IndexExpr(Field(NameRef(name), "shape"), start, stop, True) if (
+                name in self.draft.leaves and isinstance(value, tuple)
+            ):
+                shape = self.draft.leaves[name].shape or ()
+                ends = (
+                    None if e is None else expressions.evaluate(e, self.bindings, self.space) for e in (start, stop)
+                )
+                first, last, _ = slice(*ends).indices(len(shape))
+                return self._assign_leaf(name, "shape", (*shape[:first], *value, *shape[max(first, last) :]))
+            case IndexExpr(Field(NameRef(name), "value" | "shape" as fact), Lit(0), None, False) if (
+                name in self.draft.leaves
+            ):
                 return self._assign_leaf(name, fact, (value,))
             case FunctionCall("len", (Field(NameRef(name), "value"),)) if name in self.draft.leaves:
                 held = self.draft.leaves[name].value
@@ -321,6 +362,14 @@ class _Solver:
                     return False
                 self.draft.leaves[name] = replace(self.draft.leaves[name], value=held[:value], shape=(value,))
                 return True
+            case FunctionCall("product", (part,)) if isinstance(value, int):
+                factors = expressions.evaluate(part, self.bindings, self.space)
+                if isinstance(factors, tuple) and factors:
+                    longest = max(range(len(factors)), key=factors.__getitem__)
+                    rest = prod(n for i, n in enumerate(factors) if i != longest)
+                    if rest and value % rest == 0:
+                        changed = (*factors[:longest], value // rest, *factors[longest + 1 :])
+                        return self._assign(part, changed)
             case FunctionCall("range", (part,)) if isinstance(value, tuple):
                 return self._assign(part, len(value))
             case FunctionCall("+", (left, right)) if isinstance(value, tuple):
