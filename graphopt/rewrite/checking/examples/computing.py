@@ -112,7 +112,8 @@ def matmul(s: Sample) -> list[Want]:
         return [Want((k,)), Want((k, s.size()))] if s.chance(0.5) else [Want((s.size(), k)), Want((k,))]
     shape = s.shape(None, 2) if s.chance(0.5) or s.want.shape else s.new_shape(2)
     k = left[-1] if left else right[-2] if right and len(right) > 1 else s.size()
-    k = 32 if not left and not right and s.even is None and s.chance(0.05) else k  # blocks of weights divide it
+    if not left and not right and s.even is None and s.chance(0.05 if s.op_of(1) != "DequantizeLinear" else 0.3):
+        k = s.pick(BLOCKS[:4])  # blocks of weights divide it
     batch = shape[:-2]
     a: StaticShape = (*batch, shape[-2], k)
     b: StaticShape = (k, shape[-1]) if s.chance(0.6) else (*batch, k, shape[-1])
@@ -372,11 +373,11 @@ def dropout(s: Sample) -> list[Want]:
 
 
 def quantize(s: Sample) -> list[Want]:
-    """A tensor, a scale and a zero point, sometimes along an axis."""
+    """A tensor, a scale and a zero point, sometimes along an axis, one for each element of it or for each block."""
     dtype = s.pick(("int8", "uint8"))
     shape = s.bound(0) or s.shape()
     axis = s.attr("axis", 1, lambda: s.pick(range(len(shape) or 1)))
-    block = s.attr("block_size", 0, lambda: 16)
+    block = s.attr("block_size", 0, lambda: s.pick(_blocks(shape[axis] if axis < len(shape) else 0)))
     if block and len(shape) > axis >= 0:
         scales = (*shape[:axis], shape[axis] // block, *shape[axis + 1 :])
         return [Want(shape), Want(scales, low=0.1, high=1), Want(scales)][: len(s.inputs)]
@@ -385,9 +386,21 @@ def quantize(s: Sample) -> list[Want]:
     scale: Any = 1.0 if s.chance(0.6) else s.pick((0.25, 0.1, 0.01, 0.01))
     zero: Any = s.number(0, 5)
     if along:
-        scale, zero = (scale,) * size[0], (zero,) * size[0]
+        is_even = s.chance(0.4)
+        scale = tuple(scale if is_even else s.pick((1.0, 0.5, 0.25, 0.1)) for _ in range(size[0]))
+        zero = tuple(zero if is_even else s.number(0, 5) for _ in range(size[0]))
     data = Want(shape) if s.op == "QuantizeLinear" else Want(shape, dtype, low=0 if dtype == "uint8" else -60, high=60)
     return [data, Want(size, value=scale), Want(size, dtype, value=zero)][: len(s.inputs)]
+
+
+BLOCKS = (256, 128, 64, 32, 16)
+"""Sizes of blocks of weights that share a scale."""
+
+
+def _blocks(size: int) -> Sequence[int]:
+    """Sizes of blocks that divide an axis, the largest most often."""
+    fitting = [b for b in (*BLOCKS, 8) if size and size % b == 0]
+    return (*fitting[:1], *fitting) or (16,)
 
 
 def sequence_at(s: Sample) -> list[Want]:

@@ -248,8 +248,8 @@ class ExampleDraft:
             case Leaf(key):
                 want = self.leaves.get(key)
                 return SampleOperand() if want is None else SampleOperand(want.value, want.shape, want.dtype)
-            case _:
-                return SampleOperand()
+            case ConcreteCall(op=op):
+                return SampleOperand(op=op)
 
     def _attribute(self, step: ConcreteCall, name: str, default: Any, choose: Callable[[], Any]) -> Any:
         """What the pattern says of an attribute; a draw where it may be any."""

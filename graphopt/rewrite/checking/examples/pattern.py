@@ -47,6 +47,11 @@ class ConcreteCall:
     value: Value | None = None
     graph: Graph | None = None
 
+    @property
+    def leaves(self) -> list[str]:
+        """The operands that are open."""
+        return [operand.key for operand in self.inputs if isinstance(operand, Leaf)]
+
 
 HEADS = ("Relu", "Neg", "Abs", *sorted(ops.SETS["unary"] | ops.SETS["binary"] | ops.SETS["reduce"]))
 """What op variables mostly stand for of which no guard says what they are."""

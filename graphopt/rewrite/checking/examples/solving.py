@@ -153,11 +153,9 @@ class _Solver:
                         self._vary_rank(len(shape))
                     case "rank" | "shape" | "size":
                         changed = self._near_shape(shape)
-                        alike = (
-                            [k for k, w in draft.leaves.items() if w.shape == shape] if random.random() < 0.5 else [key]
-                        )
-                        for k in alike:
-                            draft.leaves[k] = replace(draft.leaves[k], shape=changed, value=None)
+                        for k in self._alike(key, shape):
+                            value = _spread(draft.leaves[k].value, changed)
+                            draft.leaves[k] = replace(draft.leaves[k], shape=changed, value=value)
                     case "low" | "high" if "float" in (want.dtype or "") and random.random() < 0.3:
                         draft.leaves[key] = replace(want, value=self._drawn(shape, MAGNITUDES), low=None, high=None)
                     case "low" | "high":
@@ -249,11 +247,23 @@ class _Solver:
                 return (*value[:i], self._near(value[i]), *value[i + 1 :])
         return value
 
+    def _alike(self, key: str, shape: tuple[int, ...]) -> list[str]:
+        """An operand, or all of its shape: those of one of its calls, or of all."""
+        draft, way = self.draft, self.draft.random.random()
+        alike = [k for k, want in draft.leaves.items() if want.shape == shape]
+        if way < 0.3:
+            return [key]
+        calls = [keys for step in draft.pattern.steps if key in (keys := step.leaves)]
+        return [k for k in alike if k in draft.random.choice(calls)] if calls and way < 0.7 else alike
+
     def _near_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A shape with one axis of another size, one axis more or one fewer."""
         random = self.draft.random
         i = random.randint(0, len(shape))
         way = random.random()
+        if not shape and way < 0.8:  # as many as another operand has along an axis
+            sizes = [n for want in self.draft.leaves.values() for n in want.shape or () if n > 1]
+            return (random.choice(sizes),) if sizes else (1,)
         if way < 0.2 or not shape:
             return (*shape[:i], random.choice((1, 2, 3)), *shape[i:])
         i = min(i, len(shape) - 1)
@@ -418,3 +428,10 @@ class _Solver:
             case _:
                 self.draft.leaves[name] = replace(want, value=value)
         return True
+
+
+def _spread(value: Any, shape: tuple[int, ...]) -> Any:
+    """A number as several along one axis that differ; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or len(shape) != 1:
+        return None
+    return tuple(value + i if isinstance(value, int) else value * (i + 1) for i in range(shape[0]))
