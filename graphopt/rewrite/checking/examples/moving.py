@@ -171,9 +171,10 @@ def concat(s: Sample) -> list[Want]:
     if not -len(shape) <= axis < len(shape):
         shape = s.new_shape(abs(axis) + 1)
     wants = []
+    is_whole = shape[axis] >= n and shape[axis] % n == 0 and s.chance(0.5)  # parts of what is wanted
     for _ in range(n):
         part = list(shape)
-        part[axis] = s.pick((1, 1, 2, 3, 0) if s.chance(0.3) else (1, 1, 2))
+        part[axis] = shape[axis] // n if is_whole else s.pick((1, 1, 2, 3, 0) if s.chance(0.3) else (1, 1, 2))
         wants.append(Want(tuple(part)))
     return wants
 

@@ -3,6 +3,7 @@ guard that is to be violated. It is apart from drawing, which never looks at gua
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -79,8 +80,14 @@ class _Solver:
             case FunctionCall(">" | ">=" | "<" | "<=" as comparison, (left, right)):
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
                 return self._equate(left, right, step) or self._equate(right, left, -step)
+            case FunctionCall("divides", (Field(NameRef(name), "period"), size)) if name in self.draft.leaves:
+                return self._repeat(name, size)
             case FunctionCall("divides", (step, size)):
                 return self._align(step, size)
+            case FunctionCall("is_bias_scale", (Field(NameRef(name), "value"), *factors)) if name in self.draft.leaves:
+                return self._scale_bias(name, factors)
+            case Field(NameRef(name), "causal") if name in self.draft.leaves:
+                return self._blank_out(name)
             case FunctionCall("per_channel", (Field(NameRef(name), "shape"), rank)) if name in self.draft.leaves:
                 axes = expressions.evaluate(rank, self.bindings, self.space)
                 channels = max(self.draft.leaves[name].shape or (1,))
@@ -269,6 +276,57 @@ class _Solver:
         i = min(i, len(shape) - 1)
         return (*shape[:i], *(() if way < 0.4 else (random.choice((1, 2, 3, 4, 5)),)), *shape[i + 1 :])
 
+    def _repeat(self, name: str, size: GuardExpr) -> bool:
+        """Make the rows of a constant repeat after so many elements."""
+        shape = self.draft.leaves[name].shape or ()
+        period = expressions.evaluate(size, self.bindings, self.space)
+        if not isinstance(period, int) or period <= 0 or not shape or shape[-1] % period:
+            return False
+        drawn = np.asarray(self._drawn((*shape[:-1], period), SIMPLE)).reshape((*shape[:-1], period))
+        repeated = np.concatenate([drawn] * (shape[-1] // period), axis=-1) if shape[-1] else drawn[..., :0]
+        self.draft.leaves[name] = replace(self.draft.leaves[name], value=repeated.tolist())
+        return True
+
+    def _scale_bias(self, name: str, factors: Sequence[GuardExpr]) -> bool:
+        """Give a bias the scale that a product has."""
+        first, second = (
+            np.asarray(expressions.evaluate(f, self.bindings, self.space), np.float64).reshape(-1) for f in factors
+        )
+        if 1 not in (first.size, second.size) and first.size != second.size:
+            return False
+        scales = first * second
+        held = self.draft.leaves[name]
+        value = tuple(scales.tolist()) if scales.size > 1 or held.shape else scales.item()
+        self._assign_along(name, value)
+        return True
+
+    def _assign_along(self, name: str, value: Any) -> None:
+        """Give an operand elements, and as many to those that have its shape in the same call."""
+        held = self.draft.leaves[name]
+        shape = np.shape(value)
+        for step in self.draft.pattern.steps:
+            for key in step.leaves if name in step.leaves else ():
+                want = self.draft.leaves[key]
+                if key != name and want.shape == held.shape != shape and want.value is not None:
+                    first = np.asarray(want.value).reshape(-1)[:1].tolist() or [0]
+                    elements = np.full(shape, first[0]).tolist()
+                    self.draft.leaves[key] = replace(want, shape=shape, value=_tuple(elements))
+        self.draft.leaves[name] = replace(held, shape=shape, value=value)
+
+    def _blank_out(self, name: str) -> bool:
+        """Make a mask one that lets no row see what comes after it."""
+        want = self.draft.leaves[name]
+        shape = want.shape or ()
+        if len(shape) < 2:
+            return False
+        n = shape[-2] if shape[-2] > 1 or self.draft.random.random() < 0.5 else shape[-1]
+        lower = np.tril(np.ones((n, n), bool))
+        mask = lower if want.dtype == "bool" else np.where(lower, 0.0, -np.inf)
+        whole = np.broadcast_to(mask, (*shape[:-2], n, n))
+        self.draft.leaves[name] = replace(want, shape=whole.shape, value=whole.tolist())
+        self.draft.constness[name] = True
+        return True
+
     def _align(self, step: GuardExpr, size: GuardExpr) -> bool:
         """Make a size a multiple of another."""
         try:
@@ -293,9 +351,11 @@ class _Solver:
         return changed
 
     def _equate(self, left: GuardExpr, right: GuardExpr, more: int = 0) -> bool:
-        """Make one side of a comparison what the other is, or a little more."""
+        """Make one side of a comparison what the other is, or a little more; of what is no whole number by a factor."""
         try:
             value: Any = expressions.evaluate(right, self.bindings, self.space)
+            if more and isinstance(value, float) and value > 0 and self.draft.random.random() < 0.5:
+                return self._assign(left, value * 2.0**more)
             return self._assign(left, value + more if more else value)
         except (expressions.Unknown, TypeError):
             return False
@@ -424,6 +484,8 @@ class _Solver:
                     want, shape=(1,) * (value - len(shape)) + shape[max(len(shape) - value, 0) :]
                 )
             case "dtype":
+                for key in self.draft.alike(name)[0] & self.draft.leaves.keys():
+                    self.draft.leaves[key] = replace(self.draft.leaves[key], dtype=value)
                 self.draft.leaves[name] = replace(want, dtype=value)
             case _:
                 self.draft.leaves[name] = replace(want, value=value)
@@ -435,3 +497,7 @@ def _spread(value: Any, shape: tuple[int, ...]) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or len(shape) != 1:
         return None
     return tuple(value + i if isinstance(value, int) else value * (i + 1) for i in range(shape[0]))
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
