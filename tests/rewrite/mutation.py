@@ -106,6 +106,8 @@ TRIED = 96
 """How many graphs are drawn to violate a guard."""
 HEADS = 8
 """How many times as many where the guard says which ops a variable may be: others are many, and many agree."""
+NO_KERNEL = "it cannot be computed"
+"""How it begins what ONNX Runtime says where it has no kernel for dtypes."""
 SYMMETRIC = frozenset({"+", "*", "near", "disjoint", "mergeable", "cancels", "moderate", "times"})
 """Functions of which the order of two arguments says nothing."""
 FLAGS = frozenset({
@@ -270,8 +272,8 @@ def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
 class Place:
     """A graph in which the left side of a rule occurs, and the numbers on which both sides are compared there."""
 
-    def __init__(self, example: Example, seed: int) -> None:
-        self.example = example
+    def __init__(self, example: Example, seed: int, ways: tuple[str, ...] = ()) -> None:
+        self.example, self.ways = example, ways
         self.soundness = example.match.rule.soundness
         self.space = Workspace(example.graph, example.facts)
         self.seed = seed
@@ -282,7 +284,7 @@ class Place:
         """Numbers for the inputs."""
         generator = np.random.default_rng(self.seed)
         drawn = []
-        for way in draws(self.soundness, self.example.graph):
+        for way in (*draws(self.soundness, self.example.graph), *self.ways):
             with suppress(ValueError, MemoryError):  # no array can be that large or have that many axes
                 drawn.append(self.example.draw(generator, way))
         return drawn
@@ -385,6 +387,10 @@ class Trial:
         """Graphs in which the rule applies."""
         self.refusals: set[str] = set()
         """Why its right side is refused in others in which its guards hold."""
+        self.lacking: set[str] = set()
+        """For what on its right side ONNX Runtime has no kernel."""
+        self.ways: tuple[str, ...] = ()
+        """With which other numbers both its sides agree."""
         left, seen = TRIES, 0
         for example in examples(rule, self.random, TRIES, bases=self.bases):
             left -= 1
@@ -400,9 +406,15 @@ class Trial:
             elif len(self.fitting) < FITS * effort:
                 self.fitting.append(place)
                 left = min(left, SETTLED * effort)
+        if any(node.op == "IsNaN" for place in self.fitting[:1] for node in place.example.graph.nodes()):
+            masked = [Place(place.example, place.seed, ("masked",)) for place in self.fitting]
+            if all(
+                place.compared(other)[1] is None for place in masked if not isinstance(other := place.made(rule), str)
+            ):
+                self.fitting, self.ways = masked, ("masked",)
 
     def place(self, example: Example) -> Place:
-        return Place(example, self.random.getrandbits(32))
+        return Place(example, self.random.getrandbits(32), self.ways)
 
     def outcomes(self, mutants: Iterable[Mutant]) -> Iterator[Outcome]:
         """What comes of each mutant."""
@@ -497,9 +509,11 @@ class Trial:
         for place in self.fitting:
             other = place.made(self.rule)
             with suppress(EngineError):
-                if isinstance(other, str) or place.in_runtime(other) is not None:
+                problem = other if isinstance(other, str) else place.in_runtime(other)
+                if problem is not None and not problem.startswith(NO_KERNEL):
                     return False
-                count += 1
+                self.lacking |= {kind_of(problem)} if problem else set()
+                count += problem is None
             if count == RUNS:
                 break
         return count > 0
@@ -512,7 +526,7 @@ class Trial:
             count = 0
             for place, other in places:
                 with suppress(EngineError):
-                    if problem := place.in_runtime(other):
+                    if (problem := place.in_runtime(other)) and kind_of(problem) not in self.lacking:
                         return problem
                     count += 1
                 if count == RUNS:
@@ -541,7 +555,7 @@ class Trial:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
         if problem := self._in_runtime(seen.places):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
-        fate, why = _proved(mutant.rule)
+        fate, why = _proved(mutant.rule, self.effort)
         if fate:
             return Outcome(mutant, fate, why)
         if not seen.violated:
@@ -578,9 +592,9 @@ class Trial:
         made = ((place, other) for place in self.fitting if not isinstance(other := place.made(read), str))
         if read.lhs == self.rule.lhs and (problem := self._in_runtime(made)):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
-        fate, why = _proved(read)
+        fate, why = _proved(read, self.effort)
         if not fate and read.lhs == self.rule.lhs:
-            fate, why = _same(self.rule, read)
+            fate, why = _same(self.rule, read, self.effort)
         why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
         return Outcome(mutant, fate or "survived", why)
 
@@ -652,7 +666,7 @@ def text_of(rule: Rule) -> str:
     return show_rule(replace(plain, stage=RuleStage.EXPLORE, targets=frozenset()))
 
 
-def _proved(rule: Rule) -> tuple[str, str]:
+def _proved(rule: Rule, effort: int) -> tuple[str, str]:
     """The fate of a mutant that is proved, or of which a solver's model shows that it is wrong, and why; else empty."""
     from graphopt.proof import indices, scalars
     from graphopt.proof.prove import demonstrate
@@ -663,13 +677,13 @@ def _proved(rule: Rule) -> tuple[str, str]:
             return "equivalent", f"as true as the rule: proved {found.kind}"
         if found.counterexample is not None and (shown := demonstrate(rule, found.counterexample)):
             return "killed", f"a solver's model: {shown}"
-        bounded = indices.prove(rule, 80)
+        bounded = indices.prove(rule, 80 if effort == 1 else indices.LIMIT)
     except Exception:  # a proof that fails is none
         return "", ""
     return ("equivalent", f"as true as the rule: proved {bounded.kind} ({bounded.scope})") if bounded.kind else ("", "")
 
 
-def _same(rule: Rule, mutant: Rule) -> tuple[str, str]:
+def _same(rule: Rule, mutant: Rule, effort: int) -> tuple[str, str]:
     """The same of a mutant of the right side: what is other there is proved to be equal to what the rule has, by itself
     or in the calls around it. What is computed in both alike may be any constant."""
     for old, new in zip(rule.rhs, mutant.rhs, strict=True):
@@ -677,7 +691,7 @@ def _same(rule: Rule, mutant: Rule) -> tuple[str, str]:
             claim = _claim(rule, part, other, deep)
             if claim is None or check_rule(claim, 1, Depth(8, 0, tries=TRIED)).problem is not None:
                 continue  # what has another dtype is not equal
-            fate, why = _proved(claim)
+            fate, why = _proved(claim, effort)
             if fate == "equivalent":
                 return fate, f"{show_term(claim.lhs[0])} is {show_term(claim.rhs[0])}: {why.partition(': ')[2]}"
     return "", ""
@@ -767,10 +781,11 @@ def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int | None]) ->
     rule = rules_by_name()[name]
     made: dict[str, Any] = {"needed": [], **entry, "rule": text_of(rule)}
     judged: list[Mutant] = []
+    changes = {m.change for m in mutants(rule)}
     for kind in kinds:
         old = made.get(kind, {}) if effort else {}
         made[kind] = {fate: dict(old.get(fate, {})) for fate in FATES} | {"killed": Counter(old.get("killed", {}))}
-        survived = made[kind]["survived"]
+        survived = made[kind]["survived"] = {c: why for c, why in made[kind]["survived"].items() if c in changes}
         judged += (m for m in mutants(rule) if m.kind == kind and (not old or survived.pop(m.change, None) is not None))
     for outcome in Trial(rule, effort or 1).outcomes(judged):
         mutant = outcome.mutant

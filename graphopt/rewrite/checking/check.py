@@ -457,9 +457,10 @@ def _sensitivity(
         moved = {}
         for name, a in inputs.items():
             if a.dtype.kind == "f":
-                a = np.nextafter(a, np.asarray(to, a.dtype))
+                a = np.where(np.isfinite(a), np.nextafter(a, np.asarray(to, a.dtype)), a)
                 share = 1 + unit * rng.choice([-1, 1], a.shape)  # which is one in so narrow a dtype itself
-                a = (a.astype(np.float64) * share).astype(a.dtype) if unit else a
+                with np.errstate(over="ignore"):
+                    a = (a.astype(np.float64) * share).astype(a.dtype) if unit else a
             moved[name] = a
         try:
             pairs = zip(want, left(moved), strict=True)

@@ -65,8 +65,8 @@ class Example:
     def draw(
         self, generator: np.random.Generator, way: str, shapes: Mapping[str, StaticShape] | None = None
     ) -> dict[str, Array]:
-        """Arrays for the inputs: ``plain``, ``positive``, ``finite`` or ``special`` ones; of other shapes if given.
-        Images in blocks hold zeros beyond their last channel."""
+        """Arrays for the inputs: ``plain``, ``positive``, ``finite``, ``special`` or ``masked`` ones; of other
+        shapes if given. Images in blocks hold zeros beyond their last channel."""
         wants = {name: replace(want, shape=(shapes or {}).get(name, want.shape)) for name, want in self.wants.items()}
         drawn = {name: array(generator, want, way) for name, want in wants.items()}
         for node in self.graph.nodes():

@@ -25,7 +25,7 @@ COMMON = ("float32", "float32", "float32", "int64", "int32", "float64", "bool", 
 """Dtypes, the more often the likelier."""
 MOSTLY = 0.9
 """How often what is drawn is what a right side takes."""
-OPSETS = (22, 21, 20, 18, 17, 16, 14, 13, 12)
+OPSETS = (24, 23, 22, 21, 20, 18, 17, 16, 14, 13, 12)
 """Opsets of examples beside the newest."""
 
 

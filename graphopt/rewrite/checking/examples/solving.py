@@ -88,6 +88,8 @@ class _Solver:
                 return self._scale_bias(name, factors)
             case Field(NameRef(name), "causal") if name in self.draft.leaves:
                 return self._blank_out(name)
+            case FunctionCall("blanks", (Field(NameRef(name)),)) if name in self.draft.leaves:
+                return self._fill(name, -np.inf)
             case FunctionCall("per_channel", (Field(NameRef(name), "shape"), rank)) if name in self.draft.leaves:
                 axes = expressions.evaluate(rank, self.bindings, self.space)
                 channels = max(self.draft.leaves[name].shape or (1,))
@@ -324,6 +326,17 @@ class _Solver:
         mask = lower if want.dtype == "bool" else np.where(lower, 0.0, -np.inf)
         whole = np.broadcast_to(mask, (*shape[:-2], n, n))
         self.draft.leaves[name] = replace(want, shape=whole.shape, value=whole.tolist())
+        self.draft.constness[name] = True
+        return True
+
+    def _fill(self, name: str, number: float) -> bool:
+        """Make an operand a constant of one number, or one of its rows."""
+        want = self.draft.leaves[name]
+        shape = want.shape or ()
+        elements = np.full(shape, number)
+        if len(shape) > 1 and self.draft.random.random() < 0.5:
+            elements[..., 1:, :] = 0.0
+        self.draft.leaves[name] = replace(want, value=elements.tolist(), low=None, high=None)
         self.draft.constness[name] = True
         return True
 
