@@ -111,6 +111,8 @@ def packed_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]
     assert scales is not None
     sizes: Any = attrs
     n, k, block = sizes["N"], sizes["K"], sizes["block_size"]
+    if block < 16 or block & (block - 1):
+        raise ValueError(f"blocks have 16 elements, or twice as many and so on, not {block}")
     blocks = -(-k // block)
     weights = _halves(b.reshape(n, blocks, -1)).astype(np.float32)
     zero: Any = 8.0

@@ -162,6 +162,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
             match part.arguments[0]:
                 case (Field(_, "value") as of) | FunctionCall("axes", (Field(_, "value") as of, *_)):
                     axioms.append(term(FunctionCall("len", (of,))) >= 1)  # of nothing there is neither
+        if isinstance(part, FunctionCall) and part.function in ("%", "//") and len(part.arguments) == 2:
+            axioms.append(term(part.arguments[1]) != 0)
         if isinstance(part, FunctionCall) and part.function in OF_FOUR_AXES:
             match part.arguments[0]:
                 case Field(of, "shape"):

@@ -110,6 +110,8 @@ NO_KERNEL = "it cannot be computed"
 """How it begins what ONNX Runtime says where it has no kernel for dtypes."""
 SYMMETRIC = frozenset({"+", "*", "near", "disjoint", "mergeable", "cancels", "moderate", "times"})
 """Functions of which the order of two arguments says nothing."""
+ADDING = frozenset({"com.microsoft::SkipSimplifiedLayerNormalization"})
+"""Ops that add their first two operands, whose shapes are one, before anything else."""
 FLAGS = frozenset({
     "allowzero", "ceil_mode", "count_include_pad", "exclusive", "is_causal", "keepdims", "largest", "reverse",
     "saturate", "select_last_index", "transA", "transB", "unidirectional",
@@ -238,7 +240,7 @@ def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term
     inputs = call.inputs
     is_right = heads is not None
     carried = (heads or {}).get(call.op, {})  # an op that the left side binds brings its attributes along
-    if len(inputs) >= 2 and inputs[0] != inputs[1] and not (call.op[0].isupper() and ops.is_commutative(call.op)):
+    if len(inputs) >= 2 and inputs[0] != inputs[1] and not _is_symmetric(call):
         swapped = replace(call, inputs=(inputs[1], inputs[0], *inputs[2:]))
         yield swapped, f"{show_term(swapped)} for {show_term(call)}", "operand"
     for i, (name, expr) in enumerate(call.attrs):
@@ -253,6 +255,11 @@ def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term
     for i, part in enumerate(inputs):
         for other, what, kind in _mutated(part, heads):
             yield replace(call, inputs=(*inputs[:i], other, *inputs[i + 1 :])), what, kind
+
+
+def _is_symmetric(call: CallPattern) -> bool:
+    """Whether the first two operands may change places, by what the op is."""
+    return call.op in ADDING or (call.op[0].isupper() and ops.is_commutative(call.op))
 
 
 def _is_default(op: str, name: str, expr: GuardExpr) -> bool:

@@ -38,12 +38,14 @@ from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, NameRef, Rule, Series, calls
+from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, Lit, NameRef, Rule, Series, calls, subexpressions
 
 BASES = 8
 """In the neighbourhood of so many graphs that satisfy a guard those are looked for that do not."""
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards."""
+QUANTIZING = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Ops of a scale and a zero point."""
 WEIGHTS = 4096
 """Constants of so many elements are never all zeros or ones: few graphs have any, which zeros would tell nothing of."""
 
@@ -119,7 +121,11 @@ def violations(
 
 
 def _otherwise(hints: Hints, rule: Rule, guard: GuardExpr) -> Hints:
-    """Hints for graphs that violate a guard: of an op variable, that it stands for an op beyond those."""
+    """Hints for graphs that violate a guard: words that it has, and of an op variable, that it stands for an op beyond
+    those."""
+    hints.strings += [
+        part.value for part in subexpressions(guard) if isinstance(part, Lit) and isinstance(part.value, str)
+    ]
     match guard:
         case FunctionCall("in", (NameRef(name), NameRef() | Series())):
             bound = Hints.of(replace(rule, where=(guard,))).heads.get(name, ())
@@ -258,6 +264,8 @@ class _Making:
         reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
         if reason is not None:
             raise Misfit(reason)
+        if step.op in QUANTIZING and facts[2:] and facts[1] and facts[2] and facts[1].size != facts[2].size:
+            raise Misfit("as many zero points as scales")  # which inference does not look at
         node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
         self.facts = infer(self.graph, known=self.facts)
         return Value(node.id, step.call.output)

@@ -41,7 +41,8 @@ def broadcasting(s: Sample) -> list[Want]:
     full = [i for i, o in enumerate(s.inputs) if o is not None and o.shape == shape]
     open_ones = [i for i, o in enumerate(s.inputs) if o is not None and o.shape is None and o.value is None]
     wants = [Want(shape)] * len(s.inputs)
-    keep = None if full or not open_ones else s.pick(open_ones)
+    made = [i for i in open_ones if s.op_of(i)]  # of what is computed less is often wrong
+    keep = None if full or not open_ones else s.pick(made if made and s.chance(0.7) else open_ones)
     for i in open_ones:
         if i != keep:
             wants[i] = Want(narrower(s, shape))
@@ -113,7 +114,7 @@ def matmul(s: Sample) -> list[Want]:
     shape = s.shape(None, 2) if s.chance(0.5) or s.want.shape else s.new_shape(2)
     k = left[-1] if left else right[-2] if right and len(right) > 1 else s.size()
     if not left and not right and s.even is None and s.chance(0.05 if s.op_of(1) != "DequantizeLinear" else 0.3):
-        k = s.pick(BLOCKS[:4])  # blocks of weights divide it
+        k = s.pick((2 * BLOCKS[0], *BLOCKS[:4]))  # blocks of weights divide it
     batch = shape[:-2]
     a: StaticShape = (*batch, shape[-2], k)
     b: StaticShape = (k, shape[-1]) if s.chance(0.6) else (*batch, k, shape[-1])
@@ -278,6 +279,7 @@ def instance_norm(s: Sample) -> list[Want]:
     """A tensor, and a scale and a bias for each channel."""
     shape = s.shape(None, 3)
     s.attr("num_groups", None, lambda: 1)
+    s.attr("epsilon", 1e-5, lambda: s.pick((1e-5, 1e-3, 0.5)))
     return [Want(shape), Want((shape[1],)), Want((shape[1],))]
 
 

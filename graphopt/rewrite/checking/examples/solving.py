@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt.ir import ops
 from graphopt.ir.constants import BITS
+from graphopt.ir.dtypes import CODES
 from graphopt.ir.graph import Value
 from graphopt.rewrite.checking.examples.arrays import WHOLE, special
 from graphopt.rewrite.checking.examples.draft import COMMON, OPSETS, ExampleDraft
@@ -80,6 +81,14 @@ class _Solver:
             case FunctionCall(">" | ">=" | "<" | "<=" as comparison, (left, right)):
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
                 return self._equate(left, right, step) or self._equate(right, left, -step)
+            case FunctionCall("!=", (Field(NameRef(name), "dtype"), Lit())) if name in self.draft.leaves:
+                self._vary_dtype(name)
+                return True
+            case FunctionCall("in", (left, Series(items))) if items:
+                return self._equate(left, self.draft.random.choice(items))
+            case FunctionCall("is_last", (Field(NameRef(), "value") as axes, rank)):
+                last = expressions.evaluate(rank, self.bindings, self.space)
+                return isinstance(last, int) and self._assign(axes, (self.draft.random.choice((-1, last - 1)),))
             case FunctionCall("divides", (Field(NameRef(name), "period"), size)) if name in self.draft.leaves:
                 return self._repeat(name, size)
             case FunctionCall("divides", (step, size)):
@@ -273,6 +282,8 @@ class _Solver:
         if not shape and way < 0.8:  # as many as another operand has along an axis
             sizes = [n for want in self.draft.leaves.values() for n in want.shape or () if n > 1]
             return (random.choice(sizes),) if sizes else (1,)
+        if shape and way > 0.85:  # the same elements in other places
+            return (*shape[i:], *shape[:i]) if len(shape) > 1 else (*shape, 1)
         if way < 0.2 or not shape:
             return (*shape[:i], random.choice((1, 2, 3)), *shape[i:])
         i = min(i, len(shape) - 1)
@@ -334,7 +345,7 @@ class _Solver:
         want = self.draft.leaves[name]
         shape = want.shape or ()
         elements = np.full(shape, number)
-        if len(shape) > 1 and self.draft.random.random() < 0.5:
+        if len(shape) > 1 and number == -np.inf and self.draft.random.random() < 0.5:
             elements[..., 1:, :] = 0.0
         self.draft.leaves[name] = replace(want, value=elements.tolist(), low=None, high=None)
         self.draft.constness[name] = True
@@ -386,8 +397,20 @@ class _Solver:
                 name in self.draft.leaves
             ):
                 return self._assign_leaf(name, fact, value)
+            case Field(NameRef(name), "low" | "high" | "row_high") if (
+                name in self.draft.leaves and isinstance(value, float) and abs(value) > LARGEST
+            ):
+                return self._fill(name, value)
             case Field(NameRef(name), "low" | "high" as fact) if name in self.draft.leaves:
                 return self._assign_end(name, fact, value)
+            case FunctionCall("flat", (Field(NameRef(name), "value"),)) if name in self.draft.leaves and isinstance(
+                value, tuple
+            ):
+                shape = self.draft.leaves[name].shape or ()
+                fitting = shape if prod(shape) == len(value) else (len(value),)
+                elements = np.asarray(value).reshape(fitting).tolist()
+                self.draft.leaves[name] = replace(self.draft.leaves[name], shape=fitting, value=elements)
+                return True
             case Each(body) | Series((Each(body),)) if isinstance(value, tuple):
                 return self._assign_each(body, value)
             case Series((part,)) if isinstance(value, tuple) and len(value) == 1:
@@ -404,6 +427,8 @@ class _Solver:
                     return False
                 self.draft.leaves[name] = replace(self.draft.leaves[name], value=held[:value], shape=(value,))
                 return True
+            case FunctionCall("dtype", (part,)) if value in CODES:
+                return self._assign(part, CODES[value])
             case FunctionCall("range", (part,)) if isinstance(value, tuple):
                 return self._assign(part, len(value))
             case FunctionCall("+", (left, right)) if isinstance(value, tuple):
