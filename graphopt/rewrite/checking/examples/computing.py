@@ -121,6 +121,14 @@ def matmul(s: Sample) -> list[Want]:
     return [Want(a), Want(b)]
 
 
+def integer_product(s: Sample) -> list[Want]:
+    """Matrices of integers, a scale and a zero point of the first, and one or one for each column of the second."""
+    a, b = matmul(s)
+    column: StaticShape = (b.shape or ())[-1:]
+    scale, zero = (Want(s.pick(((), (1,), column)), low=low) for low in (0.1, 0))
+    return [a, b, Want((), low=0.1), scale, Want(()), zero, Want(column)][: len(s.inputs)]
+
+
 def attention(s: Sample) -> list[Want]:
     """Queries, and keys and values with as many heads or fewer; a mask."""
     heads, rows, width, columns = s.size(), s.size(), s.size(), s.size()
