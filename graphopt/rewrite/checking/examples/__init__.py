@@ -150,7 +150,7 @@ def _tried(make: Callable[[], Example | str]) -> Example | str:
         return make()
     except (Misfit, GraphoptError) as error:
         return str(error)
-    except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
+    except (ValueError, MemoryError, OverflowError) as error:  # from numpy: no array has such axes or elements
         return f"no such arrays can be made ({error})"
 
 
