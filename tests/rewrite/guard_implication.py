@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,9 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         if isinstance(call, CallPattern):  # of alternatives only one has to be there
             axioms += _typed(call, term, number)
             axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
+            for one, other in pairwise(call.inputs[: ALIKE.get(call.op, 0)]):
+                if (a := _name_of(one)) is not None and (b := _name_of(other)) is not None:
+                    axioms.append(term(Field(a, "rank")) == term(Field(b, "rank")))
             if call.op in SPECIFIED and (first := _name_of(call.inputs[0])) is not None:
                 axioms.append(z3.Or(*(term(Field(first, "rank")) == rank for rank in SPECIFIED[call.op])))
             waiting += call.inputs
@@ -221,6 +224,8 @@ OF_FOUR_AXES = frozenset({"in_row", "in_square"})
 """Functions of the shape of a kernel for images of two axes, which have no value for others."""
 SPECIFIED = {"RotaryEmbedding": (3, 4), "com.microsoft::RotaryEmbedding": (3, 4)}
 """Ranks of the first operand that the text of an op asks for, and inference does not."""
+ALIKE = {"Attention": 3}
+"""Ops of which so many operands are to have one rank, by their text."""
 OF_NUMBERS = frozenset({"alpha", "beta", "epsilon", "scale", "softcap", "is_causal", "unidirectional", "interleaved"})
 """Attributes that say nothing of ranks."""
 OF_CONSTANTS = frozenset({"value", "scalar", "causal", "period", "row_high"})

@@ -165,6 +165,8 @@ class _Solver:
                         draft.constness[key] = name not in draft.hints.constants
                     case "dtype":
                         self._vary_dtype(key)
+                    case "rank" | "shape" | "size" if isinstance(want.value, tuple) and random.random() < 0.3:
+                        return self._assign_leaf(key, "value", self._near(want.value))  # what a shape comes from
                     case "rank" | "shape" | "size" if random.random() < 0.5 and shape:
                         draft.substitute_size(random.choice(shape), random.choice((1, 2, 3, 4, 5)))
                     case "rank" | "shape" | "size" if random.random() < 0.3:
