@@ -134,6 +134,12 @@ class _Solver:
                 more = self.draft.random.choice((-1, 1, 2))
                 if self._equate(left, right, more) or self._equate(right, left, more):
                     return True
+            case FunctionCall("has_step", (Field(NameRef(name), "value" | "scalar" as fact),)) if (
+                name in self.draft.leaves and self.draft.random.random() < 0.5
+            ):
+                held = self.draft.leaves[name]
+                elements = self._drawn(held.shape or (), (0.0, 1e-40))
+                return self._assign_leaf(name, fact, _tuple(elements))
         parts = [p for p in subexpressions(guard) if isinstance(p, Field | NameRef)]
         self.draft.random.shuffle(parts)
         changed = any(map(self._vary, parts))
