@@ -88,7 +88,7 @@ def integer_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...
     assert b is not None
     assert sa is not None
     assert sb is not None
-    if any(t is not None and t.ndim > 1 for t in (sa, sb, za, zb)) or (za is not None and za.size != 1):
+    if any(t is not None and t.ndim > 1 for t in (sa, sb, zb)) or (za is not None and za.size != 1):
         raise ValueError("a scale or zero point is one number, or one for each column of the second operand")
     left = a.astype(np.int64) - (0 if za is None else za.astype(np.int64))
     right = b.astype(np.int64) - (0 if zb is None else zb.astype(np.int64))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, product
+from math import prod
 from random import Random
 from typing import Any
 
@@ -264,8 +265,8 @@ class _Making:
         reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
         if reason is not None:
             raise Misfit(reason)
-        if step.op in QUANTIZING and facts[2:] and facts[1] and facts[2] and facts[1].size != facts[2].size:
-            raise Misfit("as many zero points as scales")  # which inference does not look at
+        if step.op in QUANTIZING and not _is_scaled(attrs, facts):
+            raise Misfit("scales or zero points that do not fit")  # which inference does not look at
         node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
         self.facts = infer(self.graph, known=self.facts)
         return Value(node.id, step.call.output)
@@ -334,6 +335,23 @@ class _Making:
         if op == "Neg":
             return Value(self.graph.add("Neg", (Value(self.graph.add("Relu", (value,)).id),)).id)
         return Value(self.graph.add(op, (value,)).id)
+
+
+def _is_scaled(attrs: Attrs, facts: Sequence[Fact | None]) -> bool:
+    """Whether a tensor has one scale, one along its axis, or one for each block, and as many zero points."""
+    shape, scales, *zeros = [None if fact is None else fact.shape for fact in facts]
+    if shape is None or scales is None:
+        return False
+    block, axis = attrs.get("block_size", 0), attrs.get("axis", 1)
+    if any(zero is not None and prod(zero) != prod(scales) for zero in zeros):
+        return False
+    if not scales or scales == (1,):
+        return not block
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        return False
+    if not isinstance(block, int) or not block:
+        return scales == (shape[axis],)
+    return tuple(scales) == tuple(-(-n // block) if i == axis % len(shape) else n for i, n in enumerate(shape))
 
 
 def _as_default(value: Attr, default: Attr | None) -> Attr:

@@ -86,9 +86,11 @@ class _Solver:
                 return True
             case FunctionCall("in", (left, Series(items))) if items:
                 return self._equate(left, self.draft.random.choice(items))
-            case FunctionCall("is_last", (Field(NameRef(), "value") as axes, rank)):
+            case FunctionCall("is_last", (Field(NameRef(name), "value"), rank)) if name in self.draft.leaves:
                 last = expressions.evaluate(rank, self.bindings, self.space)
-                return isinstance(last, int) and self._assign(axes, (self.draft.random.choice((-1, last - 1)),))
+                return isinstance(last, int) and self._assign_leaf(
+                    name, "value", (self.draft.random.choice((-1, last - 1)),)
+                )
             case FunctionCall("divides", (Field(NameRef(name), "period"), size)) if name in self.draft.leaves:
                 return self._repeat(name, size)
             case FunctionCall("divides", (step, size)):
