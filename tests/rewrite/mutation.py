@@ -709,12 +709,21 @@ def _same(rule: Rule, mutant: Rule, effort: int) -> tuple[str, str]:
     for old, new in zip(rule.rhs, mutant.rhs, strict=True):
         for (part, other), deep in product(reversed([*_differing(old, new)]), DEPTHS):
             claim = _claim(rule, part, other, deep)
-            if claim is None or check_rule(claim, 1, Depth(8, 0, tries=TRIED)).problem is not None:
-                continue  # what has another dtype is not equal
+            if claim is None or not _is_of_one_type(claim):
+                continue
             fate, why = _proved(claim, effort)
             if fate == "equivalent":
                 return fate, f"{show_term(claim.lhs[0])} is {show_term(claim.rhs[0])}: {why.partition(': ')[2]}"
     return "", ""
+
+
+def _is_of_one_type(claim: Rule) -> bool:
+    """Whether the right side of a claim has the type of the left wherever that occurs, and both agree. Where a rule
+    applies that is asked of it, and what stands in the midst of a term is not."""
+    drawn = [e for e in examples(claim, Random(1), TRIED) if not isinstance(e, str)]
+    if not drawn or any(isinstance(applied(example), str) for example in drawn):
+        return False
+    return check_rule(claim, 1, Depth(8, 0, tries=TRIED)).problem is None
 
 
 DEPTHS = (9, 1)

@@ -71,6 +71,12 @@ class _Solver:
 
     def solve(self, guard: GuardExpr) -> bool:
         """Change what was drawn so that the guard may hold; whether anything was changed."""
+        try:
+            return self._solve(guard)
+        except expressions.Unknown:
+            return False
+
+    def _solve(self, guard: GuardExpr) -> bool:
         match guard:
             case FunctionCall("and" | "or", parts):
                 failing = [p for p in parts if expressions.holds(p, self.bindings, self.space) is not None]
