@@ -25,6 +25,8 @@ def multi_head_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array
     if k is None or v is None or padding is not None or any(r is not None for r in rest):
         raise NotImplementedError("packed inputs, padding masks and buffers for the past")
     assert q is not None
+    if mask is not None and mask.ndim != 4:
+        raise ValueError(f"a mask has 4 axes, not {mask.ndim}")
     heads: Any = attribute(DOMAIN + "MultiHeadAttention", attrs, "num_heads")
     if bias is not None:
         parts = np.split(bias, np.cumsum([q.shape[2], k.shape[2]]))

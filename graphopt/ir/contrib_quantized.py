@@ -86,6 +86,8 @@ def integer_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...
     assert b is not None
     assert sa is not None
     assert sb is not None
+    if any(t is not None and t.ndim > 1 for t in (sa, sb, zb)) or (za is not None and za.size != 1):
+        raise ValueError("a scale or zero point is one number, or one for each column of the second operand")
     left = a.astype(np.int64) - (0 if za is None else za.astype(np.int64))
     right = b.astype(np.int64) - (0 if zb is None else zb.astype(np.int64))
     y = (left @ right).astype(np.float32) * (sa * sb)
@@ -109,6 +111,8 @@ def packed_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]
     assert scales is not None
     sizes: Any = attrs
     n, k, block = sizes["N"], sizes["K"], sizes["block_size"]
+    if block < 16 or block & (block - 1):
+        raise ValueError(f"blocks have 16 elements, or twice as many and so on, not {block}")
     blocks = -(-k // block)
     weights = _halves(b.reshape(n, blocks, -1)).astype(np.float32)
     zero: Any = 8.0

@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
+
+import numpy as np
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
-from graphopt.ir.bounds import fact_of_type
+from graphopt.ir.bounds import fact_of, fact_of_type
+from graphopt.ir.constants import Constant
 from graphopt.ir.contrib import CONTRIB
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer import infer_node
@@ -29,6 +32,7 @@ from graphopt.rewrite.rule.rule import (
     GuardExpr,
     IndexExpr,
     Lit,
+    Literal,
     NameRef,
     Rule,
     Series,
@@ -61,6 +65,10 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
             case FunctionCall("+" | "-" | "*" as operator, (left, right)):
                 a, b = term(left), term(right)
                 return a + b if operator == "+" else a - b if operator == "-" else a * b
+            case FunctionCall("//", (of, Lit(int(step)))) if step > 0:
+                return z3.ToReal(z3.ToInt(term(of)) / step)
+            case FunctionCall("%", (of, Lit(int(step)))) if step > 0:
+                return z3.ToReal(z3.ToInt(term(of)) % step)
             case Field(_, "rank" | "size") | IndexExpr(Field(_, "shape"), _, None, False):
                 size = z3.Int(show_expr(_counted_from_end(expr)))
                 axioms.append(size >= 0)
@@ -105,6 +113,20 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
             ) is not None:
                 rank = term(Field(of, "rank"))
                 return z3.And(*(z3.Or(rank <= i, known(IndexExpr(Field(of, "shape"), Lit(i)))) for i in places))
+            case FunctionCall("known", (Field(_, "shape") as shape,)):
+                return truth(FunctionCall("known", (IndexExpr(shape, None, None, True),)))
+            case FunctionCall("divides", (Lit(int(step)), size)) if step > 0:
+                return z3.ToInt(term(size)) % step == 0
+            case Field(of, "causal"):
+                return z3.And(term(Field(of, "rank")) >= 2, axis(of, -1) == axis(of, -2), z3.Bool(show_expr(expr)))
+            case FunctionCall("per_channel", (Field(of, "shape"), Field(_, "rank") | Lit() as axes)):
+                rank, whole = term(Field(of, "rank")), term(axes)
+                ones = [z3.Or(rank <= i, rank - 1 - i == whole - 2, axis(of, i) == 1) for i in range(2 * MOST_AXES)]
+                return z3.And(rank <= whole, *ones)
+            case FunctionCall("is_last", (Field(_, "value") as axes, Field() as rank)):
+                last = term(IndexExpr(axes, Lit(0)))
+                is_last = z3.Or(last == -1, last == term(rank) - 1)
+                return z3.And(term(FunctionCall("len", (axes,))) == 1, term(rank) >= 1, is_last)
             case FunctionCall(
                 "heads_fit" | "heads_match" as function, (Field(q, "shape"), Field(k, "shape"), Field(v, "shape"))
             ):
@@ -135,7 +157,11 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         return z3.Bool(show_expr(expr))
 
     def known(size: GuardExpr) -> Any:
-        return z3.Bool(f"known({show_expr(_counted_from_end(size))})")
+        is_known = z3.Bool(f"known({show_expr(_counted_from_end(size))})")
+        match size:
+            case IndexExpr(Field(NameRef() as of, "shape")):
+                return z3.Or(is_known, truth(Field(of, "is_const")))
+        return is_known
 
     needed = [p for e in (*_plain(rule.where), *right_expressions(rule)) for p in subexpressions(e)]
     for size in (s for e in right_expressions(rule) for s in _numbers_of(e)):
@@ -149,6 +175,8 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
             match part.arguments[0]:
                 case (Field(_, "value") as of) | FunctionCall("axes", (Field(_, "value") as of, *_)):
                     axioms.append(term(FunctionCall("len", (of,))) >= 1)  # of nothing there is neither
+        if isinstance(part, FunctionCall) and part.function in ("%", "//") and len(part.arguments) == 2:
+            axioms.append(term(part.arguments[1]) != 0)
         if isinstance(part, FunctionCall) and part.function in OF_FOUR_AXES:
             match part.arguments[0]:
                 case Field(of, "shape"):
@@ -169,6 +197,11 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
         if isinstance(call, CallPattern):  # of alternatives only one has to be there
             axioms += _typed(call, term, number)
             axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
+            for one, other in pairwise(call.inputs[: ALIKE.get(call.op, 0)]):
+                if (a := _name_of(one)) is not None and (b := _name_of(other)) is not None:
+                    axioms.append(term(Field(a, "rank")) == term(Field(b, "rank")))
+            if call.op in SPECIFIED and (first := _name_of(call.inputs[0])) is not None:
+                axioms.append(z3.Or(*(term(Field(first, "rank")) == rank for rank in SPECIFIED[call.op])))
             waiting += call.inputs
     waiting = list(rule.rhs)
     while waiting:
@@ -177,10 +210,13 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
             axioms += _typed(call, term, number)
             axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
             waiting += call.inputs
-    for left, right in zip(rule.lhs, rule.rhs, strict=True):
-        axioms += _alike(left, right, term) if is_of_shapes else ()
+    for left, right in zip(rule.lhs, rule.rhs, strict=True) if is_of_shapes else ():
+        axioms += _alike(left, right, term)
     for name in {p.of for e in (*rule.where, guard) for p in subexpressions(e) if isinstance(p, Field)}:
-        axioms.append(z3.Implies(term(Field(name, "rank")) == 0, term(Field(name, "size")) == 1))
+        rank, size = term(Field(name, "rank")), term(Field(name, "size"))
+        axioms.append(z3.Implies(rank == 0, size == 1))
+        axioms.append(z3.Implies(size == 1, z3.And(*(z3.Or(rank <= i, axis(name, i) == 1) for i in range(MOST_AXES)))))
+        axioms.append(z3.Implies(rank == 1, size == axis(name, 0)))
 
     solver = z3.Solver()
     solver.set("timeout", 1000)
@@ -223,6 +259,12 @@ OF_FLOATS = frozenset({"absorbs", "mergeable", "moderate"})
 """Functions that ask how many digits, or what exponents, the dtype of a constant has."""
 OF_FOUR_AXES = frozenset({"in_row", "in_square"})
 """Functions of the shape of a kernel for images of two axes, which have no value for others."""
+SPECIFIED = {"RotaryEmbedding": (3, 4), "com.microsoft::RotaryEmbedding": (3, 4)}
+"""Ranks of the first operand that the text of an op asks for, and inference does not."""
+ALIKE = {"Attention": 3}
+"""Ops of which so many operands are to have one rank, by their text."""
+OF_NUMBERS = frozenset({"alpha", "beta", "epsilon", "scale", "softcap", "is_causal", "unidirectional", "interleaved"})
+"""Attributes that say nothing of ranks."""
 OF_CONSTANTS = frozenset({"value", "scalar", "causal", "period", "row_high"})
 """What is known of constants alone."""
 
@@ -299,13 +341,13 @@ def _typed(call: CallPattern, term: Callable[[GuardExpr], Any], number: Callable
     letters = [
         (operand, ops.input_constraint(call.op, i)) for i, operand in enumerate(call.inputs) if operand != ABSENT
     ]
-    for part, letter in (*letters, (call, ops.output_constraint(call.op, call.output))):
+    for part, letter in (*letters, (call, _letter_of(call))):
         dtype = z3.Real(f"{letter} of {show_term(call)}")
         match part:
             case VarPattern(name) | CallPattern(name=str(name)):
                 yield term(Field(NameRef(name), "dtype")) == dtype
             case CallPattern():
-                inner = ops.output_constraint(part.op, part.output) if not part.is_variable else ""
+                inner = _letter_of(part)
                 if part is not call and inner:
                     yield z3.Real(f"{inner} of {show_term(part)}") == dtype
         allowed = {ops.dtype_name(letter)} if letter.startswith("tensor(") else schema.allowed.get(letter)
@@ -313,27 +355,30 @@ def _typed(call: CallPattern, term: Callable[[GuardExpr], Any], number: Callable
             yield z3.Or(*(dtype == number(name) for name in sorted(allowed)))
 
 
+def _letter_of(call: CallPattern) -> str:
+    """The constraint on the dtype of the result of a call; where no attribute says what it is, that of what was
+    quantized is its scale's."""
+    if call.is_variable:
+        return ""
+    is_open = call.rest is not None or "output_dtype" in dict(call.attrs)
+    scale = 1 if call.op == "DequantizeLinear" and not is_open else None
+    return ops.output_constraint(call.op, call.output) if scale is None else ops.input_constraint(call.op, scale)
+
+
 MOST_AXES = 5
 """Ranks of operands are taken up to so many axes."""
-SAME_SHAPE = ops.SETS["unary"] | {"Clip", "Dropout", "LayerNormalization", "LogSoftmax", "Softmax"}
+SAME_SHAPE = ops.SETS["unary"] | {
+    "Clip", "Dropout", "LayerNormalization", "LogSoftmax", "RMSNormalization", "RotaryEmbedding", "Softmax",
+    "com.microsoft::RotaryEmbedding",
+}  # fmt: skip
 """Ops whose result has the shape of their first operand."""
-
-
-def _named(part: Term) -> NameRef | None:
-    """What is asked for facts of a part of a pattern."""
-    match part:
-        case VarPattern(name, optional=False) | CallPattern(name=str(name)):
-            return NameRef(name)
-        case CallPattern():
-            return NameRef(show_term(part))
-    return None
 
 
 def _alike(left: Term, right: Term, term: Callable[[GuardExpr], Any]) -> Iterator[Any]:
     """That both sides have one shape, else the right side does not take the place of the left."""
     import z3
 
-    a, b = _named(left), _named(right)
+    a, b = _name_of(left), _name_of(right)
     if a is not None and b is not None and not any(isinstance(t, CallPattern) and t.output for t in (left, right)):
         yield term(Field(a, "rank")) == term(Field(b, "rank"))
         for i in range(2 * MOST_AXES):
@@ -354,8 +399,8 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
     def axis(part: NameRef, index: int) -> Any:
         return term(IndexExpr(Field(part, "shape"), Lit(index)))
 
-    operands = [_named(operand) for operand in call.inputs]
-    result = _named(call)
+    operands = [_name_of(operand) for operand in call.inputs]
+    result = _name_of(call)
     assert result is not None
     attrs = dict(call.attrs)
     match call.op, operands:
@@ -372,8 +417,37 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
                 yield z3.Implies(z3.And(in_y, z3.Not(in_x)), c == b)
         case "Transpose", [NameRef() as x]:
             yield rank(x) == rank(result)
-            if isinstance(attrs.get("perm"), NameRef):
-                yield rank(x) == term(FunctionCall("len", (attrs["perm"],)))
+            match attrs.get("perm"):
+                case NameRef() as perm:
+                    yield rank(x) == term(FunctionCall("len", (perm,)))
+                case Series(items) if isinstance(perm := _literal(Series(items)), tuple):
+                    yield rank(x) == len(perm)
+                    yield from (axis(result, i) == axis(x, k) for i, k in enumerate(perm))
+        case "Reshape" | "Expand", [NameRef() as x, NameRef() as shape]:
+            yield rank(shape) == 1
+            many = axis(shape, 0)
+            if call.op == "Expand":
+                many = z3.If(rank(x) > many, rank(x), many)
+            yield rank(result) == many
+        case "Concat", [*parts] if isinstance(k := _literal(attrs.get("axis", ABSENT)), int):
+            if all(isinstance(part, NameRef) for part in parts):
+                yield axis(result, k) == sum(axis(part, k) for part in parts if part is not None)
+                for part in (part for part in parts if part is not None):
+                    yield rank(part) == rank(result)
+                    for i in (i for i in (range(MOST_AXES) if k >= 0 else range(-MOST_AXES, 0)) if i != k):
+                        there = rank(part) > i if k >= 0 else rank(part) >= -i
+                        yield z3.Implies(there, axis(part, i) == axis(result, i))
+        case "QuantizeLinear" | "DequantizeLinear", [NameRef() as x, NameRef() as scale, *zeros]:
+            yield rank(x) == rank(result)
+            yield from (z3.Or(rank(x) <= i, axis(x, i) == axis(result, i)) for i in range(2 * MOST_AXES))
+            block = term(attrs.get("block_size", Lit(0)))
+            yield z3.If(block == 0, rank(scale) <= 1, rank(scale) == rank(x))
+            for zero in (zero for zero in zeros if zero is not None):
+                yield rank(zero) == rank(scale)
+                yield from (z3.Or(rank(zero) <= i, axis(zero, i) == axis(scale, i)) for i in range(MOST_AXES))
+        case "Attention", [NameRef() as q, NameRef(), NameRef() as v, *_] if not call.output:
+            yield z3.Implies(rank(q) == 4, z3.And(*(axis(result, i) == axis(q, i) for i in range(3))))
+            yield z3.Implies(rank(q) == 4, axis(result, 3) == axis(v, 3))
         case "Pad", [NameRef() as x, NameRef() as pads, *rest] if len(rest) < 2:
             yield rank(x) == rank(result)
             yield term(FunctionCall("len", (Field(pads, "value"),))) == 2 * rank(x)
@@ -412,6 +486,16 @@ def _sized(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any]
                 yield z3.And(rank(rest[0]) == 1, axis(rest[0], 0) == axis(w, 0))
 
 
+def _name_of(part: Term) -> NameRef | None:
+    """The name under which a solver knows a part of a rule; None of what may be absent."""
+    match part:
+        case VarPattern(name, optional=False) | CallPattern(name=str(name)):
+            return NameRef(name)
+        case CallPattern():
+            return NameRef(show_term(part))
+    return None
+
+
 def _literal(expr: GuardExpr) -> Any:
     """The value of an attribute that is written out; None where it is not."""
     match expr:
@@ -427,19 +511,27 @@ def _ranked(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any
     import z3
 
     operands = tuple(operand for operand in call.inputs)
+    schema = None if call.is_variable else ops.schema(call.op)
+    least = len(operands) if schema is None else schema.min_inputs
+    if sum(o != ABSENT for o in operands) > 4:
+        operands = operands[:least]
     literal = {name: value for name, expr in call.attrs if (value := _literal(expr)) is not None}
-    is_open = len(literal) < len(call.attrs) or call.rest is not None
+    asked = [name for name, _ in call.attrs if name not in OF_NUMBERS]
+    is_open = any(name not in literal for name in asked) or call.rest is not None
     is_of_attributes = is_open and ("::" in call.op or call.op == "Attention")
     if call.is_variable or is_of_attributes or any(isinstance(o, VarPattern) and o.starred for o in operands):
         return
     taken = tuple(o != ABSENT and not (isinstance(o, VarPattern) and o.optional) for o in operands)
-    table = _ranks(call.op, taken, tuple(sorted(literal.items())))
+    values = tuple(o.value if isinstance(o, Literal) and isinstance(o.value, tuple) else None for o in operands)
+    table = _ranks(call.op, taken, tuple(sorted(literal.items())), values)
 
     def rank(part: Term, place: int) -> Any:
         match part:
             case VarPattern(name) | CallPattern(name=str(name)):
                 return term(Field(NameRef(name), "rank"))
-        return z3.ToReal(z3.Int(f"rank of {show_term(part)}" + ("" if isinstance(part, CallPattern) else f" {place}")))
+            case CallPattern():
+                return term(Field(NameRef(show_term(part)), "rank"))
+        return z3.ToReal(z3.Int(f"rank of {show_term(part)} {place}"))
 
     if not table:
         return
@@ -457,12 +549,12 @@ def _ranked(call: CallPattern, term: Callable[[GuardExpr], Any]) -> Iterator[Any
 
 @cache
 def _ranks(
-    op: str, taken: tuple[bool, ...], literal: tuple[tuple[str, Any], ...]
+    op: str, taken: tuple[bool, ...], literal: tuple[tuple[str, Any], ...], values: tuple[Any, ...] = ()
 ) -> tuple[tuple[tuple[int | None, ...], int | None], ...]:
     """The ranks that operands of an op may have, None where one is not looked at, each with that of the result where
     that is known."""
     schema = ops.schema(op)
-    if schema is None or sum(taken) > 3:
+    if schema is None or sum(taken) > 4:
         return ()
     dtypes = []
     for i in range(len(taken)):
@@ -470,10 +562,18 @@ def _ranks(
         allowed = {ops.dtype_name(letter)} if letter.startswith("tensor(") else schema.allowed.get(letter, {"float32"})
         dtypes.append("float32" if "float32" in allowed else min(allowed))
     found = []
-    for ranks in product(*(range(MOST_AXES + 1) if t else (None,) for t in taken)):
+    written = [None if v is None else Constant.of(np.asarray(v, np.int64)) for v in values or (None,) * len(taken)]
+    options = [
+        (1,) if w is not None else range(MOST_AXES + 1) if t else (None,) for t, w in zip(taken, written, strict=True)
+    ]
+    for ranks in product(*options):
         facts = [
-            None if r is None else fact_of_type(TensorType(d, tuple(fresh_symbol() for _ in range(r))))
-            for r, d in zip(ranks, dtypes, strict=True)
+            fact_of(w)
+            if w is not None
+            else None
+            if r is None
+            else fact_of_type(TensorType(d, tuple(fresh_symbol() for _ in range(r))))
+            for r, d, w in zip(ranks, dtypes, written, strict=True)
         ]
         with suppress(GraphoptError):
             outputs = infer_node(op, ops.canonical(op, Attrs(dict(literal))), facts, 1, ops.LATEST)

@@ -88,6 +88,7 @@ from graphopt.rewrite.rule.rule import (
     Series,
     Soundness,
     Term,
+    VarPattern,
     calls,
     subexpressions,
     variables,
@@ -124,8 +125,12 @@ TRIED = 96
 """How many graphs are drawn to violate a guard."""
 HEADS = 8
 """How many times as many where the guard says which ops a variable may be: others are many, and many agree."""
+NO_KERNEL = "it cannot be computed"
+"""How it begins what ONNX Runtime says where it has no kernel for dtypes."""
 SYMMETRIC = frozenset({"+", "*", "near", "disjoint", "mergeable", "cancels", "moderate", "times"})
 """Functions of which the order of two arguments says nothing."""
+ADDING = frozenset({"com.microsoft::SkipSimplifiedLayerNormalization"})
+"""Ops that add their first two operands, whose shapes are one, before anything else."""
 FLAGS = frozenset({
     "allowzero", "ceil_mode", "count_include_pad", "exclusive", "is_causal", "keepdims", "largest", "reverse",
     "saturate", "select_last_index", "transA", "transB", "unidirectional",
@@ -256,7 +261,7 @@ def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term
     inputs = call.inputs
     is_right = heads is not None
     carried = (heads or {}).get(call.op, {})  # an op that the left side binds brings its attributes along
-    if len(inputs) >= 2 and inputs[0] != inputs[1] and not (call.op[0].isupper() and ops.is_commutative(call.op)):
+    if len(inputs) >= 2 and inputs[0] != inputs[1] and not _is_symmetric(call):
         swapped = replace(call, inputs=(inputs[1], inputs[0], *inputs[2:]))
         yield swapped, f"{show_term(swapped)} for {show_term(call)}", "operand"
     for i, (name, expr) in enumerate(call.attrs):
@@ -273,14 +278,19 @@ def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term
             yield replace(call, inputs=(*inputs[:i], other, *inputs[i + 1 :])), what, kind
 
 
+def _is_symmetric(call: CallPattern) -> bool:
+    """Whether the first two operands may change places, by what the op is."""
+    return call.op in ADDING or (call.op[0].isupper() and ops.is_commutative(call.op))
+
+
 def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
     """Whether an attribute is given what it has where it is not given: of a convolution the weights say how large the
-    window is, and axes are reversed."""
+    window is, and a transpose turns the axes round."""
+    if op == "Transpose" and name == "perm" and isinstance(expr, Series):
+        return expr == Series(tuple(Lit(i) for i in reversed(range(len(expr.items)))))
     if name == "kernel_shape" and op in ("Conv", "ConvTranspose", "com.microsoft::FusedConv"):
         return True
-    if op == "Transpose":
-        return isinstance(expr, Series) and expr.items == tuple(Lit(i) for i in reversed(range(len(expr.items))))
-    schema = None if op[0].islower() else ops.schema(op)
+    schema = None if op[0].islower() and "::" not in op else ops.schema(op)
     return schema is not None and isinstance(expr, Lit) and expr == Lit(schema.defaults.get(name))  # type: ignore[arg-type]
 
 
@@ -290,8 +300,10 @@ def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
 class Place:
     """A graph in which the left side of a rule occurs, and the numbers on which both sides are compared there."""
 
-    def __init__(self, example: Example, seed: int, names: Mapping[str, int] | None = None) -> None:
-        self.example, self.names = example, names or {}
+    def __init__(
+        self, example: Example, seed: int, names: Mapping[str, int] | None = None, ways: tuple[str, ...] = ()
+    ) -> None:
+        self.example, self.names, self.ways = example, names or {}, ways
         self.soundness = example.match.rule.soundness
         self.space = Workspace(example.graph, example.facts)
         self.seed = seed
@@ -305,7 +317,7 @@ class Place:
         for name, size in product(self.names, SIZES):
             if shapes := sized(self.example, {**self.names, name: size}):
                 drawn.append(self.example.draw(generator, "plain", shapes))
-        for way in draws(self.soundness, self.example.graph):
+        for way in (*draws(self.soundness, self.example.graph), *self.ways):
             with suppress(ValueError, MemoryError):  # no array can be that large or have that many axes
                 drawn.append(self.example.draw(generator, way))
         return drawn
@@ -398,10 +410,22 @@ class Place:
                 off = difference(self.example, other, inputs, self.soundness, self.left, is_in_range=True)
             except Exception as error:
                 return count, f"fails with {type(error).__name__}: {error}"
-            if off is not None and off[0] > 1:
+            if off is not None and off[0] > 1 and not self.agree_in_runtime(other, inputs):
                 return count, counterexample(self.example, other, off[1])
             count += off is not None
         return count, None
+
+    def agree_in_runtime(self, other: Graph, inputs: Mapping[str, Array]) -> bool:
+        """Whether both sides of a strict rule are equal in ONNX Runtime, by which its class goes: what NaN is as an
+        integer, say, is numpy's."""
+        if self.soundness not in (Soundness.EXACT, Soundness.FINITE):
+            return False
+        try:
+            left, right = in_onnxruntime(self.example.graph), in_onnxruntime(other)
+        except ImportError:
+            return False
+        off = difference(self.example, other, inputs, self.soundness, left, right)
+        return off is not None and off[0] <= 1
 
 
 def _in_double(graph: Graph, inputs: Mapping[str, Array]) -> Array:
@@ -433,6 +457,10 @@ class Trial:
         """Graphs in which the rule applies."""
         self.refusals: set[str] = set()
         """Why its right side is refused in others in which its guards hold."""
+        self.lacking: set[str] = set()
+        """For what on its right side ONNX Runtime has no kernel."""
+        self.ways: tuple[str, ...] = ()
+        """With which other numbers both its sides agree."""
         self.truth = without_worth(rule)
         self._find(self.truth, FITS * effort, PLACES * effort)
         if rule.pays:
@@ -456,9 +484,15 @@ class Trial:
             elif len(self.fitting) < fits:
                 self.fitting.append(place)
                 left = min(left, SETTLED * self.effort)
+        if any(node.op == "IsNaN" for place in self.fitting[:1] for node in place.example.graph.nodes()):
+            masked = [Place(place.example, place.seed, ("masked",)) for place in self.fitting]
+            if all(
+                place.compared(other)[1] is None for place in masked if not isinstance(other := place.made(rule), str)
+            ):
+                self.fitting, self.ways = masked, ("masked",)
 
     def place(self, example: Example) -> Place:
-        return Place(example, self.random.getrandbits(32))
+        return Place(example, self.random.getrandbits(32), self.ways)
 
     def outcomes(self, mutants: Iterable[Mutant]) -> Iterator[Outcome]:
         """What comes of each mutant."""
@@ -556,12 +590,16 @@ class Trial:
     def is_of_runtime(self) -> bool:
         """Whether ONNX Runtime computes the right side of the rule wherever it was tried, as it does the left."""
         count = 0
-        for place in self.fitting[:RUNS]:
+        for place in self.fitting:
             other = place.made(self.rule)
             with suppress(EngineError):
-                if isinstance(other, str) or place.in_runtime(other) is not None:
+                problem = other if isinstance(other, str) else place.in_runtime(other)
+                if problem is not None and not problem.startswith(NO_KERNEL):
                     return False
-                count += 1
+                self.lacking |= {kind_of(problem)} if problem else set()
+                count += problem is None
+            if count == RUNS:
+                break
         return count > 0
 
     def _in_runtime(self, places: Iterable[tuple[Place, Graph]]) -> str | None:
@@ -569,10 +607,14 @@ class Trial:
         try:
             if not self.is_of_runtime:
                 return None
+            count = 0
             for place, other in places:
                 with suppress(EngineError):
-                    if problem := place.in_runtime(other):
+                    if (problem := place.in_runtime(other)) and kind_of(problem) not in self.lacking:
                         return problem
+                    count += 1
+                if count == RUNS:
+                    break
         except ImportError:
             pass
         return None
@@ -601,7 +643,7 @@ class Trial:
         new = Counter({kind: n for kind, n in seen.refused.items() if kind not in self.refusals})
         if 2 * new.total() >= seen.violated > 0:
             return Outcome(mutant, "killed", f"ill-typed: {new.most_common(1)[0][0]}")
-        if problem := self._in_runtime(seen.places[:RUNS]):
+        if problem := self._in_runtime(seen.places):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
         fate, why = self._proved(without_worth(mutant.rule))
         if fate == "equivalent" and self._asks_of_op(mutant.guard):
@@ -660,10 +702,12 @@ class Trial:
         report = check_rule(read, 1, Depth(8 * self.effort, 2, tries=TRIED * self.effort))
         if report.problem is not None:
             return Outcome(mutant, "killed", f"differs: {report.problem}" if report.compared else report.problem)
-        made = ((place, other) for place in self.fitting[:RUNS] if not isinstance(other := place.made(read), str))
+        made = ((place, other) for place in self.fitting if not isinstance(other := place.made(read), str))
         if read.lhs == self.rule.lhs and (problem := self._in_runtime(made)):
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
         fate, why = self._proved(read)
+        if not fate and read.lhs == self.rule.lhs:
+            fate, why = _same(self.rule, read)
         why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
         return Outcome(mutant, fate or "survived", why)
 
@@ -791,6 +835,97 @@ def _everywhere(rule: Rule, graph: Graph) -> Iterator[Example]:
             return
 
 
+def _same(rule: Rule, mutant: Rule) -> tuple[str, str]:
+    """The same of a mutant of the right side: what is other there is proved to be equal to what the rule has, by itself
+    or in the calls around it. What is computed in both alike may be any constant."""
+    for old, new in zip(rule.rhs, mutant.rhs, strict=True):
+        for (part, other), deep in product(reversed([*_differing(old, new)]), DEPTHS):
+            claim = _claim(rule, part, other, deep)
+            if claim is None or not _is_of_one_type(claim):
+                continue
+            fate, why = _proved(claim)
+            if fate == "equivalent":
+                return fate, f"{show_term(claim.lhs[0])} is {show_term(claim.rhs[0])}: {why.partition(': ')[2]}"
+    return "", ""
+
+
+def _is_of_one_type(claim: Rule) -> bool:
+    """Whether the right side of a claim has the type of the left wherever that occurs, and both agree. Where a rule
+    applies that is asked of it, and what stands in the midst of a term is not."""
+    drawn = [e for e in examples(claim, Random(1), TRIED) if not isinstance(e, str)]
+    if not drawn or any(isinstance(applied(example), str) for example in drawn):
+        return False
+    return check_rule(claim, 1, Depth(8, 0, tries=TRIED)).problem is None
+
+
+DEPTHS = (9, 1)
+"""So many calls deep is looked at what is equal in both, the rest may be anything."""
+
+
+def _differing(old: Term, new: Term) -> Iterator[tuple[CallPattern, CallPattern]]:
+    """The calls of two terms that hold all that differs, the outermost first."""
+    if not isinstance(old, CallPattern) or not isinstance(new, CallPattern) or old == new:
+        return
+    yield old, new
+    if replace(old, inputs=new.inputs) == new and len(old.inputs) == len(new.inputs):
+        pairs = [(a, b) for a, b in zip(old.inputs, new.inputs, strict=True) if a != b]
+        if len(pairs) == 1:
+            yield from _differing(*pairs[0])
+
+
+def _claim(rule: Rule, old: CallPattern, new: CallPattern, deep: int) -> Rule | None:
+    """That two terms are equal where those guards of a rule hold that speak of them alone; None where no rule says
+    that."""
+    names: dict[Term, VarPattern] = {}
+
+    def plain(term: Term, depth: int = 0) -> Term:
+        match term:
+            case Computed(expr, like):
+                with suppress(GraphoptError, TypeError):
+                    value = _constant(expr)
+                    if like is None:
+                        return Literal(value)
+                return names.setdefault(term, VarPattern(f"any{len(names)}"))
+            case CallPattern() if depth > deep:
+                return names.setdefault(term, VarPattern(f"any{len(names)}"))
+            case CallPattern(inputs=inputs):
+                return replace(term, inputs=tuple(plain(part, depth + 1) for part in inputs))
+        return term
+
+    left, right = plain(old), plain(new)
+    spoken = {name for side in (left, right) for name in _names(side)}
+    where = tuple(g for g in rule.where if {p.name for p in subexpressions(g) if isinstance(p, NameRef)} <= spoken)
+    constants = tuple(Field(NameRef(v.name), "is_const") for term, v in names.items() if isinstance(term, Computed))
+    claim = replace(rule, lhs=(left,), rhs=(right,), where=(*where, *constants), pays=())
+    try:
+        (read,) = parse_rules(show_rule(claim), strict=True)
+    except GraphoptError:
+        return None
+    return read
+
+
+def _names(term: Term) -> Iterator[str]:
+    match term:
+        case VarPattern(name):
+            yield name
+        case CallPattern(inputs=inputs, attrs=attrs):
+            for part in inputs:
+                yield from _names(part)
+            yield from (p.name for _, expr in attrs for p in subexpressions(expr) if isinstance(p, NameRef))
+
+
+def _constant(expr: GuardExpr) -> tuple[int | float, ...] | int | float:
+    """The value of an expression that is written out. Raises TypeError where it is not."""
+    match expr:
+        case Lit(int() | float() as value):
+            return value
+        case FunctionCall("-", (Lit(int() | float() as value),)):
+            return -value
+        case Series(items):
+            return tuple(_constant(i) for i in items)  # type: ignore[misc]
+    raise TypeError(expr)
+
+
 # -- all of them
 
 
@@ -807,10 +942,11 @@ def judge_rule(task: tuple[str, dict[str, Any], tuple[str, ...], int | None]) ->
     rule = rules_by_name()[name]
     made: dict[str, Any] = {"needed": [], **entry, "rule": text_of(rule)}
     judged: list[Mutant] = []
+    changes = {m.change for m in mutants(rule)}
     for kind in kinds:
         old = made.get(kind, {}) if effort else {}
         made[kind] = {fate: dict(old.get(fate, {})) for fate in FATES} | {"killed": Counter(old.get("killed", {}))}
-        survived = made[kind]["survived"]
+        survived = made[kind]["survived"] = {c: why for c, why in made[kind]["survived"].items() if c in changes}
         judged += (m for m in mutants(rule) if m.kind == kind and (not old or survived.pop(m.change, None) is not None))
     outcomes = {outcome.mutant: outcome for outcome in Trial(rule, effort or 1).outcomes(judged)}
     if survivors := [mutant for mutant, outcome in outcomes.items() if outcome.fate == "survived"]:

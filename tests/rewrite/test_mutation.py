@@ -126,6 +126,10 @@ def test_mutants_are_of_kinds() -> None:
         ("x.shape[2:] == (3, y.shape[0])", "x.shape[3] == y.shape[0]", True),
         ("x.shape[2:] == (3, 3)", "x.shape[1] == 3", False),
         ("x.size == 1", "x.rank == 0", False),
+        ("x.is_const", "known(x.shape)", True),
+        ("x.causal", "x.shape[-1] == x.shape[-2]", True),
+        ("x.shape[0] // 2 == 3 and divides(2, x.shape[0])", "x.shape[0] == 6", True),
+        ("x.shape[0] // 2 == 3", "x.shape[0] == 6", False),
     ],
 )
 def test_a_solver_shows_that_guards_say_as_much(text: str, guard: str, is_so: bool) -> None:
@@ -164,6 +168,32 @@ def test_rules_are_judged_wherever_they_are_true() -> None:
     right = rules_by_name()["winograd-no-bias"]
     widths = {place.space.fact(place.example.match.bindings.values["x"]).shape[1] for place in Trial(right).fitting}  # type: ignore[arg-type, index]
     assert min(widths) < 64 <= max(widths)
+
+
+def test_what_a_right_side_is_refused_for_is_known_to_a_solver() -> None:
+    """Where it would have another shape, or where the text of an op asks for something."""
+    text = "Add(MatMul(x, w), b) => Gemm(x, w, b) where x.rank == 2"
+    (guard,) = rule("Add(x, w) => Mul(x, w) where w.rank == 2").where
+    assert implied(rule(text), guard)
+    assert not implied(rule("Add(MatMul(x, w), b) => MatMul(x, w) where x.rank == 3"), guard)
+    text = "DequantizeLinear(x, s, z) => DequantizeLinear(x, s, z) where s.rank == 0"
+    (guard,) = rule("Add(x, z) => Mul(x, z) where z.rank == 0").where
+    assert implied(rule(text), guard)
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "fate"),
+    [
+        ("Neg(Reshape(x, [-1, 2])) => Neg(Slice(Reshape(x, [-1, 2]), [0], [2], [1]))", "[3] for [2]", "equivalent"),
+        ("Neg(x) => Neg(Slice(x, [0], [1], [0])) where x.rank < 3", "[2] for [1]", "survived"),
+    ],
+)
+def test_what_differs_in_a_mutant_is_proved_equal(text: str, change: str, fate: str) -> None:
+    """By itself: of what has another type only in the midst of the right side nothing is said."""
+    right = rule(text)
+    (mutant,) = [m for m in mutants(right) if m.change.startswith(change)]
+    claimed = mutation._same(right, mutant.rule)[0]
+    assert claimed == ("equivalent" if fate == "equivalent" else "")
 
 
 NEEDED = [

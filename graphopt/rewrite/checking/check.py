@@ -63,6 +63,8 @@ STEPS = frozenset({"int8", "uint8"})
 """Dtypes of quantized numbers: one that is rounded where it is half a step off goes either way."""
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 """How far rounding moves a number at most, as a share of it, by dtype that is coarser than single precision."""
+REFUSALS = (AssertionError, IndexError, ValueError)
+"""What ONNX's reference implementation raises on operands that do not fit, and not for what it lacks."""
 OPERATIONS = 10**10
 """So many operations one call of an example may take, ten times what is done ahead: some rules want large images."""
 LACKING = ("NOT_IMPLEMENTED", "is not a registered function/op")
@@ -386,7 +388,7 @@ def difference(
 ) -> tuple[float, str] | None:
     """How far both sides are apart in units of the tolerance, in words; None where the left side has no value. Both are
     computed by ONNX's reference implementation unless it is said how. ``is_in_range``: where the left side has a
-    value, indices of the right side are not to blame on the draw."""
+    value, operands that do not fit on the right side are not to blame on the draw."""
     left, right = left or in_reference(example.graph), right or in_reference(other)
     try:
         want = left(inputs)
@@ -402,9 +404,9 @@ def difference(
         if "has no value" in str(problem) and not any(a.size for a in want):
             return None  # a mean of nothing reaches no element where there is none
         is_lacking = "reference implementation" in str(problem) or "cannot be computed" in str(problem)
-        is_wrong = isinstance(problem.__cause__, IndexError) or "duplicate value" in str(problem)
-        is_out_of_range = is_in_range and is_wrong and any(a.size for a in want)
-        if is_lacking and not is_out_of_range:
+        is_wrong = isinstance(problem.__cause__, REFUSALS) or "duplicate value" in str(problem)
+        is_unfit = is_in_range and is_wrong and any(a.size for a in want)
+        if is_lacking and not is_unfit:
             return None  # what the evaluator lacks is not the rule's fault
         return inf, f"the right side cannot be computed: {problem}"
     worst = (0.0, "")
@@ -458,9 +460,10 @@ def _sensitivity(
         moved = {}
         for name, a in inputs.items():
             if a.dtype.kind == "f":
-                a = np.nextafter(a, np.asarray(to, a.dtype))
+                a = np.where(np.isfinite(a), np.nextafter(a, np.asarray(to, a.dtype)), a)
                 share = 1 + unit * rng.choice([-1, 1], a.shape)  # which is one in so narrow a dtype itself
-                a = (a.astype(np.float64) * share).astype(a.dtype) if unit else a
+                with np.errstate(over="ignore"):
+                    a = (a.astype(np.float64) * share).astype(a.dtype) if unit else a
             moved[name] = a
         try:
             pairs = zip(want, left(moved), strict=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphopt.ir.types import Size
 from graphopt.rewrite.guards.comparison import same_size
+from graphopt.rewrite.guards.constant_queries import BLANK
 
 SizeSequence = Sequence[Size]
 
@@ -28,6 +29,11 @@ def repeats_heads(before: SizeSequence, after: SizeSequence) -> bool:
     if len(before) != 4 or len(after) != 4 or not isinstance(before[1], int) or not isinstance(after[1], int):
         return False
     return after[1] % before[1] == 0 and all(same_size(before[i], after[i]) for i in (0, 2, 3))
+
+
+def blanks(number: float) -> bool:
+    """Whether a mask that adds this to a score, or puts it in its place, leaves nothing of the score."""
+    return number < BLANK
 
 
 def trailing(axes: Sequence[int], rank: int) -> int:

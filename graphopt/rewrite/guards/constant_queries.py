@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from graphopt.ir.constants import Constant
 
 BLANK = -1e30
-"""What a mask adds at least to a score that does not count."""
+"""What a mask adds at most to a score that does not count, or the least number of a dtype that has none so small."""
 
 
 @lru_cache(256)
@@ -28,7 +30,7 @@ def period(constant: Constant) -> int | None:
 @lru_cache(256)
 def row_high(constant: Constant) -> float | None:
     """The smallest of what is largest in each row."""
-    if not constant.shape or not constant.size or constant.array.dtype.kind != "f":
+    if not constant.shape or not constant.size or "float" not in constant.dtype:
         return None
     return float(constant.array.max(axis=-1).min())
 
@@ -36,10 +38,14 @@ def row_high(constant: Constant) -> float | None:
 @lru_cache(256)
 def causal(constant: Constant) -> bool | None:
     """Whether a square of rows leaves, in each, the scores up to the diagonal, and blanks out the others."""
-    if len(constant.shape) < 2 or constant.shape[-1] != constant.shape[-2] or constant.array.dtype.kind not in "bf":
+    if len(constant.shape) < 2 or constant.shape[-1] != constant.shape[-2]:
         return None
     array = constant.array.reshape(-1, *constant.shape[-2:])
     lower = np.tril(np.ones(constant.shape[-2:], bool))
     if array.dtype.kind == "b":
         return bool(np.array_equal(array, np.broadcast_to(lower, array.shape)))
-    return bool((array[:, lower] == 0).all() and (array[:, ~lower] < BLANK).all())
+    if "float" not in constant.dtype:
+        return None
+    least: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+    blank = max(BLANK, float(least.min))
+    return bool((array[:, lower] == 0).all() and (array[:, ~lower].astype(np.float64) <= blank).all())

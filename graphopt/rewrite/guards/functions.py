@@ -649,7 +649,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "overflows": magnitudes.overflows,
     # attention
     "heads_fit": attention.heads_fit, "heads_match": attention.heads_match, "repeats_heads": attention.repeats_heads,
-    "trailing": attention.trailing, "all_before": attention.all_before,
+    "trailing": attention.trailing, "all_before": attention.all_before, "blanks": attention.blanks,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 

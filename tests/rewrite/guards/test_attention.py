@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -117,3 +118,13 @@ def test_rows_of_constants() -> None:
     assert constant_queries.causal(Constant.of(np.tril(np.ones((3, 3), bool))))
     assert not constant_queries.causal(Constant.of(np.zeros((3, 3), np.float32)))
     assert constant_queries.row_high(Constant.of(np.full((2, 2), -np.inf, np.float32))) == -np.inf
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+def test_a_mask_is_causal_by_the_least_number_of_its_dtype(dtype: str) -> None:
+    lower = np.tril(np.ones((3, 3), bool))
+    least = float(ml_dtypes.finfo(dtype).min)
+    for blank, is_causal in ((-np.inf, True), (least, True), (-1e4, False)):
+        mask = Constant.of(np.where(lower, 0, blank).astype(dtype))
+        assert constant_queries.causal(mask) == is_causal
+        assert constant_queries.row_high(mask) == 0

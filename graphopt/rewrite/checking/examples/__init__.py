@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice, product
+from math import prod
 from random import Random
 from typing import Any
 
@@ -38,12 +39,14 @@ from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_expr
-from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, NameRef, Rule, Series, calls
+from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, Lit, NameRef, Rule, Series, calls, subexpressions
 
 BASES = 8
 """In the neighbourhood of so many graphs that satisfy a guard those are looked for that do not."""
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards."""
+QUANTIZING = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Ops of a scale and a zero point."""
 WEIGHTS = 4096
 """Constants of so many elements are never all zeros or ones: few graphs have any, which zeros would tell nothing of."""
 
@@ -65,8 +68,8 @@ class Example:
     def draw(
         self, generator: np.random.Generator, way: str, shapes: Mapping[str, StaticShape] | None = None
     ) -> dict[str, Array]:
-        """Arrays for the inputs: ``plain``, ``positive``, ``finite`` or ``special`` ones; of other shapes if given.
-        Images in blocks hold zeros beyond their last channel."""
+        """Arrays for the inputs: ``plain``, ``positive``, ``finite``, ``special`` or ``masked`` ones; of other
+        shapes if given. Images in blocks hold zeros beyond their last channel."""
         wants = {name: replace(want, shape=(shapes or {}).get(name, want.shape)) for name, want in self.wants.items()}
         drawn = {name: array(generator, want, way) for name, want in wants.items()}
         for node in self.graph.nodes():
@@ -119,10 +122,13 @@ def violations(
 
 
 def _otherwise(hints: Hints, rule: Rule, guard: GuardExpr) -> Hints:
-    """Hints for graphs that violate a guard: of an op variable, that it stands for an op beyond those; of a rank, that
-    there is an axis more or fewer."""
+    """Hints for graphs that violate a guard: words that it has; of an op variable, that it stands for an op beyond
+    those; of a rank, that there is an axis more or fewer."""
     hints.ranks += [
         n + more for n in set(Hints.of(replace(rule, where=(guard,))).ranks) for more in (-1, 1) if n + more
+    ]
+    hints.strings += [
+        part.value for part in subexpressions(guard) if isinstance(part, Lit) and isinstance(part.value, str)
     ]
     match guard:
         case FunctionCall("in", (NameRef(name), NameRef() | Series())):
@@ -148,7 +154,7 @@ def _tried(make: Callable[[], Example | str]) -> Example | str:
         return make()
     except (Misfit, GraphoptError) as error:
         return str(error)
-    except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
+    except (ValueError, MemoryError, OverflowError) as error:  # from numpy: no array has such axes or elements
         return f"no such arrays can be made ({error})"
 
 
@@ -267,6 +273,8 @@ class _Making:
         reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
         if reason is not None:
             raise Misfit(reason)
+        if step.op in QUANTIZING and not _is_scaled(attrs, facts):
+            raise Misfit("scales or zero points that do not fit")  # which inference does not look at
         node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
         self.facts = infer(self.graph, known=self.facts)
         return Value(node.id, step.call.output)
@@ -335,6 +343,23 @@ class _Making:
         if op == "Neg":
             return Value(self.graph.add("Neg", (Value(self.graph.add("Relu", (value,)).id),)).id)
         return Value(self.graph.add(op, (value,)).id)
+
+
+def _is_scaled(attrs: Attrs, facts: Sequence[Fact | None]) -> bool:
+    """Whether a tensor has one scale, one along its axis, or one for each block, and as many zero points."""
+    shape, scales, *zeros = [None if fact is None else fact.shape for fact in facts]
+    if shape is None or scales is None:
+        return False
+    block, axis = attrs.get("block_size", 0), attrs.get("axis", 1)
+    if any(zero is not None and prod(zero) != prod(scales) for zero in zeros):
+        return False
+    if not scales or scales == (1,):
+        return not block
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        return False
+    if not isinstance(block, int) or not block:
+        return scales == (shape[axis],)
+    return tuple(scales) == tuple(-(-n // block) if i == axis % len(shape) else n for i, n in enumerate(shape))
 
 
 def _as_default(value: Attr, default: Attr | None) -> Attr:

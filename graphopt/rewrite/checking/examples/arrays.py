@@ -58,6 +58,11 @@ def array(generator: np.random.Generator, want: Want, way: str) -> Array:
     drawn: Array = np.asarray(generator.normal(0, 1.5, shape))
     if way == "positive":
         drawn = np.abs(drawn) + 0.05
+    elif (
+        way == "masked" and shape and generator.random() < 0.5
+    ):  # scores of which some, and some whole rows, do not count
+        drawn = np.where(generator.random(shape) < 0.2, -np.inf, drawn)
+        drawn = np.where(generator.random((*shape[:-1], 1)) < 0.3, -np.inf, drawn)
     elif way in ("special", "finite") and "complex" not in dtype:
         pool = special(dtype)
         odd = generator.choice(pool if way == "special" else pool[np.isfinite(pool)], shape)

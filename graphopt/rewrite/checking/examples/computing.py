@@ -41,7 +41,8 @@ def broadcasting(s: Sample) -> list[Want]:
     full = [i for i, o in enumerate(s.inputs) if o is not None and o.shape == shape]
     open_ones = [i for i, o in enumerate(s.inputs) if o is not None and o.shape is None and o.value is None]
     wants = [Want(shape)] * len(s.inputs)
-    keep = None if full or not open_ones else s.pick(open_ones)
+    made = [i for i in open_ones if s.op_of(i)]  # of what is computed less is often wrong
+    keep = None if full or not open_ones else s.pick(made if made and s.chance(0.7) else open_ones)
     for i in open_ones:
         if i != keep:
             wants[i] = Want(narrower(s, shape))
@@ -112,11 +113,20 @@ def matmul(s: Sample) -> list[Want]:
         return [Want((k,)), Want((k, s.size()))] if s.chance(0.5) else [Want((s.size(), k)), Want((k,))]
     shape = s.shape(None, 2) if s.chance(0.5) or s.want.shape else s.new_shape(2)
     k = left[-1] if left else right[-2] if right and len(right) > 1 else s.size()
-    k = 32 if not left and not right and s.even is None and s.chance(0.05) else k  # blocks of weights divide it
+    if not left and not right and s.even is None and s.chance(0.05 if s.op_of(1) != "DequantizeLinear" else 0.3):
+        k = s.pick((2 * BLOCKS[0], *BLOCKS[:4]))  # blocks of weights divide it
     batch = shape[:-2]
     a: StaticShape = (*batch, shape[-2], k)
     b: StaticShape = (k, shape[-1]) if s.chance(0.6) else (*batch, k, shape[-1])
     return [Want(a), Want(b)]
+
+
+def integer_product(s: Sample) -> list[Want]:
+    """Matrices of integers, a scale and a zero point of the first, and one or one for each column of the second."""
+    a, b = matmul(s)
+    column: StaticShape = (b.shape or ())[-1:]
+    scale, zero = (Want(s.pick(((), (1,), column)), low=low) for low in (0.1, 0))
+    return [a, b, Want((), low=0.1), scale, Want(()), zero, Want(column)][: len(s.inputs)]
 
 
 def attention(s: Sample) -> list[Want]:
@@ -281,6 +291,7 @@ def instance_norm(s: Sample) -> list[Want]:
     """A tensor, and a scale and a bias for each channel."""
     shape = s.shape(None, 3)
     s.attr("num_groups", None, lambda: 1)
+    s.attr("epsilon", 1e-5, lambda: s.pick((1e-5, 1e-3, 0.5)))
     return [Want(shape), Want((shape[1],)), Want((shape[1],))]
 
 
@@ -378,11 +389,11 @@ def dropout(s: Sample) -> list[Want]:
 
 
 def quantize(s: Sample) -> list[Want]:
-    """A tensor, a scale and a zero point, sometimes along an axis."""
+    """A tensor, a scale and a zero point, sometimes along an axis, one for each element of it or for each block."""
     dtype = s.pick(("int8", "uint8"))
     shape = s.bound(0) or s.shape()
     axis = s.attr("axis", 1, lambda: s.pick(range(len(shape) or 1)))
-    block = s.attr("block_size", 0, lambda: 16)
+    block = s.attr("block_size", 0, lambda: s.pick(_blocks(shape[axis] if axis < len(shape) else 0)))
     if block and len(shape) > axis >= 0:
         scales = (*shape[:axis], shape[axis] // block, *shape[axis + 1 :])
         return [Want(shape), Want(scales, low=0.1, high=1), Want(scales)][: len(s.inputs)]
@@ -391,9 +402,21 @@ def quantize(s: Sample) -> list[Want]:
     scale: Any = 1.0 if s.chance(0.6) else s.pick((0.25, 0.1, 0.01, 0.01))
     zero: Any = s.number(0, 5)
     if along:
-        scale, zero = (scale,) * size[0], (zero,) * size[0]
+        is_even = s.chance(0.4)
+        scale = tuple(scale if is_even else s.pick((1.0, 0.5, 0.25, 0.1)) for _ in range(size[0]))
+        zero = tuple(zero if is_even else s.number(0, 5) for _ in range(size[0]))
     data = Want(shape) if s.op == "QuantizeLinear" else Want(shape, dtype, low=0 if dtype == "uint8" else -60, high=60)
     return [data, Want(size, value=scale), Want(size, dtype, value=zero)][: len(s.inputs)]
+
+
+BLOCKS = (256, 128, 64, 32, 16)
+"""Sizes of blocks of weights that share a scale."""
+
+
+def _blocks(size: int) -> Sequence[int]:
+    """Sizes of blocks that divide an axis, the largest most often."""
+    fitting = [b for b in (*BLOCKS, 8) if size and size % b == 0]
+    return (*fitting[:1], *fitting) or (16,)
 
 
 def sequence_at(s: Sample) -> list[Want]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from random import Random
@@ -18,12 +18,14 @@ from graphopt.rewrite.checking.examples.sample import Misfit, Sample, SampleOper
 from graphopt.rewrite.checking.examples.samplers import sampler_of
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings
-from graphopt.rewrite.rule.rule import GuardExpr, NameRef, Rule
+from graphopt.rewrite.rule.rule import CallPattern, GuardExpr, NameRef, Rule, Term, calls
 
 FLOATS = ("float32", "float32", "float32", "float64")
 COMMON = ("float32", "float32", "float32", "int64", "int32", "float64", "bool", "float16")
 """Dtypes, the more often the likelier."""
-OPSETS = (22, 21, 20, 18, 17, 16, 14, 13, 12)
+MOSTLY = 0.9
+"""How often what is drawn is what a right side takes."""
+OPSETS = (24, 23, 22, 21, 20, 18, 17, 16, 14, 13, 12)
 """Opsets of examples beside the newest."""
 
 
@@ -37,8 +39,8 @@ class ExampleDraft:
         self, rule: Rule, hints: Hints, random: Random, shape: StaticShape | None = None, even: int | None = None
     ) -> None:
         self.rule, self.hints, self.random, self.shape = rule, hints, random, shape
-        self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, *OPSETS)))
-        self.even = even or (random.choice((2, 3)) if random.random() < 0.25 else None)
+        self.opset = min(hints.opset, random.choice(_opsets(rule, random)))
+        self.even = even or (random.choice((2, 3, 4)) if random.random() < 0.25 else None)
         self.pattern = ConcretePattern(rule, hints, random, self.opset)
         self.attrs: dict[str, Attr | None] = {}
         self.leaves: dict[str, Want] = {}
@@ -49,7 +51,9 @@ class ExampleDraft:
         self.constness: dict[str, bool] = {}
         """Which operands are constants, of those of which it is said."""
         self._rests: dict[str, dict[str, Attr | None]] = {}
-        self._dtypes = [self._root_dtype(root) for root in self.pattern.roots]
+        several = len(self.pattern.roots) != len(rule.rhs)  # of a starred one
+        made = [rule.rhs[0]] * len(self.pattern.roots) if several else rule.rhs
+        self._dtypes = [self._root_dtype(root, term) for root, term in zip(self.pattern.roots, made, strict=True)]
         self._draw_roots()
 
     def copy(self) -> ExampleDraft:
@@ -123,10 +127,15 @@ class ExampleDraft:
             step.attrs = {}
         self._draw_roots()
 
-    def _root_dtype(self, root: Tree) -> str:
+    def _root_dtype(self, root: Tree, made: Term) -> str:
+        """A dtype of a root that both sides may have, mostly."""
         taken = _dtypes_of(root)
         hinted = self.hints.dtypes.values()
         dtypes = [d for d in COMMON if (not taken or d in taken) and all(d in s for s in hinted)]
+        schema = None if not isinstance(made, CallPattern) or made.is_variable else ops.schema(made.op)
+        if schema is not None and isinstance(made, CallPattern) and self.random.random() < MOSTLY:
+            allowed = schema.allowed.get(ops.output_constraint(made.op, made.output), dtypes)
+            dtypes = [d for d in dtypes if d in allowed] or dtypes
         return self.random.choice(dtypes or list(FLOATS))
 
     def _draw_roots(self) -> None:
@@ -250,8 +259,8 @@ class ExampleDraft:
             case Leaf(key):
                 want = self.leaves.get(key)
                 return SampleOperand() if want is None else SampleOperand(want.value, want.shape, want.dtype)
-            case _:
-                return SampleOperand()
+            case ConcreteCall(op=op):
+                return SampleOperand(op=op)
 
     def _attribute(self, step: ConcreteCall, name: str, default: Any, choose: Callable[[], Any]) -> Any:
         """What the pattern says of an attribute; a draw where it may be any."""
@@ -288,6 +297,14 @@ class ExampleDraft:
         except expressions.Unknown:
             return default
         return tuple(value) if isinstance(value, list) else value
+
+
+def _opsets(rule: Rule, random: Random) -> Sequence[int]:
+    """The opsets to choose from, the more often the likelier: mostly those that have the ops of the right side."""
+    options = (ops.LATEST, ops.LATEST, ops.LATEST, *OPSETS)
+    made = {call.op for term in rule.rhs for call in calls(term) if not call.is_variable}
+    having = [opset for opset in options if all(ops.schema(op, opset) is not None for op in made)]
+    return having if having and random.random() < MOSTLY else options
 
 
 def _of_rank(shape: StaticShape, rank: int) -> StaticShape:

@@ -114,7 +114,7 @@ class Hints:
 
     def _mentions(self, expr: GuardExpr) -> None:
         match expr:
-            case Field(NameRef(name), "value" | "scalar" | "elements"):
+            case Field(NameRef(name), "value" | "scalar" | "elements" | "causal" | "period"):
                 self.constants.add(name)
             case Field(NameRef(name), "low" | "high"):
                 self.bounded.add(name)

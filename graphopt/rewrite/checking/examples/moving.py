@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 from graphopt.rewrite.checking.examples.computing import narrower
@@ -46,7 +47,8 @@ def reshape(s: Sample) -> list[Want]:
     s.attr("allowzero", 0, lambda: 0)
     target = s.inputs[1].value if s.has(1) and s.inputs[1] is not None else None
     shape = s.shape() if target is None else tuple(n if n > 0 else s.size() for n in ints(target))
-    before = s.bound(0) or (in_two(s, shape) if s.chance(0.5 if len(shape) == 4 else 0.3) else refactored(s, shape))
+    ways = (in_two, in_two, in_two, in_groups, refactored, refactored, refactored)
+    before = s.bound(0) or s.pick(ways if len(shape) == 4 else (in_two, *ways[2:], refactored))(s, shape)
     if s.bound(0) is not None and target is None:
         shape = refactored(s, before)
     written = [*shape]
@@ -66,6 +68,14 @@ def in_two(s: Sample, shape: StaticShape) -> StaticShape:
     divisors = [n for n in range(1, shape[axis] + 1) if shape[axis] % n == 0] or [1]
     part = s.pick(divisors)
     return (*shape[:axis], part, shape[axis] // part, *shape[axis + 1 :])
+
+
+def in_groups(s: Sample, shape: StaticShape) -> StaticShape:
+    """The shape with the channels in groups, each with all that belongs to it in one axis."""
+    if len(shape) < 3 or 0 in shape:
+        return shape
+    groups = s.pick([n for n in range(1, shape[1] + 1) if shape[1] % n == 0])
+    return (shape[0], groups, prod(shape[1:]) // groups)
 
 
 def flatten(s: Sample) -> list[Want]:
@@ -173,9 +183,10 @@ def concat(s: Sample) -> list[Want]:
     if not -len(shape) <= axis < len(shape):
         shape = s.new_shape(abs(axis) + 1)
     wants = []
+    is_whole = shape[axis] >= n and shape[axis] % n == 0 and s.chance(0.5)  # parts of what is wanted
     for _ in range(n):
         part = list(shape)
-        part[axis] = s.pick((1, 1, 2, 3, 0) if s.chance(0.3) else (1, 1, 2))
+        part[axis] = shape[axis] // n if is_whole else s.pick((1, 1, 2, 3, 0) if s.chance(0.3) else (1, 1, 2))
         wants.append(Want(tuple(part)))
     return wants
 
@@ -313,17 +324,25 @@ def constant_of_shape(s: Sample) -> list[Want]:
     return [Want((len(shape),), "int64", shape)]
 
 
+CROPPING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
+"""Ways of resizing of which the first takes a part of the image, and no others are drawn where no guard names them."""
+
+
 def resize(s: Sample) -> list[Want]:
     """An image that changes its size, mostly by whole factors; by others one long enough for places to differ."""
     shape = s.shape(4)
     s.attr("mode", "nearest", lambda: s.pick(("nearest", "linear")))
-    s.attr("coordinate_transformation_mode", "half_pixel", lambda: s.pick(("half_pixel", "asymmetric")))
+    modes = ("half_pixel", "asymmetric", *(word for word in s.strings if word in CROPPING))
+    mode = s.attr("coordinate_transformation_mode", "half_pixel", lambda: s.pick(modes))
     factors: tuple[float, ...] = (1, 1, 1, 1) if s.chance(0.4) else (1, 1, s.number(1, 2), s.number(1, 2))
     if s.chance(0.2):
         factors, shape = (1, 1, s.pick((1.5, 2.5, 0.5, 1)), 1.5), (*shape[:2], s.number(4, 9), s.number(4, 9))
     target = tuple(int(n * f) for n, f in zip(shape, factors, strict=True))
     scales = Want((4,), "float32", tuple(map(float, factors)))
-    return [Want(shape), Want((0,), "float32", ()), scales, Want((4,), "int64", target)][: len(s.inputs)]
+    part = (0.0,) * 5 + (0.1, 1.0, 1.0, 0.5, 0.9) if mode == CROPPING[0] else ()
+    return [Want(shape), Want((len(part[2:]),), "float32", part[2:]), scales, Want((4,), "int64", target)][
+        : len(s.inputs)
+    ]
 
 
 def space(s: Sample) -> list[Want]:

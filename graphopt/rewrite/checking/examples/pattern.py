@@ -47,6 +47,11 @@ class ConcreteCall:
     value: Value | None = None
     graph: Graph | None = None
 
+    @property
+    def leaves(self) -> list[str]:
+        """The operands that are open."""
+        return [operand.key for operand in self.inputs if isinstance(operand, Leaf)]
+
 
 HEADS = ("Relu", "Neg", "Abs", *sorted(ops.SETS["unary"] | ops.SETS["binary"] | ops.SETS["reduce"]))
 """What op variables mostly stand for of which no guard says what they are."""
@@ -67,7 +72,9 @@ class ConcretePattern:
         self._present: dict[str, bool] = {}
         self._heads: dict[str, str] = {}
         self._named: dict[str, ConcreteCall] = {}
-        self._calls = {c.name: c for term in rule.lhs for c in calls(term) if c.name is not None}
+        self._ports: dict[CallPattern, int] = {}
+        self._all = [c for term in rule.lhs for c in calls(term)]
+        self._calls = {c.name: c for c in self._all if c.name is not None}
         self.roots = [tree for term in rule.lhs for tree in self._roots(term)]
 
     def copy(self) -> ConcretePattern:
@@ -138,13 +145,20 @@ class ConcretePattern:
                 inputs += [self._tree(term, k) for k in range(n)]
             else:
                 inputs.append(self._tree(term, index))
-        several = ops.max_outputs(op) is None
-        n_outputs = self.random.randint(call.output + 1, max(3, call.output + 2)) if several else call.output + 1
+        n_outputs = self._outputs(call) if ops.max_outputs(op) is None else call.output + 1
         step = ConcreteCall(call, op, trimmed(op, inputs), n_outputs=n_outputs)
         self.steps.append(step)
         if call.name is not None:
             return self._named.setdefault(call.name, step)
         return step
+
+    def _outputs(self, call: CallPattern) -> int:
+        """How many results a call has: as many wherever the pattern has it, whichever of them is meant there."""
+        plain = replace(call, output=0, name=None)
+        if plain not in self._ports:
+            last = max(c.output for c in self._all if replace(c, output=0, name=None) == plain)
+            self._ports[plain] = self.random.randint(last + 1, max(3, last + 2))
+        return self._ports[plain]
 
     def takes(self, op: str, call: CallPattern) -> bool:
         """Whether an op takes as many operands as a call gives it, and its attributes."""

@@ -35,6 +35,8 @@ class SampleOperand:
     value: Any = None
     shape: StaticShape | None = None
     dtype: str | None = None
+    op: str = ""
+    """What makes it, in the pattern."""
 
 
 @dataclass(slots=True)
@@ -118,6 +120,11 @@ class Sample:
         operand = self.inputs[index] if index < len(self.inputs) else None
         elements = None if operand is None else operand.value
         return draw() if elements is None else elements
+
+    def op_of(self, index: int) -> str:
+        """The op of which an input comes in the pattern; empty where the pattern leaves it open."""
+        operand = self.inputs[index] if index < len(self.inputs) else None
+        return "" if operand is None else operand.op
 
     def bound(self, index: int) -> StaticShape | None:
         """The shape of an input that is bound already."""

@@ -24,6 +24,7 @@ from graphopt.rewrite.checking.examples.computing import (
     einsum,
     gemm,
     instance_norm,
+    integer_product,
     layer_norm,
     leaky,
     lrn,
@@ -143,6 +144,7 @@ def sampler_of(op: str, kind: str) -> Sampler:
 
 SAMPLERS: dict[str, Sampler] = {
     "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul, "BfloatMatMul": matmul,
+    "MatMulIntegerToFloat": integer_product,
     "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
     "ConvTranspose": conv_transpose,
     "MaxPool": pool, "AveragePool": pool, "GlobalAveragePool": pool, "GlobalMaxPool": pool, "LpPool": pool,

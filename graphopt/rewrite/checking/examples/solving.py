@@ -3,6 +3,7 @@ guard that is to be violated. It is apart from drawing, which never looks at gua
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from math import prod
@@ -12,6 +13,7 @@ import numpy as np
 
 from graphopt.ir import ops
 from graphopt.ir.constants import BITS
+from graphopt.ir.dtypes import CODES
 from graphopt.ir.graph import Value
 from graphopt.rewrite.checking.examples.arrays import WHOLE, special
 from graphopt.rewrite.checking.examples.draft import COMMON, OPSETS, ExampleDraft
@@ -73,6 +75,12 @@ class _Solver:
 
     def solve(self, guard: GuardExpr) -> bool:
         """Change what was drawn so that the guard may hold; whether anything was changed."""
+        try:
+            return self._solve(guard)
+        except expressions.Unknown:
+            return False
+
+    def _solve(self, guard: GuardExpr) -> bool:
         match guard:
             case FunctionCall("and" | "or", parts):
                 failing = [p for p in parts if expressions.holds(p, self.bindings, self.space) is not None]
@@ -84,6 +92,18 @@ class _Solver:
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
                 step -= BEYOND[comparison] * self.draft.random.choice((0, 0, 1, 2))
                 return self._equate(left, right, step) or self._equate(right, left, -step)
+            case FunctionCall("!=", (Field(NameRef(name), "dtype"), Lit())) if name in self.draft.leaves:
+                self._vary_dtype(name)
+                return True
+            case FunctionCall("in", (left, Series(items))) if items:
+                return self._equate(left, self.draft.random.choice(items))
+            case FunctionCall("is_last", (Field(NameRef(name), "value"), rank)) if name in self.draft.leaves:
+                last = expressions.evaluate(rank, self.bindings, self.space)
+                return isinstance(last, int) and self._assign_leaf(
+                    name, "value", (self.draft.random.choice((-1, last - 1)),)
+                )
+            case FunctionCall("divides", (Field(NameRef(name), "period"), size)) if name in self.draft.leaves:
+                return self._repeat(name, size)
             case FunctionCall("divides", (step, size)):
                 return self._align(step, size)
             case FunctionCall("same", (Each(Field(NameRef(name), "shape")),)):
@@ -94,6 +114,12 @@ class _Solver:
                 across = self.draft.random.randrange(2)
                 done = [self._narrow(shape, across) for shape in shapes]
                 return any(done)
+            case FunctionCall("is_bias_scale", (Field(NameRef(name), "value"), *factors)) if name in self.draft.leaves:
+                return self._scale_bias(name, factors)
+            case Field(NameRef(name), "causal") if name in self.draft.leaves:
+                return self._blank_out(name)
+            case FunctionCall("blanks", (Field(NameRef(name)),)) if name in self.draft.leaves:
+                return self._fill(name, -np.inf)
             case FunctionCall("per_channel", (Field(NameRef(name), "shape"), rank)) if name in self.draft.leaves:
                 axes = expressions.evaluate(rank, self.bindings, self.space)
                 channels = max(self.draft.leaves[name].shape or (1,))
@@ -136,6 +162,12 @@ class _Solver:
                 more = self.draft.random.choice((-1, 1, 2))
                 if self._equate(left, right, more) or self._equate(right, left, more):
                     return True
+            case FunctionCall("has_step", (Field(NameRef(name), "value" | "scalar" as fact),)) if (
+                name in self.draft.leaves and self.draft.random.random() < 0.5
+            ):
+                held = self.draft.leaves[name]
+                elements = self._drawn(held.shape or (), (0.0, 1e-40))
+                return self._assign_leaf(name, fact, _tuple(elements))
         parts = [p for p in subexpressions(guard) if isinstance(p, Field | NameRef)]
         self.draft.random.shuffle(parts)
         changed = any(map(self._vary, parts))
@@ -167,17 +199,17 @@ class _Solver:
                         draft.constness[key] = name not in draft.hints.constants
                     case "dtype":
                         self._vary_dtype(key)
+                    case "rank" | "shape" | "size" if isinstance(want.value, tuple) and random.random() < 0.3:
+                        return self._assign_leaf(key, "value", self._near(want.value))  # what a shape comes from
                     case "rank" | "shape" | "size" if random.random() < 0.5 and shape:
                         draft.substitute_size(random.choice(shape), random.choice((1, 2, 3, 4, 5)))
                     case "rank" | "shape" | "size" if random.random() < 0.3:
                         self._vary_rank(len(shape))
                     case "rank" | "shape" | "size":
                         changed = self._near_shape(shape)
-                        alike = (
-                            [k for k, w in draft.leaves.items() if w.shape == shape] if random.random() < 0.5 else [key]
-                        )
-                        for k in alike:
-                            draft.leaves[k] = replace(draft.leaves[k], shape=changed, value=None)
+                        for k in self._alike(key, shape):
+                            value = _spread(draft.leaves[k].value, changed)
+                            draft.leaves[k] = replace(draft.leaves[k], shape=changed, value=value)
                     case "low" | "high" if "float" in (want.dtype or "") and random.random() < 0.3:
                         draft.leaves[key] = replace(want, value=self._drawn(shape, MAGNITUDES), low=None, high=None)
                     case "low" | "high":
@@ -269,14 +301,28 @@ class _Solver:
                 return (*value[:i], self._near(value[i]), *value[i + 1 :])
         return value
 
+    def _alike(self, key: str, shape: tuple[int, ...]) -> list[str]:
+        """An operand, or all of its shape: those of one of its calls, or of all."""
+        draft, way = self.draft, self.draft.random.random()
+        alike = [k for k, want in draft.leaves.items() if want.shape == shape]
+        if way < 0.3:
+            return [key]
+        calls = [keys for step in draft.pattern.steps if key in (keys := step.leaves)]
+        return [k for k in alike if k in draft.random.choice(calls)] if calls and way < 0.7 else alike
+
     def _near_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A shape with one axis of another size, one axis more or one fewer; or one of as many elements."""
         random = self.draft.random
         i = random.randint(0, len(shape))
         way = random.random()
-        if len(shape) > 1 and way >= 0.8:
+        if not shape and way < 0.8:  # as many as another operand has along an axis
+            sizes = [n for want in self.draft.leaves.values() for n in want.shape or () if n > 1]
+            return (random.choice(sizes),) if sizes else (1,)
+        if len(shape) > 1 and way >= 0.9:
             i, k = random.sample(range(len(shape)), 2)
             return tuple(1 if a == i else shape[i] * shape[k] if a == k else n for a, n in enumerate(shape))
+        if shape and way >= 0.8:  # the same elements in other places
+            return (*shape[i:], *shape[:i]) if len(shape) > 1 else (*shape, 1)
         if way < 0.2 or not shape:
             return (*shape[:i], random.choice((1, 2, 3)), *shape[i:])
         i = min(i, len(shape) - 1)
@@ -288,6 +334,68 @@ class _Solver:
         if not isinstance(sizes, tuple) or len(sizes) <= across:
             return False
         return self._assign(shape, (*sizes[:across], 1, *sizes[across + 1 :]))
+
+    def _repeat(self, name: str, size: GuardExpr) -> bool:
+        """Make the rows of a constant repeat after so many elements."""
+        shape = self.draft.leaves[name].shape or ()
+        period = expressions.evaluate(size, self.bindings, self.space)
+        if not isinstance(period, int) or period <= 0 or not shape or shape[-1] % period:
+            return False
+        drawn = np.asarray(self._drawn((*shape[:-1], period), SIMPLE)).reshape((*shape[:-1], period))
+        repeated = np.concatenate([drawn] * (shape[-1] // period), axis=-1) if shape[-1] else drawn[..., :0]
+        self.draft.leaves[name] = replace(self.draft.leaves[name], value=repeated.tolist())
+        return True
+
+    def _scale_bias(self, name: str, factors: Sequence[GuardExpr]) -> bool:
+        """Give a bias the scale that a product has."""
+        first, second = (
+            np.asarray(expressions.evaluate(f, self.bindings, self.space), np.float64).reshape(-1) for f in factors
+        )
+        if 1 not in (first.size, second.size) and first.size != second.size:
+            return False
+        scales = first * second
+        held = self.draft.leaves[name]
+        value = tuple(scales.tolist()) if scales.size > 1 or held.shape else scales.item()
+        self._assign_along(name, value)
+        return True
+
+    def _assign_along(self, name: str, value: Any) -> None:
+        """Give an operand elements, and as many to those that have its shape in the same call."""
+        held = self.draft.leaves[name]
+        shape = np.shape(value)
+        for step in self.draft.pattern.steps:
+            for key in step.leaves if name in step.leaves else ():
+                want = self.draft.leaves[key]
+                if key != name and want.shape == held.shape != shape and want.value is not None:
+                    first = np.asarray(want.value).reshape(-1)[:1].tolist() or [0]
+                    elements = np.full(shape, first[0]).tolist()
+                    self.draft.leaves[key] = replace(want, shape=shape, value=_tuple(elements))
+        self.draft.leaves[name] = replace(held, shape=shape, value=value)
+
+    def _blank_out(self, name: str) -> bool:
+        """Make a mask one that lets no row see what comes after it."""
+        want = self.draft.leaves[name]
+        shape = want.shape or ()
+        if len(shape) < 2:
+            return False
+        n = shape[-2] if shape[-2] > 1 or self.draft.random.random() < 0.5 else shape[-1]
+        lower = np.tril(np.ones((n, n), bool))
+        mask = lower if want.dtype == "bool" else np.where(lower, 0.0, -np.inf)
+        whole = np.broadcast_to(mask, (*shape[:-2], n, n))
+        self.draft.leaves[name] = replace(want, shape=whole.shape, value=whole.tolist())
+        self.draft.constness[name] = True
+        return True
+
+    def _fill(self, name: str, number: float) -> bool:
+        """Make an operand a constant of one number, or one of its rows."""
+        want = self.draft.leaves[name]
+        shape = want.shape or ()
+        elements = np.full(shape, number)
+        if len(shape) > 1 and number == -np.inf and self.draft.random.random() < 0.5:
+            elements[..., 1:, :] = 0.0
+        self.draft.leaves[name] = replace(want, value=elements.tolist(), low=None, high=None)
+        self.draft.constness[name] = True
+        return True
 
     def _align(self, step: GuardExpr, size: GuardExpr) -> bool:
         """Make a size a multiple of another."""
@@ -313,9 +421,11 @@ class _Solver:
         return changed
 
     def _equate(self, left: GuardExpr, right: GuardExpr, more: int = 0) -> bool:
-        """Make one side of a comparison what the other is, or a little more."""
+        """Make one side of a comparison what the other is, or a little more; of what is no whole number by a factor."""
         try:
             value: Any = expressions.evaluate(right, self.bindings, self.space)
+            if more and isinstance(value, float) and value > 0 and self.draft.random.random() < 0.5:
+                return self._assign(left, value * 2.0**more)
             return self._assign(left, value + more if more else value)
         except (expressions.Unknown, TypeError):
             return False
@@ -333,8 +443,20 @@ class _Solver:
                 name in self.draft.leaves
             ):
                 return self._assign_leaf(name, fact, value)
+            case Field(NameRef(name), "low" | "high" | "row_high") if (
+                name in self.draft.leaves and isinstance(value, float) and abs(value) > LARGEST
+            ):
+                return self._fill(name, value)
             case Field(NameRef(name), "low" | "high" as fact) if name in self.draft.leaves:
                 return self._assign_end(name, fact, value)
+            case FunctionCall("flat", (Field(NameRef(name), "value"),)) if name in self.draft.leaves and isinstance(
+                value, tuple
+            ):
+                shape = self.draft.leaves[name].shape or ()
+                fitting = shape if prod(shape) == len(value) else (len(value),)
+                elements = np.asarray(value).reshape(fitting).tolist()
+                self.draft.leaves[name] = replace(self.draft.leaves[name], shape=fitting, value=elements)
+                return True
             case Each(body) | Series((Each(body),)) if isinstance(value, tuple):
                 return self._assign_each(body, value)
             case Series((part,)) if isinstance(value, tuple) and len(value) == 1:
@@ -370,6 +492,8 @@ class _Solver:
                     if rest and value % rest == 0:
                         changed = (*factors[:longest], value // rest, *factors[longest + 1 :])
                         return self._assign(part, changed)
+            case FunctionCall("dtype", (part,)) if value in CODES:
+                return self._assign(part, CODES[value])
             case FunctionCall("range", (part,)) if isinstance(value, tuple):
                 return self._assign(part, len(value))
             case FunctionCall("+", (left, right)) if isinstance(value, tuple):
@@ -463,7 +587,20 @@ class _Solver:
                     want, shape=(1,) * (value - len(shape)) + shape[max(len(shape) - value, 0) :]
                 )
             case "dtype":
+                for key in self.draft.alike(name)[0] & self.draft.leaves.keys():
+                    self.draft.leaves[key] = replace(self.draft.leaves[key], dtype=value)
                 self.draft.leaves[name] = replace(want, dtype=value)
             case _:
                 self.draft.leaves[name] = replace(want, value=value)
         return True
+
+
+def _spread(value: Any, shape: tuple[int, ...]) -> Any:
+    """A number as several along one axis that differ; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or len(shape) != 1:
+        return None
+    return tuple(value + i if isinstance(value, int) else value * (i + 1) for i in range(shape[0]))
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
