@@ -18,6 +18,7 @@ from graphopt.rewrite.checking.examples.computing import (
     cast_like,
     clip,
     conv,
+    conv_integer,
     conv_transpose,
     cum_sum,
     dropout,
@@ -144,7 +145,7 @@ def sampler_of(op: str, kind: str) -> Sampler:
 SAMPLERS: dict[str, Sampler] = {
     "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul, "BfloatMatMul": matmul,
     "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
-    "ConvTranspose": conv_transpose,
+    "ConvInteger": conv_integer, "ConvTranspose": conv_transpose,
     "MaxPool": pool, "AveragePool": pool, "GlobalAveragePool": pool, "GlobalMaxPool": pool, "LpPool": pool,
     "BatchNormalization": batch_norm, "LayerNormalization": layer_norm, "RMSNormalization": layer_norm,
     "SimplifiedLayerNormalization": layer_norm, "SkipLayerNormalization": skip_layer_norm,
