@@ -27,7 +27,7 @@ ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "E
 NORMS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization")
 SKIPS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "FusedGemm")
-GELUS = ("Gelu", "FastGelu", "BiasGelu", "QuickGelu")
+GELUS = ("Gelu", "FastGelu", "BiasGelu")
 ATTENTIONS = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
 PAIRS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger")
 
@@ -38,7 +38,8 @@ FUSED: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[str, ...]]] = {
     (*NORMS, *SKIPS): (("ReduceMean",), ()),
     SKIPS: (("Add",), SKIPS + NORMS),
     ("EmbedLayerNormalization",): (("Gather",), ()),
-    GELUS: (("Erf", "Tanh", "Sigmoid"), ()),
+    GELUS: (("Erf", "Tanh"), ()),
+    ("QuickGelu",): (("Sigmoid",), ("Conv", "FusedConv", *PRODUCTS)),
     ATTENTIONS: (("Softmax",), ()),
     ("MatMulNBits",): (("DequantizeLinear",), ()),
     ("QLinearConv", "QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"): (PAIRS, ()),
