@@ -13,6 +13,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Value
 from graphopt.ir.types import TensorType
+from graphopt.optimize import optimize
 from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.extract.choose import appraise
 from graphopt.rewrite.extract.cost import CostModel
@@ -115,6 +116,13 @@ def test_what_the_runtime_fuses_stays_so(name: str, model: onnx.ModelProto, tmp_
     onnx.save(model, tmp_path / "in.onnx")
     assert set(loaded_ops(tmp_path / "in.onnx")).isdisjoint({"Pow", "Erf", "Relu", "Sigmoid"}), "it fuses nothing"
     assert lost_by(tmp_path / "in.onnx", "portable") == {}
+
+
+def test_gelu_as_torch_writes_it_is_spelled_as_the_runtime_finds_it(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    assert "Gelu" not in loaded_ops(CORPUS / "torch/vit.onnx")
+    optimize(CORPUS / "torch/vit.onnx", output=tmp_path / "out.onnx", verify="off")
+    assert loaded_ops(tmp_path / "out.onnx")["Gelu"] == 1
 
 
 def test_what_is_lost() -> None:
