@@ -66,8 +66,8 @@ class Ruleset:
     ) -> Ruleset:
         """The rules that the policy admits and the target uses; ``only`` these and ``without`` those.
 
-        A target uses the rules for it (by its tags, or its name alone), and the passes, that make no op it does not
-        take in models of the ``opset``.
+        A target uses the rules and passes for it (by its tags, or its name alone) that make no op it does not take in
+        models of the ``opset``.
 
         Both name rules, passes, families (``H8``) or all families of a letter (``H``). Raises
         RuleError with the nearest names where one names nothing, and UsageError where there is no such policy.
@@ -93,13 +93,15 @@ class Ruleset:
         def takes(ops: Iterable[str]) -> bool:
             return all(map(allows, ops))
 
-        def is_for(rule: Rule) -> bool:
+        def is_for(rule: Rule | NativePass) -> bool:
             if rule.targets and not rule.targets & tags:
                 return False
+            if not isinstance(rule, Rule):
+                return takes(rule.makes)
             return takes(c.op for side in rule.rhs for c in calls(side) if not c.is_variable)
 
         rules = tuple(r for r in self.rules if is_on(r) and is_for(r))
-        return replace(self, rules=rules, passes=tuple(p for p in self.passes if is_on(p) and takes(p.makes)))
+        return replace(self, rules=rules, passes=tuple(p for p in self.passes if is_on(p) and is_for(p)))
 
     def named(self, name: str) -> Ruleset:
         """The rules and passes that a name means. Raises RuleError with the nearest names where it means nothing."""

@@ -2,16 +2,19 @@
 
     python tests/bench/quantized_formats.py [--threads N] [NAME ...]
 
-A row is a small network in one format: pairs or ops on integers, with or without signs, by tensor or by channel, of
-seven bits or eight. It says how many milliseconds the input takes in ONNX Runtime, how many times as fast the model
-optimized for ``ort`` and for ``portable`` is, taking turns, and by which part of the largest output theirs differ.
-Names are parts of those in the first column, such as ``QOperator`` or ``S8S8``.
+A row is a small network in one format of ``quantize_static`` (pairs or ops on integers, with or without signs, of
+seven, eight or sixteen bits, by tensor or by channel, zero in the middle or not), of ``quantize_dynamic``, or of
+``MatMulNBitsQuantizer`` (four bits and eight, by each accuracy level). It says how many milliseconds the input takes
+in ONNX Runtime, how many times as fast the model optimized for ``ort`` and for ``portable`` is, taking turns, and by
+which part of the largest output theirs differ. Names are parts of those in the first column, such as ``QOperator`` or
+``S8S8``. The last lines are the rows that got slower, measured once more.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -27,7 +30,9 @@ import graphopt
 
 N = helper.make_node
 TABLE = Table("", 40, "input:9.3f ort:7.2f portable:10.2f differ:10.1e differ:10.1e")
-KINDS = ("S8S8", "U8S8", "U8U8")
+KINDS = ("S8S8", "U8S8", "U8U8", "S16S8", "U16U8", "S16S16")
+SLOWER = 0.95
+"""A ratio from which on a row counts as slower: less than that is noise."""
 
 
 def floats(*shape: int, scale: float = 0.1) -> Any:
@@ -101,22 +106,82 @@ class Samples:
         return self.left.pop() if self.left else None
 
 
-def formats(folder: Path) -> Iterator[tuple[str, Path, list[int]]]:
-    """Every network in every format: a name, the quantized model and the shape of its input."""
+Format = tuple[str, Callable[[Path, Path], None]]
+"""A name, and what writes the quantized model of a file."""
+
+
+def static(shape: list[int]) -> Iterator[Format]:
+    """What ``quantize_static`` makes: ops on integers are there for eight bits only."""
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
+    types = {"S8": QuantType.QInt8, "U8": QuantType.QUInt8, "S16": QuantType.QInt16, "U16": QuantType.QUInt16}
+    for form, kind, channels, seven, middle in product(("QDQ", "QOperator"), KINDS, *[(False, True)] * 3):
+        activations, weights = re.findall("[SU][0-9]+", kind)
+        if ("16" in kind and form == "QOperator") or (seven and (middle or "16" in kind)):
+            continue
+        name = f"{form} {kind}{' channels' * channels}{' 7 bits' * seven}{' symmetric' * middle}"
+        options = {"ActivationSymmetric": middle, "WeightSymmetric": middle or weights[0] == "S"}
+        yield name, partial(
+            quantize_static, calibration_data_reader=Samples(shape), quant_format=QuantFormat[form],
+            per_channel=channels, reduce_range=seven, activation_type=types[activations], weight_type=types[weights],
+            extra_options=options,
+        )  # fmt: skip
+
+
+def dynamic() -> Iterator[Format]:
+    """What ``quantize_dynamic`` makes."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    for weights, channels, seven in product(("S8", "U8"), *[(False, True)] * 2):
+        name = f"dynamic {weights}{' channels' * channels}{' 7 bits' * seven}"
+        kind = QuantType.QInt8 if weights == "S8" else QuantType.QUInt8
+        yield name, partial(quantize_dynamic, per_channel=channels, reduce_range=seven, weight_type=kind)
+
+
+def few_bits() -> Iterator[Format]:
+    """What ``MatMulNBitsQuantizer`` makes."""
+    from onnxruntime.quantization import QuantFormat
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    def write(source: Path, output: Path, **options: Any) -> None:
+        quantizer = MatMulNBitsQuantizer(onnx.load(source), **options)
+        quantizer.process()
+        onnx.save(quantizer.model.model, output)
+
+    for bits, form, level, middle in product((4, 8), ("QDQ", "QOperator"), (None, 1, 4), (False, True)):
+        name = f"{bits} bits {form} level {level}{' symmetric' * middle}"
+        options = {"bits": bits, "block_size": 32, "is_symmetric": middle, "accuracy_level": level}
+        if level is None or form == "QOperator":  # pairs have no level
+            yield name, partial(write, quant_format=QuantFormat[form], **options)
+
+
+def formats(folder: Path, parts: Sequence[str] = ()) -> Iterator[tuple[str, Path, list[int]]]:
+    """Every network in every format that can be had: a name, the quantized model and the shape of its input."""
     for make in (images, block, perceptron):
         made = make()
         shape = [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim]
         onnx.save(made, folder / "float.onnx")
-        types = {"S8": QuantType.QInt8, "U8": QuantType.QUInt8}
-        for form, kind, channels, seven in product(("QDQ", "QOperator"), KINDS, (False, True), (False, True)):
-            name = f"{make.__name__} {form} {kind}{' channels' * channels}{' 7 bits' * seven}"
-            quantize_static(
-                folder / "float.onnx", folder / "in.onnx", Samples(shape), QuantFormat[form], per_channel=channels,
-                reduce_range=seven, activation_type=types[kind[:2]], weight_type=types[kind[2:]],
-            )  # fmt: skip
+        for form, write in (*static(shape), *dynamic(), *few_bits()):
+            name = f"{make.__name__} {form}"
+            if parts and not any(part in name for part in parts):
+                continue
+            try:
+                write(folder / "float.onnx", folder / "in.onnx")
+                session(str(folder / "in.onnx"))
+            except Exception as error:  # not every format is one of every network
+                print(f"{name:40} {str(error).strip().splitlines()[0][:79]}")
+                continue
             yield name, folder / "in.onnx", shape
+
+
+def ratios(paths: Sequence[str], shape: list[int], threads: int) -> list[float]:
+    """Milliseconds of the first model, how many times as fast the others are, and by how much they differ."""
+    feeds = {"x": floats(*shape, scale=1.0)}
+    calls = [partial(session(p, threads).run, None, feeds) for p in paths]
+    want, *found = (call()[0] for call in calls)
+    differ = [np.abs(y - want).max() / np.abs(want).max() for y in found]
+    before, *after = fastest(*calls)
+    return [before * 1e3, *(before / a for a in after), *differ]
 
 
 def main() -> None:
@@ -124,20 +189,18 @@ def main() -> None:
     keep_to_cores(given.threads)
     logging.disable(logging.WARNING)
     print(TABLE.heading)
+    slower: list[str] = []
     with TemporaryDirectory() as name:
-        for label, path, shape in formats(Path(name)):
-            if given.names and not any(n in label for n in given.names):
-                continue
+        for label, path, shape in formats(Path(name), given.names):
             paths = [str(path)]
             for target in ("ort", "portable"):
                 paths.append(str(path.with_name(f"{target}.onnx")))
                 graphopt.optimize(path, output=paths[-1], target=target, verify="off")
-            feeds = {"x": floats(*shape, scale=1.0)}
-            calls = [partial(session(p, given.threads).run, None, feeds) for p in paths]
-            want, *found = (call()[0] for call in calls)
-            differ = [np.abs(y - want).max() / np.abs(want).max() for y in found]
-            before, *after = fastest(*calls)
-            print(TABLE.line(label, before * 1e3, *(before / a for a in after), *differ), flush=True)
+            row = ratios(paths, shape, given.threads)
+            print(TABLE.line(label, *row), flush=True)
+            if min(row[1:3]) < SLOWER:
+                slower.append(TABLE.line(label, *ratios(paths, shape, given.threads)))
+    print(f"slower: {len(slower)}", *slower, sep="\n")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ FAMILIES = {
 }
 """By model, families that must act on it for any target."""
 
-FUSED = {"torch/tower": "J9", "torch/shuffle_unit": "K4", "torchscript/repvgg": "K4"}
+FUSED = {"torch/tower": "J9", "tensorflow/unet": "K4", "torchscript/repvgg": "K4"}
 """By model, families that must act on it for ONNX Runtime."""
 
 GPU = {"torchscript/siamese": "shared-weight", "torch/shuffle_unit": "conv-add-relu"}

@@ -244,6 +244,7 @@ class CostModel:
             compute = flops * waste / (prices.flops * prices.efficiency.get("blocked " * blocked + kind, 1.0))
             compute += self._transforming(op, attrs, inputs, outputs)
             compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, operands, outputs, kind))
+            compute += self._activating(attrs, outputs, blocked)
         else:
             n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
             flops, compute = float(n), n * self._element(op, attrs, inputs)
@@ -403,6 +404,16 @@ class CostModel:
         a, b, out = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         window = product(b[2:])
         return 0.0 if window == 1 or len(a) < 2 else self.moving(8.0 * a[0] * a[1] * window * product(out[2:]))
+
+    def _activating(self, attrs: Attrs, outputs: Sequence[Fact | None], blocked: bool) -> float:
+        """Seconds for the activation that a product ends with."""
+        activation, layout = attrs.get("activation"), self.target.layout
+        if not isinstance(activation, str):
+            return 0.0
+        price = layout.epilogues.get(activation) if layout is not None and blocked else None
+        return sum(map(self.elements, outputs)) * (
+            element_price(self.target.prices, activation) if price is None else price
+        )
 
     def _transforming(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]

@@ -1,8 +1,9 @@
 """Fusion groups: terms that a runtime fuses into one op by itself, found among the classes of an e-graph.
 
-A target lists them as rules. What such a rule builds is never put into the graph: it only says what
-the group costs, so that a rewrite which does what the runtime would have done anyway earns nothing,
-and one which hides the group from the runtime pays for that.
+A target lists them as rules, in the order in which the runtime applies them: each takes up what those before it made.
+What such a rule builds is never put into the graph: it only says what the group costs, so that a rewrite which does
+what the runtime would have done anyway earns nothing, and one which hides the group from the runtime pays for that. A
+variable in the place of the first op is the activation of what is built.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.guards import op_match
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.guards.expressions import Unknown, evaluate, holds, matches_literal
+from graphopt.rewrite.match.matcher import root_ops
 from graphopt.rewrite.reading.parsed import parsed
 from graphopt.rewrite.rule.rule import AnyOf, CallPattern, Literal, Rule, Term, VarPattern, calls
 from graphopt.target import Target
@@ -45,8 +47,8 @@ def fusions(
 ) -> dict[int, list[FusionGroup]]:
     """The groups of each class. ``classes`` are those that are computed when the model runs; ``readers`` says how many
     nodes of the graph that was explored read a class, which is one where it does not say."""
-    matcher = _Matcher(classes, facts, opset, readers or {})
     groups: dict[int, list[FusionGroup]] = {}
+    matcher = _Matcher(classes, groups, facts, opset, readers or {})
     count = 0
     by_op: dict[str, dict[int, None]] = {}
     for c, nodes in classes.items():
@@ -55,14 +57,19 @@ def fusions(
     for rule in rules_of(target):
         root = rule.lhs[0]
         assert isinstance(root, CallPattern)
-        if not all(call.op in by_op for call in calls(root)):
+        if not all(call.op in by_op for call in calls(root) if not call.is_variable):
             continue
-        for c in by_op[root.op]:
+        places = dict.fromkeys(c for op in sorted(root_ops(rule) or by_op) for c in by_op.get(op, ()))
+        made: list[tuple[int, FusionGroup]] = []
+        for c in places:
             for bindings, parts in matcher.term(root, c, Bindings()):
                 count += 1
                 fused = matcher.build(rule, bindings, -count)
                 if fused is not None:
-                    groups.setdefault(c, []).append(FusionGroup(fused, parts))
+                    made.append((c, FusionGroup(fused, parts)))
+        for c, group in made:
+            groups.setdefault(c, []).append(group)
+            by_op.setdefault(group.node.op, {})[c] = None
     return groups
 
 
@@ -94,11 +101,13 @@ class _Matcher:
     def __init__(
         self,
         classes: Mapping[int, Sequence[ENode]],
+        groups: Mapping[int, Sequence[FusionGroup]],
         facts: Mapping[int, Fact],
         opset: int,
         readers: Mapping[int, int],
     ) -> None:
         self.readers = readers
+        self.groups = groups
         self.classes = classes
         self.facts = facts
         self.opset = opset
@@ -128,8 +137,11 @@ class _Matcher:
                     yield from self.term(option, c, bindings)
             case CallPattern() if c is not None:
                 for node in self.classes.get(c, ()):
-                    if node.op == term.op and node.n_outputs == 1:
-                        yield from self._call(term, c, node, bindings)
+                    if (term.is_variable or node.op == term.op) and node.n_outputs == 1:
+                        yield from self._call(term, node, ((c, node),), bindings)
+                for group in self.groups.get(c, ()):
+                    if group.node.op == term.op:
+                        yield from self._call(term, group.node, group.parts, bindings)
 
     def _bind(self, name: str, optional: bool, c: int | None, bindings: Bindings[int]) -> Bindings[int] | None:
         if name == "_":
@@ -143,9 +155,10 @@ class _Matcher:
         return bound
 
     def _call(
-        self, call: CallPattern, c: int, node: ENode, bindings: Bindings[int]
+        self, call: CallPattern, node: ENode, made: Parts, bindings: Bindings[int]
     ) -> Iterator[tuple[Bindings[int], Parts]]:
-        bound = bindings if call.name is None else self._bind(call.name, False, c, bindings)
+        """Every way in which a node that is made of ``made`` is the call."""
+        bound = bindings if call.name is None else self._bind(call.name, False, made[0][0], bindings)
         if bound is None or len(node.children) > len(call.inputs):
             return
         bound = bound.copy()
@@ -161,7 +174,7 @@ class _Matcher:
         for order in orders:
             for inner, parts in self._sequence(call.inputs, order, bound):
                 if op_match.check(call, node.op, attrs, rank, inner, self) is None:
-                    yield inner, ((c, node), *parts)
+                    yield inner, made + tuple(p for p in parts if p not in made)
 
     def _sequence(
         self, terms: Sequence[Term], children: Sequence[int | None], bindings: Bindings[int]
@@ -175,7 +188,8 @@ class _Matcher:
 
     def build(self, rule: Rule, bindings: Bindings[int], id: int) -> ENode | None:
         """The op that the rule makes of a match; None where its guards do not hold."""
-        right = rule.rhs[0]
+        root, right = rule.lhs[0], rule.rhs[0]
+        assert isinstance(root, CallPattern)
         assert isinstance(right, CallPattern)
         if any(holds(guard, bindings, self) is not None for guard in rule.where):
             return None
@@ -188,5 +202,9 @@ class _Matcher:
             attrs: dict[str, Any] = {name: evaluate(expr, bindings, self) for name, expr in right.attrs}
         except Unknown:
             return None
-        given: dict[str, Attr] = {name: value for name, value in attrs.items() if value is not None}
+        if root.is_variable:
+            attrs["activation"] = bindings.heads[root.op].op
+        rest = bindings.attrs.get(right.rest) if right.rest is not None else None
+        given: dict[str, Attr] = {**rest} if isinstance(rest, Attrs) else {}
+        given |= {name: value for name, value in attrs.items() if value is not None}
         return ENode(id, right.op, Attrs(given), tuple(children))

@@ -193,7 +193,8 @@ class LayoutPolicy:
         if anchor.activates and node.op in self.layout.epilogues and node.children[0] == x and not rest:
             cost_model = self.terms.cost_model
             price = self.layout.epilogues[node.op] if blocked else element_price(cost_model.target.prices, node.op)
-            return self._with(anchor, parts, f"+{node.op}", price * cost_model.elements(self.fact(c)))
+            seconds = price * cost_model.elements(self.fact(c)) + cost_model.target.prices.node / 10
+            return self._with(anchor, parts, f"+{node.op}", seconds)
         return None
 
     def _with(

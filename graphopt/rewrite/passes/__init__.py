@@ -20,6 +20,7 @@ from graphopt.rewrite.passes.scatter import SLABS
 from graphopt.rewrite.passes.sequences import OPTIONALS, SEQUENCES
 from graphopt.rewrite.passes.shapes import FIXED, RANGE, SAME, SIZES, TAKEN
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES, INITIALIZERS, OWN
+from graphopt.rewrite.passes.unsigned import UNSIGNED
 from graphopt.rewrite.passes.views import NORMAL
 
 __all__ = ["PASSES", "NativePass", "fix_dims", "fold_within", "freeze_defaults"]
@@ -55,6 +56,7 @@ PASSES: tuple[NativePass, ...] = (
     SAME,
     SIZES,
     ORDERS,
+    UNSIGNED,
     FUNCTIONS,
     INITIALIZERS,
 )

@@ -25,3 +25,5 @@ class NativePass:
     sweep: Callable[[Workspace], bool] | None = None
     makes: frozenset[str] = frozenset()
     """Ops of nodes that it may make where the model has none of them: it is for targets that take all of these."""
+    targets: frozenset[str] = frozenset()
+    """The tags of targets that it is for; none: for all."""

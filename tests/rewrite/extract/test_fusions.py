@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import onnx
+import pytest
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Value
 from graphopt.ir.types import TensorType
+from graphopt.optimize import optimize
 from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.extract.choose import appraise
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.rewrite.extract.fusions import fusions
 from graphopt.target import ORT, PORTABLE
+from tests.bench.fusions import loaded_ops, lost, lost_by
+from tests.corpus.covered import CORPUS
+from tests.rewrite.extract.fused_patterns import patterns
 from tests.rewrite.hand_made import e
 
 X = Fact(TensorType("float32", (4, 64)))
@@ -65,6 +72,67 @@ def test_guards_hold() -> None:
     assert fusions(PORTABLE, classes, facts | {3: Fact(bias.type)}, 17) == {}
 
 
+def test_a_variable_is_the_activation_of_what_is_made() -> None:
+    classes = {0: [e(0, INPUT)], 2: [e(2, "Conv", 0, 1, pads=(1, 1, 1, 1))], 3: [e(3, "Sigmoid", 2)]}
+    image, weights = Fact(TensorType("float32", (1, 8, 9, 9))), Fact(TensorType("float32", (8, 8, 3, 3)), True)
+    facts = dict.fromkeys(classes, image) | {1: weights}
+    (found,) = fusions(PORTABLE, classes, facts, 17)[3]
+    assert found.node.op == "com.microsoft::FusedConv"
+    assert dict(found.node.attrs) == {"pads": (1, 1, 1, 1), "activation": "Sigmoid"}
+    assert fusions(PORTABLE, classes | {3: [e(3, "Elu", 2)]}, facts, 17) == {}
+
+
+def test_a_group_takes_up_what_one_before_it_made() -> None:
+    classes = {
+        0: [e(0, INPUT)],
+        1: [e(1, "Transpose", 0, perm=(1, 0))],
+        2: [e(2, "MatMul", 0, 1)],
+        4: [e(4, "Mul", 2, 3)],
+    }
+    facts = dict.fromkeys(classes, X) | {3: number(0.5)}
+    found = fusions(PORTABLE, classes, facts, 17)[4]
+    whole = max(found, key=lambda group: len(group.parts))
+    assert dict(whole.node.attrs) == {"transB": 1}
+    assert whole.node.children == (0, 0)
+    assert [c for c, _ in whole.parts] == [4, 2, 1]
+
+
+FUSED = (
+    "applications/segments", "tensorflow/inception", "tensorflow/preprocess", "torch/grams", "torchscript/llama_eager",
+    "torchscript/rms", "torchscript/t5_encoder", "torchscript/turned",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("target", ["portable", "ort"])
+def test_the_runtime_finds_as_many_fusions_as_before(name: str, target: str) -> None:
+    pytest.importorskip("onnxruntime")
+    assert lost_by(CORPUS / f"{name}.onnx", target) == {}
+
+
+@pytest.mark.parametrize(("name", "model"), [pytest.param(*p, id=p[0]) for p in patterns()])
+def test_what_the_runtime_fuses_stays_so(name: str, model: onnx.ModelProto, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx.save(model, tmp_path / "in.onnx")
+    assert set(loaded_ops(tmp_path / "in.onnx")).isdisjoint({"Pow", "Erf", "Relu", "Sigmoid"}), "it fuses nothing"
+    assert lost_by(tmp_path / "in.onnx", "portable") == {}
+
+
+def test_gelu_as_torch_writes_it_is_spelled_as_the_runtime_finds_it(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    assert "Gelu" not in loaded_ops(CORPUS / "torch/vit.onnx")
+    optimize(CORPUS / "torch/vit.onnx", output=tmp_path / "out.onnx", verify="off")
+    assert loaded_ops(tmp_path / "out.onnx")["Gelu"] == 1
+
+
+def test_what_is_lost() -> None:
+    assert lost({"FusedConv": 2}, {"FusedConv": 1, "Conv": 1, "Relu": 1}) == {"FusedConv": 1}
+    assert lost({"FusedConv": 2}, {"FusedConv": 1, "Conv": 1}) == {}, "there is no activation any more"
+    assert lost({"FusedConv": 2}, {"FusedConv": 1, "Relu": 1}) == {}, "there is a convolution less"
+    assert lost({"FastGelu": 1}, {"Gelu": 1}) == {}
+    assert lost({"SkipLayerNormalization": 1}, {"LayerNormalization": 1, "Add": 1}) == {"SkipLayerNormalization": 1}
+
+
 def test_no_fusions_no_parsing() -> None:
     assert fusions(replace(PORTABLE, fusions=""), *gelu(), 17) == {}
 
@@ -84,4 +152,4 @@ def test_a_group_costs_what_the_runtime_makes_of_it() -> None:
 
     assert appraise(*built("one"), CostModel(ORT)).by_op.keys() == {"com.microsoft::QuickGelu"}
     assert appraise(*built("both"), CostModel(ORT)).by_op.keys() == {"Mul", "Sigmoid"}
-    assert appraise(*built("one"), CostModel(PORTABLE)).by_op.keys() == {"Mul", "Sigmoid"}
+    assert appraise(*built("one"), CostModel(replace(ORT, fusions=""))).by_op.keys() == {"Mul", "Sigmoid"}

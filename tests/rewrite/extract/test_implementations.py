@@ -100,7 +100,7 @@ def test_a_convolution_that_others_read_takes_nothing_along() -> None:
         facts=dict.fromkeys(range(5), IMAGE) | {1: weights_fact},
         roots=(4,),
     )
-    assert chosen(s, ORT).cost.by_op.keys() == {"Conv", "Conv+LeakyRelu", "Reorder"}
+    assert chosen(s, ORT).cost.by_op.keys() == {"Conv", "com.microsoft::FusedConv", "Reorder"}
     both = classes_of(*s.classes.values(), facts=dict(s.facts), roots=(2, 4))
     assert chosen(both, ORT).cost.by_op.keys() == {"Conv", "LeakyRelu", "Reorder"}
 

@@ -92,6 +92,9 @@ MODELS = {
     "t = Gather(Shape(Concat(x, y, axis=0)), 0) return s, t",
     "axis-orders": "x: float32[1, 4, 6, n] y = Transpose(Relu(Transpose(x, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2]) "
     "return y",
+    "unsigned-products": "x: float32[n, 3] s = 0.1 t = 0.3 z = int8[]{-5} i = int8[]{0} "
+    "k = int8[3, 2]{1, -2, 3, 4, -128, 9} q = QuantizeLinear(x, s, z) "
+    "p = QLinearMatMul(q, s, z, k, t, i, t, z) y = DequantizeLinear(p, t, z) return y",
     "constant-node": """<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) {
         c = Constant<value_float = -0.0>() y = Add(x, c) }""",
 }

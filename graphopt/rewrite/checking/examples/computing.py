@@ -230,6 +230,13 @@ def conv(s: Sample) -> list[Want]:
     return [Want(bound), Want((filters, channels // group, *kernel)), Want((filters,))][: len(s.inputs)]
 
 
+def conv_integer(s: Sample) -> list[Want]:
+    """An image, a kernel and their zero points, the kernel's for each filter or for all."""
+    image, kernel, *_ = conv(s)
+    assert kernel.shape is not None
+    return [image, kernel, Want(()), Want(s.pick(((), kernel.shape[:1])))][: len(s.inputs)]
+
+
 def conv_transpose(s: Sample) -> list[Want]:
     """An image, a kernel and a bias, the other way round; often windows that do not overlap, of many channels."""
     bound, weights = s.bound(0), s.bound(1) if len(s.inputs) > 1 else None
