@@ -294,6 +294,8 @@ class OpWriter:
 
     def swapped(self, x: Value, one: int, other: int) -> Value:
         """The value with two axes swapped."""
+        if self.rank(x) == 0:
+            return x
         order = list(range(self.rank(x)))
         one, other = self.axis(x, one), self.axis(x, other)
         order[one], order[other] = order[other], order[one]

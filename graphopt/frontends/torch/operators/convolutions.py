@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -219,9 +221,9 @@ def _even_windows(size: int, count: int) -> list[range]:
 def _adaptive_maximum(rank: int) -> Emitter:
     """The largest element of windows that cover the axis evenly, along one axis after the other."""
 
-    def emit(g: OpWriter, x: Value, output_size: int | Sequence[int]) -> tuple[Value, None]:
+    def emit(g: OpWriter, x: Value, output_size: int | Sequence[int]) -> tuple[Value, Value | None]:
         if g.is_used(1):
-            raise g.refused("the places of what is largest in windows that cover an image evenly")
+            return _adaptive_maximum_and_place(g, x, _each(output_size, rank))
         for axis, n in zip(range(g.rank(x) - rank, g.rank(x)), _each(output_size, rank), strict=True):
             if n == 1:
                 x = reduced(g, "ReduceMax", x, axis, True)
@@ -234,6 +236,23 @@ def _adaptive_maximum(rank: int) -> Emitter:
         return x, None
 
     return emit
+
+
+def _adaptive_maximum_and_place(g: OpWriter, x: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
+    """Also where it is, counted in its image in rows: the first where elements are equal."""
+    *lead, sizes = *g.sizes(x)[: -len(output_size)], g.sizes(x)[-len(output_size) :]
+    image = [g.known(n, "the size of an image that is pooled adaptively") for n in sizes]
+    along = [_even_windows(n, count) for n, count in zip(image, output_size, strict=True)]
+    numbers = np.arange(prod(image)).reshape(image)
+    windows = [numbers[np.ix_(*each)].ravel() for each in product(*along)]
+    widest = max(map(len, windows))  # one that is narrower has its last element more than once
+    places = np.array([np.pad(w, (0, widest - len(w)), mode="edge") for w in windows], np.int64)
+    flat = g.op("Gather", g.reshape(x, [*lead, prod(image)]), places, axis=len(lead))
+    at = g.op("ArgMax", flat, axis=len(lead) + 1, keepdims=1)
+    each = g.expand(g.constant(places), [*lead, *places.shape])
+    results = [g.op("GatherElements", v, at, axis=len(lead) + 1) for v in (flat, each)]
+    largest, where = (g.reshape(v, [*lead, *output_size]) for v in results)
+    return largest, where
 
 
 for _rank in (1, 2, 3):

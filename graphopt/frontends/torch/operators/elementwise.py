@@ -78,9 +78,22 @@ for _target, _op, _of_bools in (
     (aten.mul, "Mul", "And"),
     (aten.maximum, "Max", "Or"),
     (aten.minimum, "Min", "And"),
-    (aten.pow, "Pow", ""),
 ):
     TABLE.entry(_target)(_arithmetic(_op, _of_bools))
+
+
+@TABLE.entry(aten.pow)
+def _power_of(g: OpWriter, base: ValueLike, exponent: Value) -> Value:
+    """Of integers, a negative power is the integer part: 0, but for powers of 1 and -1."""
+    dtype = g.result_dtype()
+    a, b = g.value(g.cast(base, dtype)), g.cast(exponent, dtype)
+    if "float" in dtype or dtype in ("uint8", "bool"):
+        return g.op("Pow", a, b)
+    at_least = g.op("Pow", a, g.op("Max", b, g.zeros(b)))
+    is_odd = g.op("Equal", g.op("Mod", b, g.cast(2, dtype)), g.ones(b))
+    sign = g.op("Where", g.op("And", is_odd, g.op("Less", a, g.zeros(a))), g.cast(-1, dtype), g.ones(a))
+    is_one = g.op("Equal", g.op("Abs", a), g.ones(a))
+    return g.op("Where", g.op("Less", b, g.zeros(b)), g.op("Where", is_one, sign, g.zeros(a)), at_least)
 
 
 @TABLE.entry(aten.pow.Tensor_Scalar)

@@ -81,6 +81,17 @@ def _vector(g: OpWriter, x: Value) -> Value:
     return x if g.rank(x) else g.unsqueeze(x, 0)
 
 
+@TABLE.entry(aten.take)
+def _take(g: OpWriter, x: Value, indices: Value) -> Value:
+    return g.op("Gather", g.reshape(x, [-1]), indices, axis=0)
+
+
+@TABLE.entry(aten.put)
+def _put_flat(g: OpWriter, x: Value, indices: Value, source: Value, accumulate: bool = False) -> Value:
+    flat, at, have = (g.reshape(v, [-1]) for v in (x, indices, source))
+    return g.reshape(_scattered(g, flat, at, have, 0, "add" if accumulate else "none"), g.sizes(x))
+
+
 @TABLE.entry(aten.index.Tensor)
 def _index(g: OpWriter, x: Value, indices: Sequence[Value | None]) -> Value:
     """Advanced indexing as numpy defines it: the axes that are indexed together give those of the indices."""
@@ -313,6 +324,8 @@ def _one_hot(g: OpWriter, x: Value, classes: Number = -1) -> Value:
 def _top(
     g: OpWriter, x: Value, count: Number, axis: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Value, ...]:
+    if g.rank(x) == 0:
+        return x, g.constant(np.asarray(0, np.int64))
     return g.several("TopK", 2, x, g.integers([count]), axis=g.axis(x, axis), largest=int(largest), sorted=int(sorted))
 
 

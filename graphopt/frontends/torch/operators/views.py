@@ -110,7 +110,8 @@ def _unsqueeze(g: OpWriter, x: Value, axis: int) -> Value:
 @TABLE.entry(aten.squeeze)
 def _squeeze(g: OpWriter, x: Value, axes: int | Sequence[int] | None = None) -> Value:
     shape = g.shape(x)
-    gone = [a for a in g.axes(x, axes) if shape[a] == 1] if shape else []
+    among = [] if isinstance(axes, Sequence) and not axes else g.axes(x, axes)
+    gone = [a for a in among if shape[a] == 1]
     return g.squeeze(x, *gone) if gone else x
 
 
@@ -230,6 +231,8 @@ def _repeat_interleave(g: OpWriter, x: Value, times: Number, axis: int | None = 
 @TABLE.entry(aten.unfold)
 def _unfold(g: OpWriter, x: Value, axis: int, size: int, step: int) -> Value:
     """Windows along an axis, each of them along a new last axis."""
+    if g.rank(x) == 0:
+        return g.unsqueeze(x, 0) if size else g.slice(g.unsqueeze(x, 0), 0, 0, 0)
     axis, whole = g.axis(x, axis), g.known(g.size(x, axis), "the size of an axis that is unfolded")
     starts = np.arange(0, whole - size + 1, step)
     windows = g.op("Gather", x, (starts[:, None] + np.arange(size)).astype(np.int64), axis=axis)
