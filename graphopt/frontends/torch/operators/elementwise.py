@@ -190,6 +190,7 @@ def _reciprocal_root(g: OpWriter, x: Value) -> Value:
 
 @TABLE.entry(aten.square)
 def _square(g: OpWriter, x: Value) -> Value:
+    x = g.cast(x, g.result_dtype())
     return g.op("Mul", x, x)
 
 
