@@ -102,15 +102,54 @@ def _layer_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array
     return (y if shift is None else y + shift), mean, inverse
 
 
+def _conv_transpose(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation takes groups, and kernels with holes and margins, for others."""
+    if "auto_pad" in attrs or "output_shape" in attrs:
+        return apply("ConvTranspose", x, **attrs)
+    images, weights, biases = (*x, None)[:3]
+    assert images is not None
+    assert weights is not None
+    rank, groups = images.ndim - 2, int(attrs.get("group", 1))  # type: ignore[arg-type]
+    given: dict[str, Any] = dict(attrs)
+    strides, holes, more = (
+        given.get(n, [k] * rank) for n, k in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    pads = given.get("pads", [0] * 2 * rank)
+    kernel, sizes = weights.shape[2:], images.shape[2:]
+    full = [
+        (n - 1) * s + d * (k - 1) + 1 + m for n, s, d, k, m in zip(sizes, strides, holes, kernel, more, strict=True)
+    ]
+    each: list[Array] = []
+    for part, weight in zip(np.split(images, groups, 1), np.split(weights, groups), strict=True):
+        out = np.zeros((len(images), weight.shape[1], *full), images.dtype)
+        for at in np.ndindex(*kernel):
+            starts = [k * d for k, d in zip(at, holes, strict=True)]
+            where: list[Any] = [
+                slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, sizes, strides, strict=True)
+            ]
+            out[:, :, *where] += np.einsum("nc...,cm->nm...", part, weight[:, :, *at])
+        each.append(out)
+    inner: list[Any] = [slice(b, n - e) for b, e, n in zip(pads[:rank], pads[rank:], full, strict=True)]
+    result = np.concatenate(each, 1)[:, :, *inner]
+    return (result if biases is None else result + biases.reshape(-1, *[1] * rank),)
+
+
+def _group_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation takes no batch without elements."""
+    assert x[0] is not None
+    return (x[0],) if x[0].size == 0 else apply("GroupNormalization", x, **attrs)
+
+
 def _gather_elements(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    """onnx's clips some indices that are out of range, which ONNX forbids."""
+    """onnx's clips some indices that are out of range, which ONNX forbids, and takes no more than 64 of a vector."""
     data, indices = x
     assert data is not None
     assert indices is not None
     axis: Any = attribute("GatherElements", attrs, "axis")
     if indices.size and not (-data.shape[axis] <= indices.min() and indices.max() < data.shape[axis]):
         raise IndexError(f"an index is out of range for {data.shape[axis]} elements")
-    return apply("GatherElements", [data, indices], axis=axis)
+    corner = tuple(slice(None) if k == axis % data.ndim else slice(n) for k, n in enumerate(indices.shape))
+    return (np.take_along_axis(data[corner], indices.astype(np.int64), axis),)
 
 
 def _lp_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
@@ -125,9 +164,11 @@ def _lp_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, .
 
 
 CORRECTIONS: dict[str, Semantics] = {
+    "ConvTranspose": _conv_transpose,
     "Erf": _erf,
     "GatherElements": _gather_elements,
     "Gelu": _gelu,
+    "GroupNormalization": _group_normalization,
     "HardSwish": _hard_swish,
     "LRN": _lrn,
     "LayerNormalization": _layer_normalization,

@@ -115,3 +115,32 @@ def test_what_gelu_leaves_of_numbers_below_zero_is_as_precise_as_its_dtype(appro
     inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
     want = [e / 2 * math.erfc(-e / math.sqrt(2)) for e in x] if approximate == "none" else x / (1 + np.exp(-2 * inner))
     np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+def test_elements_of_a_long_vector_are_gathered() -> None:
+    x, at = np.arange(100.0), np.array([99, 0, -1, 7])
+    graph = parse("x: float64[100] at: int64[4] y = GatherElements(x, at, axis=0) return y")
+    assert run(graph, {"x": x, "at": at})["y"].tolist() == [99, 0, 99, 7]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_transposed_convolution_is_the_adjoint_of_a_convolution(groups: int) -> None:
+    """With groups, holes and margins: the products of either with the other's input are alike."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(4, 6 // groups, 2, 3))
+    x, y = rng.normal(size=(2, 6, 11, 10)), rng.normal(size=(2, 4, 5, 4))
+    how: dict[str, object] = {
+        "group": groups, "strides": (2, 3), "dilations": (2, 1), "pads": (0, 1, 0, 1), "kernel_shape": (2, 3),
+    }  # fmt: skip
+    one, other = (
+        evaluate(op, Attrs(**how), [Constant.of(images), Constant.of(weights)], 1, 22)[0].array
+        for op, images in (("Conv", x), ("ConvTranspose", y))
+    )
+    assert (one.shape, other.shape) == (y.shape, x.shape)
+    assert np.isclose((one * y).sum(), (x * other).sum())
+
+
+def test_a_batch_without_elements_is_normalized() -> None:
+    graph = parse("x: float32[0, 4] s: float32[4] b: float32[4] y = GroupNormalization(x, s, b, num_groups=2) return y")
+    ones = np.ones(4, np.float32)
+    assert run(graph, {"x": np.ones((0, 4), np.float32), "s": ones, "b": ones})["y"].shape == (0, 4)

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
@@ -24,6 +23,7 @@ from graphopt.errors import UsageError
 from graphopt.frontends.torch.operators import STANDARD
 from graphopt.frontends.torch.region import BackendSettings, LeftToTorchWarning, TorchRegion
 from graphopt.frontends.torch.table import Table
+from graphopt.frontends.torch.translation import decompositions
 
 _NOT_FOR_GRAPHS = {"model", "shapes", "dims", "pipeline", "schedules", "listener"}
 """What ``graphopt.compile`` takes that a graph of torch's has no names for."""
@@ -52,8 +52,9 @@ def backend(
     def compiled(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return make_boxed_func(TorchRegion(graph, settings))  # type: ignore[no-any-return]
 
-    decompositions = {t: f for t, f in core_aten_decompositions().items() if settings.table.find(t) is None}
-    prepare = aot_autograd(fw_compiler=_left, inference_compiler=compiled, decompositions=decompositions)
+    prepare = aot_autograd(
+        fw_compiler=_left, inference_compiler=compiled, decompositions=decompositions(settings.table)
+    )
     return prepare(module, inputs)  # type: ignore[no-any-return]
 
 

@@ -21,7 +21,7 @@ from graphopt.frontends.torch.leaves import Leaves
 from graphopt.frontends.torch.operators import STANDARD
 from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.tensors import dtype_name
-from graphopt.frontends.torch.translation import Translation, shape_of
+from graphopt.frontends.torch.translation import Translation, decompositions, shape_of
 from graphopt.ir.graph import Graph, Value
 from graphopt.lowering.module.builder import GraphBuilder
 
@@ -51,12 +51,9 @@ def exported_graph(
 
 
 def _graph(program: ExportedProgram, table: Table, names: Mapping[str, str], name: str) -> Graph:
-    decompositions = torch.export.default_decompositions()
-    for target in [t for t in decompositions if table.find(t) is not None]:
-        del decompositions[target]
     try:
         with torch.no_grad():
-            program = program.run_decompositions(decompositions)
+            program = program.run_decompositions(decompositions(table))
     except Exception as error:  # torch raises many kinds
         why = " ".join(str(error).strip().partition("\n\n")[0].split())
         raise UsageError(f"torch cannot decompose {name}: {type(error).__name__}: {why}") from error

@@ -9,12 +9,20 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._decomp import core_aten_decompositions, decomposition_table
 
 from graphopt.errors import CompilationError, GraphoptError, InvalidModelError, TranslationError, UsageError
 from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.writer import OpWriter
 from graphopt.ir.types import Size, symbol
 from graphopt.lowering.module.builder import GraphBuilder
+
+
+def decompositions(table: Table) -> dict[Any, Any]:
+    """Operators that the table does not have, each with a function that does it by others: those of ATen's core, and
+    what else torch has in ATen's own terms (its references end in primitives, for which there are no entries)."""
+    others = {t: f for t, f in decomposition_table.items() if not f.__module__.startswith("torch._refs")}
+    return {t: f for t, f in {**others, **core_aten_decompositions()}.items() if table.find(t) is None}
 
 
 class Translation:

@@ -13,6 +13,7 @@ from torch import fx
 
 from graphopt.errors import TranslationError
 from graphopt.frontends.torch.tensors import array_of, dtype_name
+from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.dtypes import CODES
 from graphopt.ir.graph import Value
@@ -23,6 +24,15 @@ from graphopt.lowering.module.builder import ValueLike as ValueLike
 
 Number: TypeAlias = "int | Value"
 """A size or another integer: a number where it is known, an int64 value of rank 0 where it is not."""
+
+
+_WIDER = {
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), ("int32", "int64", "float64")),
+    **dict.fromkeys(("int32", "uint32"), ("int64", "float64")),
+    "int64": ("float64",),
+    **dict.fromkeys(("float16", "bfloat16"), ("float32", "float64")),
+}
+"""For dtypes that an op may not take, those that hold their elements (of int64, those that floats hold)."""
 
 
 class OpWriter:
@@ -39,15 +49,44 @@ class OpWriter:
 
     def op(self, name: str, *inputs: ValueLike, **attrs: Any) -> Value:
         """The output of an ONNX op in its newest form."""
-        value: Value = self.builder.emit(name, inputs, attrs, name=self.label)
-        return value
+        return self.several(name, 1, *inputs, **attrs)[0]
 
     def several(self, name: str, outputs: int, *inputs: ValueLike, **attrs: Any) -> tuple[Value, ...]:
-        """So many outputs of an ONNX op in its newest form."""
-        if outputs == 1:
-            return (self.op(name, *inputs, **attrs),)
-        values: tuple[Value, ...] = self.builder.emit(name, inputs, attrs, n_outputs=outputs, name=self.label)
-        return values
+        """So many outputs of an ONNX op in its newest form.
+
+        What the op does not take, such as truth values in arithmetic, is computed in a wider dtype; what comes back is
+        of the dtype that was given.
+        """
+        wider = self._wider(name, inputs)
+        if wider:
+            formal = ops.schema(name)
+            assert formal is not None
+            given = [self._as(x, wider.get(_constraint(formal.input(k)), ("", ""))[1]) for k, x in enumerate(inputs)]
+            values = self.several(name, outputs, *given, **attrs)
+            narrow = [wider.get(_constraint(formal.output(k)), ("", ""))[0] for k in range(outputs)]
+            return tuple(self.cast(v, dtype) if dtype else v for v, dtype in zip(values, narrow, strict=True))
+        made = self.builder.emit(name, inputs, attrs, n_outputs=outputs, name=self.label)
+        return (made,) if outputs == 1 else made
+
+    def _wider(self, name: str, inputs: Sequence[ValueLike]) -> dict[str, tuple[str, str]]:
+        """For each constraint of the op's that its inputs do not meet: the dtype of results under it, and one that it
+        takes."""
+        formal = ops.schema(name)
+        wider: dict[str, tuple[str, str]] = {}
+        for k, x in enumerate(inputs):
+            letter = "" if formal is None else _constraint(formal.input(k))
+            if formal is None or not letter or not isinstance(x, Value) or self.dtype(x) in formal.allowed[letter]:
+                continue
+            dtype = self.dtype(x)
+            taken = [d for d in _WIDER.get(dtype, ()) if d in formal.allowed[letter]]
+            if taken:
+                is_of_results = not letter.startswith("tensor(")
+                wider.setdefault(letter, (dtype if is_of_results else "", taken[0]))
+        return wider
+
+    def _as(self, x: ValueLike, dtype: str) -> ValueLike:
+        """What is given as an input, as a dtype; a number becomes what the other inputs are."""
+        return self.cast(x, dtype) if dtype and isinstance(x, Value | np.ndarray | np.generic) else x
 
     def constant(self, array: Any, name: str = "") -> Value:
         """A constant. A tensor's is in the tensor's own memory, and made once."""
@@ -109,8 +148,8 @@ class OpWriter:
         return axis % max(self.rank(x), 1)
 
     def axes(self, x: Value, axes: int | Sequence[int] | None) -> list[int]:
-        """Axes counted from the front; all of them where none are named."""
-        if axes is None or (not isinstance(axes, int) and not axes):
+        """Axes counted from the front; all of them where none are named. Of rank 0 there are none."""
+        if self.rank(x) == 0 or axes is None or (not isinstance(axes, int) and not axes):
             return list(range(self.rank(x)))
         return [self.axis(x, a) for a in ([axes] if isinstance(axes, int) else axes)]
 
@@ -118,6 +157,11 @@ class OpWriter:
         """What torch knows of the call's result: a tensor without elements, a number, or a sequence of these."""
         example = None if self.node is None else self.node.meta.get("val")
         return example if index is None or example is None else example[index]
+
+    def given(self, operand: int) -> Any:
+        """What torch knows of one of the call's operands: a tensor without elements, or a number."""
+        assert self.node is not None
+        return _known(self.node.args[operand])
 
     def is_used(self, index: int) -> bool:
         """Whether anything reads this one of the call's results."""
@@ -130,8 +174,7 @@ class OpWriter:
 
     def common_dtype(self, *operands: int) -> str:
         """The dtype to which torch brings the call's operands at these places (the first two) before it computes."""
-        assert self.node is not None
-        examples = [_known(self.node.args[k]) for k in operands or (0, 1)]
+        examples = [self.given(k) for k in operands or (0, 1)]
         dtype = examples[0].dtype if len(examples) == 1 else torch.result_type(*examples)
         return self.name_of(dtype)
 
@@ -251,6 +294,8 @@ class OpWriter:
 
     def swapped(self, x: Value, one: int, other: int) -> Value:
         """The value with two axes swapped."""
+        if self.rank(x) == 0:
+            return x
         order = list(range(self.rank(x)))
         one, other = self.axis(x, one), self.axis(x, other)
         order[one], order[other] = order[other], order[one]
@@ -282,3 +327,7 @@ def _known(argument: Any) -> Any:
     example = argument.meta.get("val") if isinstance(argument, fx.Node) else argument
     kinds: Mapping[Any, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
     return kinds.get(type(example), example)
+
+
+def _constraint(formal: ops.Formal | None) -> str:
+    return "" if formal is None else formal.constraint

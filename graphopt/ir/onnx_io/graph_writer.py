@@ -304,10 +304,10 @@ class GraphWriter:
 
     def _node_names(self) -> dict[int, str]:
         """The names of nodes that a graph has beside those that it was read with: that of what they were made from, or
-        of what they make, and no two alike."""
+        of what they make, and no two alike. In a graph that was not read, nodes may be without."""
         nodes = [node for node in self.order if node.id in self.spelled and node.op != CONSTANT]
         if not self.is_read:
-            return {}
+            nodes = [node for node in nodes if node.origin.name]
         taken = {node.origin.name for node in nodes if node.origin.extra is not None}
         names: dict[int, str] = {}
         turns: dict[str, int] = {}

@@ -38,9 +38,9 @@ def check(module: Any, inputs: tuple[Any, ...], *others: tuple[Any, ...]) -> lis
     names = [graph.names[v] for v in graph.inputs]
     for given in (inputs, *(others if takes_any else ())):
         wanted = list(_results(module, given))
-        _compare("compile", compiled(*given).values(), wanted)
+        compare("compile", compiled(*given).values(), wanted)
         feeds = {name: x.contiguous().numpy() for name, x in zip(names, given, strict=True)}
-        _compare("optimize", session.run(None, feeds), wanted)
+        compare("optimize", session.run(None, feeds), wanted)
     return [(op, why) for _, op, why, _ in compiled.report.unlowered]
 
 
@@ -67,7 +67,8 @@ def _results(module: Any, inputs: tuple[Any, ...]) -> Iterator[Any]:
                 yield result.numpy()
 
 
-def _compare(door: str, found: Any, wanted: list[Any]) -> None:
+def compare(door: str, found: Any, wanted: list[Any]) -> None:
+    """Hold what a door gives to what torch does."""
     found = list(found)
     assert len(found) == len(wanted), door
     for k, (got, want) in enumerate(zip(found, wanted, strict=True)):

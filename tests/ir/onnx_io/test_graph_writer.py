@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 
 from graphopt.errors import InvalidModelError
 from graphopt.ir.constants import Constant
-from graphopt.ir.graph import NO_ATTRS, AttrRef, Attrs, Function, Graph, Header, Node, Value
+from graphopt.ir.graph import NO_ATTRS, AttrRef, Attrs, Function, Graph, Header, Node, Origin, Value
 from graphopt.ir.onnx_io import load, to_proto
 from graphopt.ir.structure import same
 from graphopt.ir.text import parse
@@ -79,6 +79,15 @@ def test_new_names_clash_with_no_other() -> None:
     new = graph.add("Neg", abs_.inputs)
     graph.replace(abs_.outputs[0], new.outputs[0])
     assert spelled(written(graph))[-2:] == ["Neg_3 = Neg(Neg_0)", "y = If(p)"]
+
+
+def test_nodes_of_a_graph_that_was_made_have_names_of_their_own() -> None:
+    graph = Graph("g", Header(opsets=(("", 21),)))
+    value = graph.add_input("x", TensorType("float32", (2,)))
+    for name in ("step", "step", "", "step_1", ""):
+        (value,) = graph.add("Neg", (value,), origin=Origin(name=name)).outputs
+    graph.add_output("y", value)
+    assert [n.name for n in to_proto(graph).graph.node] == ["step", "step_1", "", "step_1_1", ""]
 
 
 def test_an_output_names_its_value() -> None:

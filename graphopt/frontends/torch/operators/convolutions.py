@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -160,10 +162,22 @@ def _average_pool(rank: int) -> Emitter:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:
-        if divisor_override is not None:
-            raise g.refused("a mean over windows with a divisor of its own")
-        attrs = {**_windows(rank, kernel, stride, padding, ceil_mode), "count_include_pad": int(count_include_pad)}
-        return _with_batch(g, x, rank, "AveragePool", **attrs)[0]
+        attrs = _windows(rank, kernel, stride, padding, ceil_mode)
+        if not ceil_mode and divisor_override is None:
+            return _with_batch(g, x, rank, "AveragePool", **attrs, count_include_pad=int(count_include_pad))[0]
+        axes, sizes = range(g.rank(x) - rank, g.rank(x)), g.result().shape[-rank:]
+        divisor = np.ones((1,) * rank, np.int64)
+        each = zip(axes, sizes, attrs["kernel_shape"], attrs["strides"], attrs["pads"], strict=False)
+        for k, (axis, count, width, step, margin) in enumerate(each):
+            size = g.known(g.size(x, axis), "the size of an image that is pooled so")
+            starts = np.arange(count) * step - margin
+            inside = np.arange(size)[:, None] - starts
+            within = (inside >= 0) & (inside < width)
+            counts = np.minimum(starts + width, size + margin) - starts if count_include_pad else within.sum(0)
+            divisor = divisor * counts.reshape([-1 if j == k else 1 for j in range(rank)])
+            x = _weighted(g, x, axis, within)
+        divisor = divisor if divisor_override is None else np.asarray(divisor_override)
+        return g.op("Div", x, divisor.astype(numpy_dtype(g.dtype(x))))
 
     return emit
 
@@ -179,11 +193,16 @@ def _adaptive_mean(rank: int) -> Emitter:
         for axis, n in zip(axes, wanted, strict=True):
             if n is not None and g.shape(x)[axis] != n:
                 size = g.known(g.size(x, axis), "the size of an image that is pooled adaptively")
-                means = g.constant(_means(size, n).astype(numpy_dtype(g.dtype(x))))
-                x = g.swapped(g.op("MatMul", g.swapped(x, axis, -1), means), axis, -1)
+                x = _weighted(g, x, axis, _means(size, n))
         return x
 
     return emit
+
+
+def _weighted(g: OpWriter, x: Value, axis: int, weights: np.ndarray[Any, Any]) -> Value:
+    """Along an axis, sums of the elements with the weights that a column has for each."""
+    columns = g.constant(weights.astype(numpy_dtype(g.dtype(x))))
+    return g.swapped(g.op("MatMul", g.swapped(x, axis, -1), columns), axis, -1)
 
 
 def _means(size: int, count: int) -> np.ndarray[Any, Any]:
@@ -202,9 +221,9 @@ def _even_windows(size: int, count: int) -> list[range]:
 def _adaptive_maximum(rank: int) -> Emitter:
     """The largest element of windows that cover the axis evenly, along one axis after the other."""
 
-    def emit(g: OpWriter, x: Value, output_size: int | Sequence[int]) -> tuple[Value, None]:
+    def emit(g: OpWriter, x: Value, output_size: int | Sequence[int]) -> tuple[Value, Value | None]:
         if g.is_used(1):
-            raise g.refused("the places of what is largest in windows that cover an image evenly")
+            return _adaptive_maximum_and_place(g, x, _each(output_size, rank))
         for axis, n in zip(range(g.rank(x) - rank, g.rank(x)), _each(output_size, rank), strict=True):
             if n == 1:
                 x = reduced(g, "ReduceMax", x, axis, True)
@@ -217,6 +236,23 @@ def _adaptive_maximum(rank: int) -> Emitter:
         return x, None
 
     return emit
+
+
+def _adaptive_maximum_and_place(g: OpWriter, x: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
+    """Also where it is, counted in its image in rows: the first where elements are equal."""
+    *lead, sizes = *g.sizes(x)[: -len(output_size)], g.sizes(x)[-len(output_size) :]
+    image = [g.known(n, "the size of an image that is pooled adaptively") for n in sizes]
+    along = [_even_windows(n, count) for n, count in zip(image, output_size, strict=True)]
+    numbers = np.arange(prod(image)).reshape(image)
+    windows = [numbers[np.ix_(*each)].ravel() for each in product(*along)]
+    widest = max(map(len, windows))  # one that is narrower has its last element more than once
+    places = np.array([np.pad(w, (0, widest - len(w)), mode="edge") for w in windows], np.int64)
+    flat = g.op("Gather", g.reshape(x, [*lead, prod(image)]), places, axis=len(lead))
+    at = g.op("ArgMax", flat, axis=len(lead) + 1, keepdims=1)
+    each = g.expand(g.constant(places), [*lead, *places.shape])
+    results = [g.op("GatherElements", v, at, axis=len(lead) + 1) for v in (flat, each)]
+    largest, where = (g.reshape(v, [*lead, *output_size]) for v in results)
+    return largest, where
 
 
 for _rank in (1, 2, 3):
@@ -278,3 +314,37 @@ for _rank, _linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
     TABLE.entry(getattr(aten, f"_upsample_nearest_exact{_rank}d"))(_nearest(exact=True))
     TABLE.entry(getattr(aten, f"upsample_{_linear}{_rank}d"))(_interpolated("linear"))
 TABLE.entry(aten.upsample_bicubic2d)(_interpolated("cubic"))
+
+
+def _smoothed(target: Any) -> Emitter:
+    """What torch makes of the unit matrix along one axis are the weights for all images."""
+
+    def emit(g: OpWriter, x: Value, size: Any, align_corners: bool, *scales: Any) -> Value:
+        given = [s for part in scales for s in (part if isinstance(part, Sequence) else [part])]
+        for axis, wanted, scale in zip((2, 3), g.result().shape[2:], given if any(given) else [None] * 2, strict=True):
+            count = g.known(g.size(x, axis), "the size of an image that is resized so")
+            wanted = g.known(wanted, "the size of an image that is resized so")
+            unit = torch.eye(count, dtype=torch.float64)[None, None]
+            weights = target.default(unit, [wanted, count], align_corners, scale, None)
+            x = _weighted(g, x, axis, weights[0, 0].T.numpy())
+        return x
+
+    return emit
+
+
+TABLE.entry(aten._upsample_bilinear2d_aa)(_smoothed(aten._upsample_bilinear2d_aa))
+TABLE.entry(aten._upsample_bicubic2d_aa)(_smoothed(aten._upsample_bicubic2d_aa))
+
+
+@TABLE.entry(aten.grid_sampler, aten.grid_sampler_2d, aten.grid_sampler_3d)
+def _grid_sample(g: OpWriter, x: Value, grid: Value, mode: int, padding: int, align_corners: bool) -> Value:
+    if mode == 2 and padding == 1:
+        raise g.refused("bicubic samples beyond the border, of which ONNX and its runtimes give different ones")
+    return g.op(
+        "GridSample",
+        x,
+        grid,
+        mode=("linear", "nearest", "cubic")[mode],
+        padding_mode=("zeros", "border", "reflection")[padding],
+        align_corners=int(align_corners),
+    )

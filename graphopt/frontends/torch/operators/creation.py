@@ -113,6 +113,17 @@ def _eye(g: OpWriter, rows: Number, columns: Number | None = None, **_: Any) -> 
     return g.constant(np.eye(n, m, dtype=numpy_dtype(g.result_dtype())))
 
 
+def _indices_of_triangle(function: Any) -> Emitter:
+    def emit(g: OpWriter, rows: int, columns: int, offset: int = 0, **_: Any) -> Value:
+        return g.constant(function(rows, columns, offset, dtype=getattr(torch, g.result_dtype())))
+
+    return emit
+
+
+TABLE.entry(aten.tril_indices)(_indices_of_triangle(torch.tril_indices))
+TABLE.entry(aten.triu_indices)(_indices_of_triangle(torch.triu_indices))
+
+
 @TABLE.entry(operator.getitem)
 def _item_of(g: OpWriter, several: Any, index: int) -> Any:
     """One of several results."""

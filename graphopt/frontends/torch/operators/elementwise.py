@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, log, pi
+from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -78,9 +78,22 @@ for _target, _op, _of_bools in (
     (aten.mul, "Mul", "And"),
     (aten.maximum, "Max", "Or"),
     (aten.minimum, "Min", "And"),
-    (aten.pow, "Pow", ""),
 ):
     TABLE.entry(_target)(_arithmetic(_op, _of_bools))
+
+
+@TABLE.entry(aten.pow)
+def _power_of(g: OpWriter, base: ValueLike, exponent: Value) -> Value:
+    """Of integers, a negative power is the integer part: 0, but for powers of 1 and -1."""
+    dtype = g.result_dtype()
+    a, b = g.value(g.cast(base, dtype)), g.cast(exponent, dtype)
+    if "float" in dtype or dtype in ("uint8", "bool"):
+        return g.op("Pow", a, b)
+    at_least = g.op("Pow", a, g.op("Max", b, g.zeros(b)))
+    is_odd = g.op("Equal", g.op("Mod", b, g.cast(2, dtype)), g.ones(b))
+    sign = g.op("Where", g.op("And", is_odd, g.op("Less", a, g.zeros(a))), g.cast(-1, dtype), g.ones(a))
+    is_one = g.op("Equal", g.op("Abs", a), g.ones(a))
+    return g.op("Where", g.op("Less", b, g.zeros(b)), g.op("Where", is_one, sign, g.zeros(a)), at_least)
 
 
 @TABLE.entry(aten.pow.Tensor_Scalar)
@@ -177,6 +190,7 @@ def _reciprocal_root(g: OpWriter, x: Value) -> Value:
 
 @TABLE.entry(aten.square)
 def _square(g: OpWriter, x: Value) -> Value:
+    x = g.cast(x, g.result_dtype())
     return g.op("Mul", x, x)
 
 
@@ -411,6 +425,7 @@ def _softplus(g: OpWriter, x: Value, beta: float = 1.0, threshold: float = 20.0)
 def _prelu(g: OpWriter, x: Value, slope: Value) -> Value:
     if g.rank(slope) == 1 and g.rank(x) > 2:
         slope = g.unsqueeze(slope, *range(1, g.rank(x) - 1))
+    slope = slope if g.rank(x) else g.scalar(slope)
     return g.op("PRelu", x, slope)
 
 
@@ -429,3 +444,118 @@ def _glu(g: OpWriter, x: Value, axis: int = -1) -> Value:
 @TABLE.entry(aten.threshold)
 def _threshold(g: OpWriter, x: Value, least: float, value: float) -> Value:
     return g.op("Where", g.op("Greater", x, least), x, g.cast(value, g.dtype(x)))
+
+
+# -- signs, and what floats are made of
+
+
+@TABLE.entry(aten.signbit)
+def is_negative(g: OpWriter, x: Value) -> Value:
+    """Whether the sign is minus, that of 0 too."""
+    below = g.op("Less", g.cast(x, "int32") if g.dtype(x) == "bool" else x, g.zeros(x))
+    return below if "float" not in g.dtype(x) else g.op("Or", below, g.op("Less", g.op("Reciprocal", x), g.zeros(x)))
+
+
+@TABLE.entry(aten.copysign)
+def _with_sign_of(g: OpWriter, x: Value, other: ValueLike) -> Value:
+    dtype = g.result_dtype()
+    size = g.op("Abs", g.cast(x, dtype))
+    return g.op("Where", is_negative(g, g.value(g.cast(other, dtype))), g.op("Neg", size), size)
+
+
+@TABLE.entry(aten.angle)
+def _angle(g: OpWriter, x: Value) -> Value:
+    """Of real numbers: 0, or half a turn of what is negative."""
+    x = g.cast(x, g.result_dtype())
+    turned = g.op("Where", g.op("Less", x, 0.0), g.cast(pi, g.dtype(x)), g.zeros(x))
+    return g.op("Where", g.op("IsNaN", x), x, turned)
+
+
+def _ignoring_nan(op: str, of_bools: str) -> Emitter:
+    """The operand that is a number where the other is none."""
+    plain = _arithmetic(op, of_bools)
+
+    def emit(g: OpWriter, a: Value, b: Value) -> Value:
+        dtype = g.result_dtype()
+        if "float" not in dtype:
+            return plain(g, a, b)  # type: ignore[no-any-return]
+        a, b = g.cast(a, dtype), g.cast(b, dtype)
+        both = g.op("Where", g.op("IsNaN", b), a, g.op(op, a, b))
+        return g.op("Where", g.op("IsNaN", a), b, both)
+
+    return emit
+
+
+TABLE.entry(aten.fmax)(_ignoring_nan("Max", "Or"))
+TABLE.entry(aten.fmin)(_ignoring_nan("Min", "And"))
+
+
+@TABLE.entry(aten.hypot)
+def _hypotenuse(g: OpWriter, a: Value, b: Value) -> Value:
+    """As a multiple of the longer side, whose square may be too large."""
+    dtype = g.result_dtype()
+    a, b = g.op("Abs", g.cast(a, dtype)), g.op("Abs", g.cast(b, dtype))
+    longer, shorter = g.op("Max", a, b), g.op("Min", a, b)
+    share = g.op("Div", shorter, g.op("Where", g.op("Equal", longer, 0.0), g.ones(longer), longer))
+    length = g.op("Mul", longer, g.op("Sqrt", g.op("Add", g.op("Mul", share, share), 1.0)))
+    return g.op("Where", g.op("IsInf", longer), longer, length)
+
+
+@TABLE.entry(aten.round.decimals)
+def _rounded_to(g: OpWriter, x: Value, *, decimals: int) -> Value:
+    if "float" not in g.dtype(x):
+        return x
+    if decimals == 0:
+        return g.op("Round", x)
+    factor = g.cast(10.0 ** abs(decimals), g.dtype(x))
+    there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    return g.op(back, g.op("Round", g.op(there, x, factor)), factor)
+
+
+# -- bits
+
+
+@TABLE.entry(aten.bitwise_left_shift, aten.__lshift__)
+def _left_shift(g: OpWriter, x: ValueLike, count: ValueLike) -> Value:
+    return _shifted(g, "LEFT", g.value(g.cast(x, g.result_dtype())), count)
+
+
+@TABLE.entry(aten.bitwise_right_shift, aten.__rshift__)
+def _right_shift(g: OpWriter, x: ValueLike, count: ValueLike) -> Value:
+    """Of what is negative, the sign moves in: that is what the inverted bits give, inverted back."""
+    dtype = g.result_dtype()
+    x = g.value(g.cast(x, dtype))
+    if dtype == "uint8":
+        return _shifted(g, "RIGHT", x, count)
+    is_negative = g.op("Less", x, g.zeros(x))
+    plain = g.op("Where", is_negative, g.op("BitwiseNot", x), x)
+    moved = _shifted(g, "RIGHT", plain, count)
+    return g.op("Where", is_negative, g.op("BitwiseNot", moved), moved)
+
+
+def _shifted(g: OpWriter, direction: str, x: Value, count: ValueLike) -> Value:
+    """The bits moved by as many places as torch moves them; all of them are gone by a number that is no place."""
+    dtype = g.dtype(x)
+    bits, wide = 8 * np.dtype(dtype).itemsize, f"u{dtype.removeprefix('u')}"
+    count = g.value(g.cast(count, dtype))
+    is_place = g.op("And", g.op("GreaterOrEqual", count, g.zeros(x)), g.op("Less", count, g.cast(bits, dtype)))
+    places = g.cast(g.op("Where", is_place, count, g.zeros(x)), wide)
+    moved = g.cast(g.op("BitShift", g.cast(x, wide), places, direction=direction), dtype)
+    return g.op("Where", is_place, moved, g.zeros(x))
+
+
+@TABLE.entry(aten.erfinv)
+def _inverse_of_erf(g: OpWriter, x: Value) -> Value:
+    """Winitzki's approximation (2008), and three steps of Newton's method."""
+    x = g.cast(x, g.result_dtype())
+    near = 0.147
+    log_of_rest = g.op("Log", g.op("Sub", 1.0, g.op("Mul", x, x)))
+    half = g.op("Add", g.op("Mul", log_of_rest, 0.5), 2 / (pi * near))
+    inner = g.op("Sub", g.op("Mul", half, half), g.op("Mul", log_of_rest, 1 / near))
+    y = g.op("Mul", g.op("Sign", x), g.op("Sqrt", g.op("Sub", g.op("Sqrt", inner), half)))
+    for _ in range(3):
+        slope = g.op("Mul", g.op("Exp", g.op("Neg", g.op("Mul", y, y))), 2 / sqrt(pi))
+        y = g.op("Sub", y, g.op("Div", g.op("Sub", g.op("Erf", y), x), slope))
+    end = g.op("Div", x, g.op("Sub", 1.0, g.op("Abs", x)))  # infinite, with the sign
+    outside = g.op("Where", g.op("Greater", g.op("Abs", x), 1.0), g.cast(nan, g.dtype(x)), end)
+    return g.op("Where", g.op("Less", g.op("Abs", x), 1.0), y, outside)

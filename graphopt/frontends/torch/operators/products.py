@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf, sqrt
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,18 @@ def _linear(g: OpWriter, x: Value, weight: Value, bias: Value | None = None) -> 
     return product if bias is None else g.op("Add", product, bias)
 
 
-@TABLE.entry(aten.addmm, aten.baddbmm, aten.addmv, aten.addbmm)
+@TABLE.entry(aten.addmm, aten.baddbmm, aten.addmv)
 def _product_and_sum(g: OpWriter, c: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    product = g.op("MatMul", a, b)
+    return _scaled_sum(g, c, g.op("MatMul", a, b), beta, alpha)
+
+
+@TABLE.entry(aten.addbmm)
+def _sum_of_products(g: OpWriter, c: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _scaled_sum(g, c, reduced(g, "ReduceSum", g.op("MatMul", a, b), 0, False), beta, alpha)
+
+
+def _scaled_sum(g: OpWriter, c: Value, product: Value, beta: Any, alpha: Any) -> Value:
+    """Multiples of a value, which is broadcast, and of a product; none of the value, even of NaN, where that is 0."""
     product = product if alpha == 1 else g.op("Mul", product, alpha)
     if beta == 0:
         return product
@@ -44,7 +54,24 @@ def _outer(g: OpWriter, a: Value, b: Value) -> Value:
 
 @TABLE.entry(aten.einsum)
 def _einsum(g: OpWriter, equation: str, operands: list[Value], path: Any = None) -> Value:
-    return g.op("Einsum", *operands, equation=equation.replace(" ", ""))
+    """With letters for what an ellipsis stands for, of which operands may have some only, and without axes of size 1
+    that are broadcast: ONNX has neither."""
+    operands = list(operands)
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    named = terms.split(",")
+    spare = [letter for letter in ascii_letters if letter not in equation]
+    ranks = [g.rank(x) - len(term.replace("...", "")) for term, x in zip(named, operands, strict=True)]
+    hidden = spare[: max((n for n, term in zip(ranks, named, strict=True) if "..." in term), default=0)]
+    full = [t.replace("...", "".join(hidden[len(hidden) - n :])) for t, n in zip(named, ranks, strict=True)]
+    if not arrow:
+        once = sorted(letter for letter in set(terms) - set(".,") if terms.count(letter) == 1)
+        result = "".join(["...", *once])
+    wide = {c for term, x in zip(full, operands, strict=True) for c, n in zip(term, g.shape(x), strict=True) if n != 1}
+    for k, (term, x) in enumerate(zip(full, operands, strict=True)):
+        gone = [axis for axis, (c, n) in enumerate(zip(term, g.shape(x), strict=True)) if n == 1 and c in wide]
+        operands[k] = g.squeeze(x, *gone) if gone else x
+        full[k] = "".join(c for axis, c in enumerate(term) if axis not in gone)
+    return g.op("Einsum", *operands, equation=f"{','.join(full)}->{result.replace('...', ''.join(hidden))}")
 
 
 @TABLE.entry(aten._trilinear)
@@ -137,3 +164,19 @@ def _flash_attention(
 ) -> tuple[Value, None]:
     """Its second result serves training alone."""
     return _attention(g, q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None
+
+
+# -- determinants
+
+
+@TABLE.entry(aten._linalg_det)
+def _determinant(g: OpWriter, x: Value) -> tuple[Value, None, None]:
+    """Its further results serve training alone."""
+    return g.op("Det", x), None, None
+
+
+@TABLE.entry(aten._linalg_slogdet)
+def _sign_and_log_of_determinant(g: OpWriter, x: Value) -> tuple[Value, Value, None, None]:
+    """Its further results serve training alone."""
+    determinant = g.op("Det", x)
+    return g.op("Sign", determinant), g.op("Log", g.op("Abs", determinant)), None, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeAlias
 
@@ -158,7 +158,13 @@ def _running_sum(g: OpWriter, x: Value, axis: int, dtype: Any = None) -> Value:
 
 @TABLE.entry(aten.softmax.int, aten._softmax)
 def _softmax(g: OpWriter, x: Value, axis: int, *_: Any, **__: Any) -> Value:
-    return g.op("Softmax", g.cast(x, g.result_dtype()), axis=g.axis(x, axis))
+    return _along(g, "Softmax", x, axis)
+
+
+def _along(g: OpWriter, op: str, x: Value, axis: int) -> Value:
+    """An op along an axis, which a value of rank 0 is given and loses again."""
+    x = g.cast(x, g.result_dtype())
+    return g.op(op, x, axis=g.axis(x, axis)) if g.rank(x) else g.scalar(g.op(op, g.unsqueeze(x, 0), axis=0))
 
 
 @TABLE.entry(aten._safe_softmax)
@@ -171,4 +177,89 @@ def _safe_softmax(g: OpWriter, x: Value, axis: int, dtype: Any = None) -> Value:
 
 @TABLE.entry(aten.log_softmax.int, aten._log_softmax)
 def _log_softmax(g: OpWriter, x: Value, axis: int, *_: Any, **__: Any) -> Value:
-    return g.op("LogSoftmax", g.cast(x, g.result_dtype()), axis=g.axis(x, axis))
+    return _along(g, "LogSoftmax", x, axis)
+
+
+# -- running results
+
+
+def _scanned(g: OpWriter, parts: Sequence[Value], axis: int, join: Callable[..., Sequence[Value]]) -> Sequence[Value]:
+    """Along an axis, what is joined of all elements up to each: of 2 at first, then of 4, and so on.
+
+    ``join`` takes the parts of what comes first and those of what follows it.
+    """
+    size = g.known(g.size(parts[0], axis), "the size of an axis along which results run")
+    step = 1
+    while step < size:
+        first, last = ([g.slice(p, axis, *ends) for p in parts] for ends in ((0, size - step), (step, size)))
+        joined = join(first, last)
+        parts = [g.op("Concat", g.slice(p, axis, 0, step), q, axis=axis) for p, q in zip(parts, joined, strict=True)]
+        step *= 2
+    return parts
+
+
+@TABLE.entry(aten.cumprod)
+def _running_product(g: OpWriter, x: Value, axis: int, dtype: Any = None) -> Value:
+    x = g.cast(x, g.result_dtype())
+    return _scanned(g, [x], g.axis(x, axis), lambda a, b: [g.op("Mul", a[0], b[0])])[0] if g.rank(x) else x
+
+
+@TABLE.entry(aten.logcumsumexp)
+def _running_log_of_sum(g: OpWriter, x: Value, axis: int) -> Value:
+    """log(exp(a) + exp(b)) as the larger and what the smaller adds to it."""
+
+    def join(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+        most, least = g.op("Max", a[0], b[0]), g.op("Min", a[0], b[0])
+        added = g.op("Softplus", g.op("Sub", least, most))
+        return [g.op("Where", g.op("IsInf", most), most, g.op("Add", most, added))]
+
+    return _scanned(g, [x], g.axis(x, axis), join)[0] if g.rank(x) else x
+
+
+def _running_extreme(is_later: str) -> Emitter:
+    """Of equal elements the last one counts, and NaN before all numbers."""
+
+    def emit(g: OpWriter, x: Value, axis: int) -> Sequence[Value]:
+        if g.rank(x) == 0:
+            return x, g.constant(np.asarray(0, np.int64))
+        axis = g.axis(x, axis)
+        plain = g.cast(x, "int32") if g.dtype(x) == "bool" else x
+
+        def join(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+            later = g.op(is_later, b[0], a[0])
+            if "float" in g.dtype(x):
+                later = g.op("Or", later, g.op("IsNaN", b[0]))
+            return [g.op("Where", later, new, old) for new, old in zip(b, a, strict=True)]
+
+        places = g.unsqueeze(g.indices(g.size(x, axis)), *range(1, g.rank(x) - axis))
+        extremes, where = _scanned(g, [plain, g.expand(places, g.sizes(x))], axis, join)
+        return g.cast(extremes, g.dtype(x)), where
+
+    return emit
+
+
+TABLE.entry(aten.cummax)(_running_extreme("GreaterOrEqual"))
+TABLE.entry(aten.cummin)(_running_extreme("LessOrEqual"))
+
+
+# -- distances
+
+
+@TABLE.entry(aten._cdist_forward, aten.cdist)
+def _distances(g: OpWriter, a: Value, b: Value, order: float = 2, mode: int | None = None) -> Value:
+    """Between the rows of one matrix and those of another."""
+    apart = g.op("Sub", g.unsqueeze(a, g.rank(a) - 1), g.unsqueeze(b, g.rank(b) - 2))
+    return _norm_of(g, apart, order, -1, False)
+
+
+@TABLE.entry(aten._euclidean_dist)
+def _plain_distances(g: OpWriter, a: Value, b: Value) -> Value:
+    return _distances(g, a, b)
+
+
+@TABLE.entry(aten._pdist_forward, aten.pdist)
+def _distances_within(g: OpWriter, x: Value, order: float = 2) -> Value:
+    """Between each two rows of a matrix."""
+    count = g.known(g.size(x, 0), "the number of rows between which distances are taken")
+    one, other = (g.op("Gather", x, np.asarray(k, np.int64), axis=0) for k in np.triu_indices(count, 1))
+    return _norm_of(g, g.op("Sub", one, other), order, -1, False)

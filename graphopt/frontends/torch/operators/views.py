@@ -110,7 +110,8 @@ def _unsqueeze(g: OpWriter, x: Value, axis: int) -> Value:
 @TABLE.entry(aten.squeeze)
 def _squeeze(g: OpWriter, x: Value, axes: int | Sequence[int] | None = None) -> Value:
     shape = g.shape(x)
-    gone = [a for a in g.axes(x, axes) if shape[a] == 1] if shape else []
+    among = [] if isinstance(axes, Sequence) and not axes else g.axes(x, axes)
+    gone = [a for a in among if shape[a] == 1]
     return g.squeeze(x, *gone) if gone else x
 
 
@@ -230,6 +231,8 @@ def _repeat_interleave(g: OpWriter, x: Value, times: Number, axis: int | None = 
 @TABLE.entry(aten.unfold)
 def _unfold(g: OpWriter, x: Value, axis: int, size: int, step: int) -> Value:
     """Windows along an axis, each of them along a new last axis."""
+    if g.rank(x) == 0:
+        return g.unsqueeze(x, 0) if size else g.slice(g.unsqueeze(x, 0), 0, 0, 0)
     axis, whole = g.axis(x, axis), g.known(g.size(x, axis), "the size of an axis that is unfolded")
     starts = np.arange(0, whole - size + 1, step)
     windows = g.op("Gather", x, (starts[:, None] + np.arange(size)).astype(np.int64), axis=axis)
@@ -255,16 +258,78 @@ def _triangle(g: OpWriter, x: Value, diagonal: int, upper: int) -> Value:
 
 @TABLE.entry(aten.diagonal)
 def _diagonal(g: OpWriter, x: Value, offset: int = 0, one: int = 0, other: int = 1) -> Value:
+    flat, places, _ = _with_diagonal(g, x, offset, one, other)
+    return g.op("Gather", flat, places, axis=g.rank(flat) - 1)
+
+
+@TABLE.entry(aten.diagonal_scatter)
+def _diagonal_scatter(g: OpWriter, x: Value, source: Value, offset: int = 0, one: int = 0, other: int = 1) -> Value:
+    flat, places, order = _with_diagonal(g, x, offset, one, other)
+    if not len(places):
+        return x
+    at = g.expand(g.constant(places), [*g.sizes(flat)[:-1], len(places)])
+    written = g.op("ScatterElements", flat, at, g.cast(source, g.dtype(x)), axis=g.rank(flat) - 1)
+    sizes = g.sizes(x)
+    back = g.reshape(written, [sizes[axis] for axis in order])
+    return g.transpose(back, [order.index(axis) for axis in range(len(order))])
+
+
+def _with_diagonal(
+    g: OpWriter, x: Value, offset: int, one: int, other: int
+) -> tuple[Value, np.ndarray[Any, Any], list[int]]:
+    """The value with its matrices in rows, one after the other, along the last axis, the places of a diagonal in them,
+    and the order in which that has the axes."""
     one, other = g.axis(x, one), g.axis(x, other)
     rows = g.known(g.size(x, one), "the size of a matrix whose diagonal is taken")
     columns = g.known(g.size(x, other), "the size of a matrix whose diagonal is taken")
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
     at = np.arange(count)
-    last = g.transpose(x, [k for k in range(g.rank(x)) if k not in (one, other)] + [one, other])
-    sizes = g.sizes(last)
-    flat = g.reshape(last, [*sizes[:-2], rows * columns])
+    order = [k for k in range(g.rank(x)) if k not in (one, other)] + [one, other]
+    last = g.transpose(x, order)
+    flat = g.reshape(last, [*g.sizes(last)[:-2], rows * columns])
     places = (at + max(-offset, 0)) * columns + at + max(offset, 0)
-    return g.op("Gather", flat, places.astype(np.int64), axis=g.rank(flat) - 1)
+    return flat, places.astype(np.int64), order
+
+
+@TABLE.entry(aten.as_strided, aten.as_strided_copy)
+def _as_strided(
+    g: OpWriter, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Value:
+    flat, places, _ = _in_memory(g, x, size, stride, storage_offset)
+    return g.op("Gather", flat, places, axis=0)
+
+
+@TABLE.entry(aten.as_strided_scatter)
+def _as_strided_scatter(
+    g: OpWriter,
+    x: Value,
+    source: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    flat, places, order = _in_memory(g, x, size, stride, storage_offset)
+    written = g.op("ScatterElements", flat, places.reshape(-1), g.reshape(source, [-1]), axis=0)
+    sizes = g.sizes(x)
+    back = g.reshape(written, [sizes[axis] for axis in order])
+    return g.transpose(back, [order.index(axis) for axis in range(len(order))])
+
+
+def _in_memory(
+    g: OpWriter, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> tuple[Value, np.ndarray[Any, Any], list[int]]:
+    """The elements in the order that they have in torch's memory, the places in it that a view with these strides has,
+    and the order of the axes there."""
+    example = g.given(0)
+    order = sorted(range(g.rank(x)), key=lambda axis: (-example.stride(axis), axis))
+    if not example.permute(order).is_contiguous() or example.storage_offset():
+        raise g.refused("a view by strides of a tensor that is itself a part of another")
+    flat = g.reshape(g.transpose(x, order), [-1])
+    places = np.full([g.known(n, "a size of a view by strides") for n in size], offset or 0, np.int64)
+    for axis, step in enumerate(stride):
+        along = np.arange(places.shape[axis]) * g.known(step, "a stride of a view")
+        places += along.reshape([-1, *[1] * (places.ndim - axis - 1)])
+    return flat, places, order
 
 
 @TABLE.entry(aten.pixel_shuffle)
@@ -320,6 +385,12 @@ def _padded(g: OpWriter, x: Value, margins: Sequence[Number], mode: str, value: 
     """Torch's margins come in pairs from the last axis on; negative ones cut off."""
     margins = [g.number(m) for m in margins]
     pairs = [(margins[k], margins[k + 1]) for k in range(0, len(margins), 2)][::-1]
+    for k, (axis, (first, last)) in enumerate(list(enumerate(pairs, g.rank(x) - len(pairs)))):
+        if mode == "edge" and _cut(first) + _cut(last):  # all may be cut off, and what is next to it be at the edge
+            size = g.known(g.size(x, axis), "the size of an axis of which a margin cuts off")
+            places = np.arange(-g.known(first, "a margin"), size + g.known(last, "a margin"))
+            x = g.op("Gather", x, np.clip(places, 0, size - 1).astype(np.int64), axis=axis)
+            pairs[k] = (0, 0)
     for axis, (first, last) in enumerate(pairs, g.rank(x) - len(pairs)):
         start, end = _cut(first), _cut(last)
         x = g.slice(x, axis, start, -end if end else TO_THE_END) if start or end else x

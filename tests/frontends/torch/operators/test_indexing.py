@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.torch.operators.operands import IMAGE, B, N, X, Y, check, torch
+from tests.frontends.torch.operators.operands import IMAGE, B, M, N, X, Y, check, torch
 
 F = torch.nn.functional
 
@@ -58,6 +58,16 @@ CASES: Mapping[str, Callable[..., Any]] = {
     "assigned": lambda: [_assigned(X, 1), _assigned(X, slice(1, 3)), _assigned(X, (slice(None), slice(0, 4, 2)))],
     "sorted": lambda: [*X.sort(1), *X.topk(2, 1), *N.sort(dim=0, descending=True, stable=True), X.argsort(1)],
     "counted": lambda: [F.one_hot(P, 4), torch.bucketize(X, torch.tensor([-1.0, 0.0, 2.0]))],
+    "middle": lambda: [*X.median(1), N.median(), *X.kthvalue(2, 0), *(X / Y * 0).nanmedian(1), N.mode(1).values],
+    "searched": lambda: [torch.searchsorted(X.sort(1).values, Y), torch.searchsorted(X[0].sort().values, 0.5)],
+    "parts of a range": lambda: [X.histc(5, -3, 3), N.float().histc(4), X.histc(3)],
+    "reduced": lambda: [
+        X.scatter_reduce(1, N.abs() % 4, Y, "mean", include_self=False),
+        N.scatter_reduce(1, N.abs() % 4, M, "amin", include_self=False),
+        X.index_reduce(0, P % 3, X[: len(P)], "prod"),
+        X.index_fill(1, R, 7.0),
+    ],
+    "flat": lambda: [X.take(N.abs()), X.put(P, Y[0, : len(P)]), X.sum().gather(0, P[0] * 0)],
     "masked": lambda: [X.masked_scatter(B, Y)],
 }
 

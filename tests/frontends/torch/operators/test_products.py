@@ -16,6 +16,12 @@ MASK = torch.tensor([[True, False, True, True, False]] * 4 + [[False] * 5])
 
 CASES: Mapping[str, Callable[..., Any]] = {
     "bilinear": lambda: [F.bilinear(X, Y, IMAGE[0, :, :4, :4]), F.bilinear(X[0], Y[0], IMAGE[0, :, :4, :4], X[1])],
+    "sums of products": lambda: [torch.addbmm(X[0, :1], IMAGE[0], IMAGE[0].mT, beta=2)],
+    "determinants": lambda: [torch.linalg.det(X[:, :3]), *torch.linalg.slogdet(X[:, :3])],
+    "einsum with an ellipsis": lambda: [
+        torch.einsum("...ik,...kj->...ij", IMAGE, IMAGE[0].mT),
+        torch.einsum("ij,kj->ik", X, Y[:, :1]),
+    ],
     "products": lambda: [
         X @ Y.t(),
         X @ Y[0],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.torch.operators.operands import B, N, X, check, torch
+from tests.frontends.torch.operators.operands import B, N, X, Y, check, torch
 
 CASES: Mapping[str, Callable[..., Any]] = {
     "sums": lambda: [
@@ -32,7 +32,9 @@ CASES: Mapping[str, Callable[..., Any]] = {
         torch.linalg.vector_norm(X, float("inf")),
     ],
     "softmax": lambda: [X.softmax(1), X.log_softmax(0), X.logsumexp(1), X.softmax(0, dtype=torch.float64)],
-    "running": lambda: [X.cumsum(1), N.cumsum(0), B.cumsum(1)],
+    "running": lambda: [X.cumsum(1), N.cumsum(0), B.cumsum(1), X.cumprod(1), *X.cummax(1), *N.cummin(0)],
+    "running in logs": lambda: [X.logcumsumexp(1), X[:, 3].logcumsumexp(0)],
+    "distances": lambda: [torch.cdist(X, Y), torch.cdist(X, Y, 1.0), torch.nn.functional.pdist(X)],
 }
 
 

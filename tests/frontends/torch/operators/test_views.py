@@ -28,13 +28,21 @@ CASES: Mapping[str, Callable[..., Any]] = {
     "joined": lambda: [torch.cat([X, N]), torch.stack([X, Y], 1), X.repeat(2, 1, 3), X.repeat_interleave(2, 1)],
     "turned": lambda: [X.flip(0), X.flip((0, 1)), X.roll(1, 0), X.roll((1, -1), (0, 1)), X.roll(5)],
     "triangles": lambda: [X.tril(), X.triu(1), B.tril(-1), X.diagonal(), X.diagonal(1), X.diagonal(-1, 0, 1)],
+    "diagonals": lambda: [
+        X.diagonal_scatter(Y[0, :3]),
+        X.diagonal_scatter(Y[0, :2], -1),
+        X.as_strided((2, 3), (1, 4), 1),
+    ],
     "windows": lambda: [X.unfold(1, 2, 1), IMAGE.unfold(3, 4, 2), F.pixel_shuffle(IMAGE, 2)],
     "margins": lambda: [
         F.pad(X, (1, 2)),
         F.pad(X, (1, -1, 0, 2), value=3.0),
         F.pad(IMAGE, (2, 1, 1, 2), mode="reflect"),
     ],
-    "more margins": lambda: [F.pad(IMAGE, (2, 1, 0, 1), mode="replicate")],
+    "more margins": lambda: [
+        F.pad(IMAGE, (2, 1, 0, 1), mode="replicate"),
+        F.pad(IMAGE, (-8, 9, 0, 1), mode="replicate"),
+    ],
 }
 
 
