@@ -206,9 +206,9 @@ def implied(rule: Rule, guard: GuardExpr) -> str | None:
     waiting = list(rule.rhs)
     while waiting:
         call = waiting.pop()
-        if isinstance(call, CallPattern):
+        if isinstance(call, CallPattern):  # sizes that are not known are not refused where they should be equal
             axioms += _typed(call, term, number)
-            axioms += (*_ranked(call, term), *_sized(call, term)) if is_of_shapes else ()
+            axioms += _ranked(call, term) if is_of_shapes else ()
             waiting += call.inputs
     for left, right in zip(rule.lhs, rule.rhs, strict=True) if is_of_shapes else ():
         axioms += _alike(left, right, term)

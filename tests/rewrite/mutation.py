@@ -121,6 +121,8 @@ COARSE = 1e-6
 """By such a share of the largest element, in double precision, no sides are apart that are equal over the reals."""
 DEEPER = 4
 """On so many times as many graphs what survives is judged again."""
+FEW = 4
+"""In how many of them each size is not known, once and alone."""
 TRIED = 96
 """How many graphs are drawn to violate a guard."""
 HEADS = 8
@@ -485,14 +487,14 @@ class Trial:
                 self.fitting.append(place)
                 left = min(left, SETTLED * self.effort)
         if any(node.op == "IsNaN" for place in self.fitting[:1] for node in place.example.graph.nodes()):
-            masked = [Place(place.example, place.seed, ("masked",)) for place in self.fitting]
+            masked = [Place(place.example, place.seed, ways=("masked",)) for place in self.fitting]
             if all(
                 place.compared(other)[1] is None for place in masked if not isinstance(other := place.made(rule), str)
             ):
                 self.fitting, self.ways = masked, ("masked",)
 
     def place(self, example: Example) -> Place:
-        return Place(example, self.random.getrandbits(32), self.ways)
+        return Place(example, self.random.getrandbits(32), ways=self.ways)
 
     def outcomes(self, mutants: Iterable[Mutant]) -> Iterator[Outcome]:
         """What comes of each mutant."""
@@ -555,9 +557,11 @@ class Trial:
 
     def _of_open_sizes(self, lacking: Rule, guard: GuardExpr, near: Sequence[Place]) -> Iterator[Place]:
         """The graphs in which the rule applies, and others near them, with symbols for sizes or with no ranks, where
-        those violate a guard."""
-        for place, shared in product((*self.fitting[:FITS], *near[:FITS]), (True, False, None)):
-            graph, names = opened(place.example, shared)
+        those violate a guard; and a few with a symbol for one size alone, which may be 1 beside others."""
+        ways = [(place, how, "") for place in (*self.fitting[:FITS], *near[:FITS]) for how in (True, False, None)]
+        ways += [(place, False, name) for place in self.fitting[:FEW] for name in opened(place.example, False)[1]]
+        for place, shared, alone in ways:
+            graph, names = opened(place.example, shared, alone)
             with suppress(GraphoptError):
                 space = Workspace(graph)
                 for match in matches(lacking, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from tests.rewrite.mutation import (
     text_of,
 )
 
-LEAST = 0.95
+LEAST = 0.99
 """The share that is killed of the mutants that are neither proved equivalent nor lack a guard of profitability."""
 
 
@@ -156,11 +156,10 @@ def test_what_only_some_ops_take_says_which_they_are() -> None:
     assert not implied(rule("f(Neg(x), y) => Neg(f(x, y))"), guard)
 
 
-def test_sides_have_one_shape_where_the_right_one_takes_the_place_of_the_left() -> None:
-    text = "GatherElements(x, Expand(i, s), axis=1) => GatherND(x, i, batch_dims=1) where x.rank == 3"
-    for guard in ("i.rank == 3", "i.shape[2] == 1", "i.shape[0] == x.shape[0]"):
-        assert implied(rule(text), rule(f"{text} and {guard}").where[1])
-    assert not implied(rule(text), rule(f"{text} and i.shape[1] == x.shape[1]").where[1])
+def test_what_a_right_side_asks_of_sizes_is_no_guard() -> None:
+    """Where they are not known, nothing refuses it: a Concat of rows of which one operand has one, say."""
+    text = "Add(Gemm(x, w), Gemm(y, v)) => Gemm(Concat(x, y, axis=1), Concat(w, v, axis=0)) where x.rank == 2"
+    assert not implied(rule(text), rule(f"{text} and x.shape[0] == y.shape[0]").where[1])
 
 
 def test_rules_are_judged_wherever_they_are_true() -> None:

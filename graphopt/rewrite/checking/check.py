@@ -307,10 +307,10 @@ def applied(example: Example) -> Graph | str:
     return space.graph
 
 
-def opened(example: Example, shared: bool | None) -> tuple[Graph, dict[str, int]]:
+def opened(example: Example, shared: bool | None, alone: str = "") -> tuple[Graph, dict[str, int]]:
     """The graph of an example with symbols for sizes, and what they stood for: equal ones are one symbol if ``shared``,
-    else all are different ones. Sizes of one stay, so that what broadcasts goes on broadcasting. Where it is None, not
-    even the ranks of the inputs are known."""
+    else all are different ones, of which there is only ``alone`` if that is given. Sizes of one stay, so that what
+    broadcasts goes on broadcasting. Where ``shared`` is None, not even the ranks of the inputs are known."""
     graph = example.graph.copy()
     names: dict[str, int] = {}
     for value in graph.inputs:
@@ -322,7 +322,7 @@ def opened(example: Example, shared: bool | None) -> tuple[Graph, dict[str, int]
         shape: list[Size] = []
         for axis, size in enumerate(_sizes(type_)):
             name = f"n{size}" if shared else f"{graph.names[value]}_{axis}"
-            if isinstance(size, int) and size > 1:
+            if isinstance(size, int) and size > 1 and alone in ("", name):
                 names[name] = size
             shape.append(symbol(name) if name in names else size)
         graph.types[value] = TensorType(type_.dtype, tuple(shape))

@@ -179,9 +179,8 @@ def test_sizes_that_are_not_known_are_tried() -> None:
     text = """Conv(Add(x, c), w, group=1, auto_pad="VALID")
         => Conv(x, w, ReduceSum(Mul(w, c), [1, 2, 3], keepdims=0), auto_pad="VALID")
         where w.is_const and c.is_const and w.rank == 4 and c.rank == 4 and c.shape == (1, w.shape[1], 1, 1)"""
-    problem = checked(text, "reals", 7).problem  # few of the graphs that are drawn have several channels
-    assert problem is not None
-    assert "sizes that the rule does not know" in problem
+    problems = [checked(text, "reals", seed).problem or "" for seed in range(20)]  # few graphs have several channels
+    assert any("sizes that the rule does not know" in problem for problem in problems)
     known = text.replace("where", "where x.shape[1] == w.shape[1] and")
     assert checked(known, "reals").problem is None
 
