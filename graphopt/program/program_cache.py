@@ -123,6 +123,10 @@ def is_extended() -> bool:
     return any(sys.modules[name].is_extended() for name in _EXTENDED if name in sys.modules)
 
 
+_TOLD = ("status", "reason", "engine", "draws", "error", "sizes")
+"""What is kept of how a program was compared with its model."""
+
+
 def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Program, CompileReport] | None:
     """The program that is kept in a place; None where there is none, or where it is damaged, or was never compared with
     the model though it is to be, which drops it."""
@@ -137,7 +141,8 @@ def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Pr
         if digest_of_constants != digests.of_file(entry.folder / name):
             raise ReadError("its constants are damaged")
         program = saved.load(entry.folder, threads, _foreign() if kept["foreign"] else None)
-        verification = Verification(**kept["verification"])
+        told = kept["verification"]
+        verification = Verification(**{**told, "sizes": tuple(told["sizes"])})
         if is_compared and verification == OFF:
             raise ReadError("it was never compared with the model")
         unlowered = tuple(UnloweredNode(*map(str, node)) for node in kept["unlowered"])
@@ -159,7 +164,7 @@ def store(entry: CacheEntry, program: Program, report: CompileReport) -> None:
     kept: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
     kept["unlowered"] = report.unlowered
     checked = report.verification
-    kept["verification"] = {"status": checked.status, "reason": checked.reason, "engine": checked.engine}
+    kept["verification"] = {name: getattr(checked, name) for name in _TOLD}
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
         with disk_cache.new_folder(entry.folder, _REPORT) as folder:
             saved.save(program, folder)

@@ -57,6 +57,15 @@ def is_warm(made: CompiledModel) -> bool:
     return made.report.steps == ()
 
 
+def test_how_a_program_was_compared_is_kept_with_it(folder: Path, model: Path) -> None:
+    first = graphopt.compile(model).report.verification
+    again = graphopt.compile(model)
+    assert is_warm(again)
+    told = again.report.verification
+    assert first.draws == 1
+    assert (told.status, told.draws, told.error, told.sizes) == (first.status, 1, first.error, first.sizes)
+
+
 def test_a_second_start_needs_no_compiler(folder: Path, model: Path) -> None:
     assert not is_warm(graphopt.compile(model))
     script = (
