@@ -522,15 +522,20 @@ def _tiles(attrs: Attrs, y: tuple[int, ...]) -> int:
 
 
 def scatters(perm: object, shape: tuple[int, ...]) -> bool:
-    """Whether a transposition of a tensor of this shape is neither the move of one axis nor one of long rows."""
+    """Whether a transposition of a tensor of this shape is neither the move of one axis nor one of long rows.
+
+    Runtimes look at axes of size 1, too, where one axis moves: ``[2, 0, 3, 1]`` of ``[32, 128, 1, 64]`` takes 20 times
+    as long in ONNX Runtime as ``[0, 2, 1]`` of ``[32, 128, 64]``. Where nothing else moves they copy all at once.
+    """
     if not isinstance(perm, tuple) or len(perm) != len(shape):
         return len(shape) > 2
-    kept = [int(p) for p in perm if isinstance(p, int) and shape[p] != 1]
-    merged = [p for i, p in enumerate(kept) if not i or not _follows(kept[i - 1], p, shape)]
+    axes = [int(p) for p in perm if isinstance(p, int)]
+    kept = [p for p in axes if shape[p] != 1]
+    merged = [p for i, p in enumerate(axes) if not i or axes[i - 1] + 1 != p]
     order = sorted(merged)
     moves_one = any([p for p in merged if p != axis] == [p for p in order if p != axis] for axis in merged)
     rows = bool(kept) and kept[-1] == max(kept) and shape[kept[-1]] >= 16
-    return not (moves_one or rows or len(merged) < 2)
+    return not (moves_one or rows or kept == sorted(kept))
 
 
 def _looked_at(fact: Fact | None) -> Hashable:
@@ -547,11 +552,6 @@ def product(sizes: Sequence[int]) -> int:
     for n in sizes:
         total *= n
     return total
-
-
-def _follows(before: int, axis: int, shape: tuple[int, ...]) -> bool:
-    """Whether an axis comes right after another, but for axes of size 1 between."""
-    return before < axis and all(n == 1 for n in shape[before + 1 : axis])
 
 
 def _run(a: tuple[int, ...], out: tuple[int, ...], perm: object) -> int:

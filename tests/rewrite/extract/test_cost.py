@@ -97,6 +97,9 @@ def test_a_square_is_a_cheap_power() -> None:
         ((0, 3, 2, 1), (1, 4, 127, 512), True),
         ((2, 3, 0, 4, 1), (4, 4, 64, 14, 14), True),
         ((0, 3, 1, 2), (1, 1, 127, 512), False),
+        ((2, 0, 3, 1), (32, 128, 1, 64), True),  # the axis of size 1 moves as well
+        ((0, 2, 3, 1), (32, 128, 1, 64), False),
+        ((2, 0, 1), (32, 128, 1), False),  # nothing else moves
     ],
 )
 def test_transpositions_that_scatter_are_dear(perm: tuple[int, ...], shape: tuple[int, ...], dear: bool) -> None:
