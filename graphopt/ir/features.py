@@ -1,6 +1,6 @@
 """Feature ops (ai.onnx.ml) in ONNX's ops, as ONNX Runtime has them: scalers, encoders, linear models, support vectors.
 
-Of labels that are strings only the index is computed; a Gather of the strings is left to a runtime.
+Of labels that are strings only the index is computed; a Gather takes the strings. Digits are ONNX Runtime's own.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ LARGEST = 1 << 30
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PACKAGES = ("egglog", "lark", "ml_dtypes", "networkx", "numpy", "onnx", "onnx_ir", "scipy")
 _REPORT = "report.json"
+_TOLD = ("status", "reason", "engine", "draws", "error", "sizes")
+"""What is kept of how a program was compared with its model."""
 _EXTENDED = (
     "graphopt.ir.custom_ops",
     "graphopt.lowering.intrinsics.tensor_intrin",
@@ -121,10 +123,6 @@ def _in_order(value: Any) -> Any:
 def is_extended() -> bool:
     """Whether anything was added to what every graphopt knows."""
     return any(sys.modules[name].is_extended() for name in _EXTENDED if name in sys.modules)
-
-
-_TOLD = ("status", "reason", "engine", "draws", "error", "sizes")
-"""What is kept of how a program was compared with its model."""
 
 
 def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Program, CompileReport] | None:

@@ -72,16 +72,6 @@ def _conv_transpose(op: Operation) -> Tensor:
     return _scattered(op, where)
 
 
-def _is_wasteful(where: Windows, taps: Sequence[int], row: Expr, dtype: str) -> bool:
-    """Whether phases as convolutions multiply much more than there is: where some have fewer elements of the window,
-    and where rows do not fill vectors."""
-    if not isinstance(row, Const):
-        return True
-    lanes, kernel = lanes_of(dtype), [int(k.value) for k in where.kernel if isinstance(k, Const)]
-    computed = prod(n * s for n, s in zip(taps, where.strides, strict=True)) * -(-int(row.value) // lanes) * lanes
-    return computed > WASTE * prod(kernel) * int(row.value)
-
-
 def _by_phases(op: Operation, where: Windows) -> Tensor:
     """A transposed convolution by phases: the results whose places leave the same rest when they are divided by the
     strides, each of which has the same share of the window.

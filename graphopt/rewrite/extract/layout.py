@@ -25,6 +25,10 @@ CONVOLUTIONS = ("Conv", "com.microsoft::FusedConv")
 """Ops that are convolutions; the second has its activation, and a tensor that it adds, along already."""
 
 
+FOLDING = 0.1
+"""The part of a call by which what a runtime folds by itself is dearer, so that what is folded already is preferred."""
+
+
 class LayoutState(IntEnum):
     """In what form a class is wanted, or made."""
 
@@ -181,8 +185,7 @@ class LayoutPolicy:
         constant = self.terms.constant_bytes
         rest = [n for n in node.children if n is not None and n != x and n not in constant]
         if anchor.folds and self._folds(c, node) == x:
-            # a tenth of a call, so that what is folded already is preferred
-            return self._with(anchor, parts, "", self.terms.cost_model.target.prices.node / 10, folds=True)
+            return self._with(anchor, parts, "", self._folding, folds=True)
         blocked = anchor.way.makes == LayoutState.MADE_BLOCKED
         if anchor.sums and node.op in ("Add", "Sum") and len(node.children) == 2 and len(rest) == 1:
             if self.channels(c) is None or self._shape(rest[0]) != self._shape(x):
@@ -193,9 +196,13 @@ class LayoutPolicy:
         if anchor.activates and node.op in self.layout.epilogues and node.children[0] == x and not rest:
             cost_model = self.terms.cost_model
             price = self.layout.epilogues[node.op] if blocked else element_price(cost_model.target.prices, node.op)
-            seconds = price * cost_model.elements(self.fact(c)) + cost_model.target.prices.node / 10
-            return self._with(anchor, parts, f"+{node.op}", seconds)
+            seconds = price * cost_model.elements(self.fact(c))
+            return self._with(anchor, parts, f"+{node.op}", seconds + self._folding)
         return None
+
+    @property
+    def _folding(self) -> float:
+        return FOLDING * self.terms.cost_model.target.prices.node
 
     def _with(
         self,
