@@ -37,16 +37,14 @@ from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from graphopt.errors import GraphoptError
-from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import TensorType
 from graphopt.rewrite.checking.check import (
     SETTLED,
     SIZES,
@@ -65,39 +63,29 @@ from graphopt.rewrite.checking.check import (
 )
 from graphopt.rewrite.checking.examples import Example, examples, violations
 from graphopt.rewrite.checking.examples.draft import ExampleDraft
-from graphopt.rewrite.checking.examples.sample import Want
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.reading.parse import parse_rules
-from graphopt.rewrite.rule.notation import show_expr, show_rule, show_term
+from graphopt.rewrite.rule.notation import show_expr, show_rule
 from graphopt.rewrite.rule.rule import (
-    AnyOf,
-    CallPattern,
-    Computed,
-    Each,
     Field,
     FunctionCall,
     GuardExpr,
-    IndexExpr,
-    Lit,
-    Literal,
     NameRef,
     Rule,
     RuleStage,
-    Series,
     Soundness,
-    Term,
-    VarPattern,
     calls,
     subexpressions,
-    variables,
 )
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.saving import beside
 from graphopt.verify.double import evaluated
 from graphopt.verify.runtimes import EngineError
 from tests.rewrite.guard_implication import implied
+from tests.rewrite.mutant_proofs import TRIED, proved, same, unequal
+from tests.rewrite.mutants import Mutant, mutants
 
 DATA = Path(__file__).with_name("mutation.json")
 FATES = ("equivalent", "profitability", "survived")
@@ -112,9 +100,8 @@ FITS, PLACES, VIOLATIONS = 16, 32, 24
 """In how many graphs a rule is to apply, in how many its guards are to hold, and how many are to violate one guard."""
 WORTHY = 4
 """In how many more a rule is to apply where it pays too, where it has guards that say so."""
-INSTANCES, UNEQUAL = 4000, 100
-"""How many small graphs of a kind are looked at where one is sought in which a mutant is wrong, and on how many of
-those whose symbols differ numbers are tried."""
+UNEQUAL = 100
+"""On how many of the small graphs on which symbols differ numbers are tried."""
 RUNS = 6
 """In how many of them ONNX Runtime computes both sides, where nothing else was found."""
 COARSE = 1e-6
@@ -122,17 +109,11 @@ COARSE = 1e-6
 DEEPER = 4
 """On so many times as many graphs what survives is judged again."""
 FEW = 4
-"""In how many of them each size is not known, once and alone."""
-TRIED = 96
-"""How many graphs are drawn to violate a guard."""
+"""In how many of the graphs in which a rule applies each size is not known, once and alone."""
 HEADS = 8
 """How many times as many where the guard says which ops a variable may be: others are many, and many agree."""
 NO_KERNEL = "it cannot be computed"
 """How it begins what ONNX Runtime says where it has no kernel for dtypes."""
-SYMMETRIC = frozenset({"+", "*", "near", "disjoint", "mergeable", "cancels", "moderate", "times"})
-"""Functions of which the order of two arguments says nothing."""
-ADDING = frozenset({"com.microsoft::SkipSimplifiedLayerNormalization"})
-"""Ops that add their first two operands, whose shapes are one, before anything else."""
 FLAGS = frozenset({
     "allowzero", "ceil_mode", "count_include_pad", "exclusive", "is_causal", "keepdims", "largest", "reverse",
     "saturate", "select_last_index", "transA", "transB", "unidirectional",
@@ -140,24 +121,6 @@ FLAGS = frozenset({
 """Attributes that are 0 or 1, by the specification of each op that has them."""
 SHAPES = frozenset({"rank", "shape", "size"})
 """What guards ask of shapes."""
-RELAXED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
-
-
-Heads: TypeAlias = Mapping[str, Mapping[str, GuardExpr]]
-"""The attributes that the left side gives each op that it binds."""
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A rule with one thing changed, and what was."""
-
-    rule: Rule
-    change: str
-    kind: str
-    guard: GuardExpr | None = None
-    """The guard that was taken away or changed."""
-    given: GuardExpr | None = None
-    """What took its place."""
 
 
 @dataclass(frozen=True)
@@ -167,133 +130,6 @@ class Outcome:
     mutant: Mutant
     fate: str
     why: str
-
-
-# -- making mutants
-
-
-def mutants(rule: Rule) -> list[Mutant]:
-    """All mutants of a rule, each content once."""
-    made: dict[Rule, Mutant] = {}
-    for mutant in (*_of_guards(rule), *_of_terms(rule)):
-        if mutant.rule != rule:
-            made.setdefault(mutant.rule, mutant)
-    return list(made.values())
-
-
-def _of_guards(rule: Rule) -> Iterator[Mutant]:
-    for i, guard in enumerate(rule.where):
-        before, after = rule.where[:i], rule.where[i + 1 :]
-        yield Mutant(replace(rule, where=before + after), f"without `{show_expr(guard)}`", "dropped", guard)
-        for other in _changed(guard):
-            changed = replace(rule, where=(*before, other, *after))
-            yield Mutant(changed, f"`{show_expr(other)}` as guard {i + 1}", "guard", guard, other)
-
-
-def _changed(expr: GuardExpr) -> Iterator[GuardExpr]:
-    """The expression with one operator, number or order of arguments changed."""
-    match expr:
-        case FunctionCall(function, arguments):
-            if function in RELAXED:
-                yield FunctionCall(RELAXED[function], arguments)
-            if function == "not":
-                yield arguments[0]
-            if function in ("and", "or") and len(arguments) > 1:
-                for i in range(len(arguments)):
-                    rest = (*arguments[:i], *arguments[i + 1 :])
-                    yield rest[0] if len(rest) == 1 else FunctionCall(function, rest)
-            if function not in (*RELAXED, *SYMMETRIC, "and", "or", "in") and len(arguments) == 2:
-                yield FunctionCall(function, (arguments[1], arguments[0]))
-            for i, part in enumerate(arguments):
-                for other in _changed(part):
-                    yield FunctionCall(function, (*arguments[:i], other, *arguments[i + 1 :]))
-        case Lit(bool(value)):
-            yield Lit(not value)
-        case Lit(int(value) | float(value)):
-            yield Lit(value + 1)
-        case Series(items):
-            for i, part in enumerate(items):
-                for other in _changed(part):
-                    yield Series((*items[:i], other, *items[i + 1 :]))
-        case IndexExpr(of, index, stop, slice):
-            for other in _changed(of):
-                yield IndexExpr(other, index, stop, slice)
-            if index is not None:
-                for other in _changed(index):
-                    yield IndexExpr(of, other, stop, slice)
-        case Field(of, name):
-            for other in _changed(of):
-                yield Field(other, name)
-        case Each(body):
-            for other in _changed(body):
-                yield Each(other)
-
-
-def _of_terms(rule: Rule) -> Iterator[Mutant]:
-    heads = {call.op: dict(call.attrs) for term in rule.lhs for call in calls(term) if call.is_variable}
-    for side in ("lhs", "rhs"):
-        terms: tuple[Term, ...] = getattr(rule, side)
-        for i, term in enumerate(terms):
-            for other, what, kind in _mutated(term, heads if side == "rhs" else None):
-                changed = replace(rule, **{side: (*terms[:i], other, *terms[i + 1 :])})
-                yield Mutant(changed, f"{what} on the {'left' if side == 'lhs' else 'right'}", kind)
-
-
-def _mutated(term: Term, heads: Heads | None) -> Iterator[tuple[Term, str, str]]:
-    match term:
-        case Literal(bool(value)):
-            yield Literal(not value), f"{not value} for {value}", "constant"
-        case Literal(int(value) | float(value)):
-            yield Literal(value + 1), f"{value + 1} for {value}", "constant"
-        case Literal(tuple(value)) if value:
-            other = (value[0] + 1, *value[1:])
-            yield Literal(other), f"{list(other)} for {list(value)}", "constant"
-        case Computed(expr, like):
-            for changed in _changed(expr):
-                yield Computed(changed, like), f"`{show_expr(changed)}` for `{show_expr(expr)}`", "constant"
-        case AnyOf(options):
-            for i, option in enumerate(options):
-                for changed_term, what, kind in _mutated(option, heads):
-                    yield AnyOf((*options[:i], changed_term, *options[i + 1 :])), what, kind
-        case CallPattern():
-            yield from _mutated_call(term, heads)
-
-
-def _mutated_call(call: CallPattern, heads: Heads | None) -> Iterator[tuple[Term, str, str]]:
-    inputs = call.inputs
-    is_right = heads is not None
-    carried = (heads or {}).get(call.op, {})  # an op that the left side binds brings its attributes along
-    if len(inputs) >= 2 and inputs[0] != inputs[1] and not _is_symmetric(call):
-        swapped = replace(call, inputs=(inputs[1], inputs[0], *inputs[2:]))
-        yield swapped, f"{show_term(swapped)} for {show_term(call)}", "operand"
-    for i, (name, expr) in enumerate(call.attrs):
-        rest = (*call.attrs[:i], *call.attrs[i + 1 :])
-        if is_right and not _is_default(call.op, name, expr) and carried.get(name) != expr:
-            yield replace(call, attrs=rest), f"{call.op} without {name}", "attribute"
-        for changed in _changed(expr):
-            given = (*call.attrs[:i], (name, changed), *call.attrs[i + 1 :])
-            yield replace(call, attrs=given), f"{call.op} with {name}={show_expr(changed)}", "attribute"
-    if is_right and call.rest is not None and not call.is_variable:
-        yield replace(call, rest=None), f"{call.op} without **{call.rest}", "attribute"
-    for i, part in enumerate(inputs):
-        for other, what, kind in _mutated(part, heads):
-            yield replace(call, inputs=(*inputs[:i], other, *inputs[i + 1 :])), what, kind
-
-
-def _is_symmetric(call: CallPattern) -> bool:
-    """Whether the first two operands may change places, by what the op is."""
-    return call.op in ADDING or (call.op[0].isupper() and ops.is_commutative(call.op))
-
-
-def _is_default(op: str, name: str, expr: GuardExpr) -> bool:
-    """Whether an attribute is given what it has where it is not given: of a convolution the weights say how large the
-    window is, and a transpose turns the axes round."""
-    if op == "Transpose" and name == "perm" and isinstance(expr, Series):
-        return expr == Series(tuple(Lit(i) for i in reversed(range(len(expr.items)))))
-    if name == "kernel_shape" and op in ("Conv", "ConvTranspose", "com.microsoft::FusedConv"):
-        return True
-    schema = None if op[0].islower() and "::" not in op else ops.schema(op)
-    return schema is not None and isinstance(expr, Lit) and expr == Lit(schema.defaults.get(name))  # type: ignore[arg-type]
 
 
 # -- judging them
@@ -663,7 +499,7 @@ class Trial:
 
     def _proved(self, rule: Rule) -> tuple[str, str]:
         """The fate of a mutant that is proved, or is wrong on some small graph, and why; else empty."""
-        fate, why = _proved(rule)
+        fate, why = proved(rule)
         for example in islice(unequal(rule), 0 if fate else UNEQUAL):
             place = self.place(example)
             if not isinstance(other := place.made(rule), str) and (problem := place.compared(other)[1]):
@@ -711,7 +547,7 @@ class Trial:
             return Outcome(mutant, "killed", f"ONNX Runtime: {problem}")
         fate, why = self._proved(read)
         if not fate and read.lhs == self.rule.lhs:
-            fate, why = _same(self.rule, read)
+            fate, why = same(self.rule, read)
         why = why or f"both sides agree on {report.fired} graphs, {report.compared} draws"
         return Outcome(mutant, fate or "survived", why)
 
@@ -786,148 +622,6 @@ def text_of(rule: Rule) -> str:
     """A rule as it is written, without what does not matter to its truth."""
     plain = replace(rule, name="r", reason="why", family="A1", pays=())
     return show_rule(replace(plain, stage=RuleStage.EXPLORE, targets=frozenset()))
-
-
-def _proved(rule: Rule) -> tuple[str, str]:
-    """The fate of a mutant that is proved, or of which a solver's model shows that it is wrong, and why; else empty."""
-    from graphopt.proof import indices, scalars
-    from graphopt.proof.prove import demonstrate
-
-    try:
-        found = scalars.prove(rule, 1000)
-        if found.kind is not None:
-            return "equivalent", f"as true as the rule: proved {found.kind}"
-        if found.counterexample is not None and (shown := demonstrate(rule, found.counterexample)):
-            return "killed", f"a solver's model: {shown}"
-        bounded = indices.prove(rule)
-    except Exception:  # a proof that fails is none
-        return "", ""
-    return ("equivalent", f"as true as the rule: proved {bounded.kind} ({bounded.scope})") if bounded.kind else ("", "")
-
-
-def unequal(rule: Rule) -> Iterator[Example]:
-    """Small graphs in which a rule applies and its sides differ on symbols, which numbers may still be equal on: all
-    shapes, axes and the like, one rank after another, until there are too many."""
-    from graphopt.proof import indices
-    from graphopt.proof.instances import Plans, TooMany, pattern_of
-    from graphopt.proof.symbols import Algebra, Opaque
-
-    starred = any(v.starred for t in rule.lhs for v in variables(t))
-    for rank, (written, _), stars in product(
-        range(1, indices.DEEPEST), indices.written_out(rule), indices.STARS if starred else (1,)
-    ):
-        if (pattern := pattern_of(written, stars)) is None:
-            continue
-        plans = Plans(written, pattern, rank, indices.SIZES[-1])
-        with suppress(TooMany, Opaque, GraphoptError):
-            for plan in islice(plans.all(), INSTANCES):
-                try:
-                    indices._agrees(rule, pattern, plan, Algebra(True, plans.named))
-                except (indices._Different, Opaque):
-                    if (made := indices._instance(pattern, plan)) is not None:
-                        yield from _everywhere(rule, made[0])
-
-
-def _everywhere(rule: Rule, graph: Graph) -> Iterator[Example]:
-    """The graph, where a rule applies at its outputs."""
-    space = Workspace(graph)
-    types = {graph.names[v]: graph.types[v] for v in graph.inputs}
-    wants = {name: Want(t.shape, t.dtype) for name, t in types.items() if isinstance(t, TensorType)}
-    for match in matches(rule, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
-        if list(match.roots) == graph.outputs:
-            yield Example(graph, match, wants)
-            return
-
-
-def _same(rule: Rule, mutant: Rule) -> tuple[str, str]:
-    """The same of a mutant of the right side: what is other there is proved to be equal to what the rule has, by itself
-    or in the calls around it. What is computed in both alike may be any constant."""
-    for old, new in zip(rule.rhs, mutant.rhs, strict=True):
-        for (part, other), deep in product(reversed([*_differing(old, new)]), DEPTHS):
-            claim = _claim(rule, part, other, deep)
-            if claim is None or not _is_of_one_type(claim):
-                continue
-            fate, why = _proved(claim)
-            if fate == "equivalent":
-                return fate, f"{show_term(claim.lhs[0])} is {show_term(claim.rhs[0])}: {why.partition(': ')[2]}"
-    return "", ""
-
-
-def _is_of_one_type(claim: Rule) -> bool:
-    """Whether the right side of a claim has the type of the left wherever that occurs, and both agree. Where a rule
-    applies that is asked of it, and what stands in the midst of a term is not."""
-    drawn = [e for e in examples(claim, Random(1), TRIED) if not isinstance(e, str)]
-    if not drawn or any(isinstance(applied(example), str) for example in drawn):
-        return False
-    return check_rule(claim, 1, Depth(8, 0, tries=TRIED)).problem is None
-
-
-DEPTHS = (9, 1)
-"""So many calls deep is looked at what is equal in both, the rest may be anything."""
-
-
-def _differing(old: Term, new: Term) -> Iterator[tuple[CallPattern, CallPattern]]:
-    """The calls of two terms that hold all that differs, the outermost first."""
-    if not isinstance(old, CallPattern) or not isinstance(new, CallPattern) or old == new:
-        return
-    yield old, new
-    if replace(old, inputs=new.inputs) == new and len(old.inputs) == len(new.inputs):
-        pairs = [(a, b) for a, b in zip(old.inputs, new.inputs, strict=True) if a != b]
-        if len(pairs) == 1:
-            yield from _differing(*pairs[0])
-
-
-def _claim(rule: Rule, old: CallPattern, new: CallPattern, deep: int) -> Rule | None:
-    """That two terms are equal where those guards of a rule hold that speak of them alone; None where no rule says
-    that."""
-    names: dict[Term, VarPattern] = {}
-
-    def plain(term: Term, depth: int = 0) -> Term:
-        match term:
-            case Computed(expr, like):
-                with suppress(GraphoptError, TypeError):
-                    value = _constant(expr)
-                    if like is None:
-                        return Literal(value)
-                return names.setdefault(term, VarPattern(f"any{len(names)}"))
-            case CallPattern() if depth > deep:
-                return names.setdefault(term, VarPattern(f"any{len(names)}"))
-            case CallPattern(inputs=inputs):
-                return replace(term, inputs=tuple(plain(part, depth + 1) for part in inputs))
-        return term
-
-    left, right = plain(old), plain(new)
-    spoken = {name for side in (left, right) for name in _names(side)}
-    where = tuple(g for g in rule.where if {p.name for p in subexpressions(g) if isinstance(p, NameRef)} <= spoken)
-    constants = tuple(Field(NameRef(v.name), "is_const") for term, v in names.items() if isinstance(term, Computed))
-    claim = replace(rule, lhs=(left,), rhs=(right,), where=(*where, *constants), pays=())
-    try:
-        (read,) = parse_rules(show_rule(claim), strict=True)
-    except GraphoptError:
-        return None
-    return read
-
-
-def _names(term: Term) -> Iterator[str]:
-    match term:
-        case VarPattern(name):
-            yield name
-        case CallPattern(inputs=inputs, attrs=attrs):
-            for part in inputs:
-                yield from _names(part)
-            yield from (p.name for _, expr in attrs for p in subexpressions(expr) if isinstance(p, NameRef))
-
-
-def _constant(expr: GuardExpr) -> tuple[int | float, ...] | int | float:
-    """The value of an expression that is written out. Raises TypeError where it is not."""
-    match expr:
-        case Lit(int() | float() as value):
-            return value
-        case FunctionCall("-", (Lit(int() | float() as value),)):
-            return -value
-        case Series(items):
-            return tuple(_constant(i) for i in items)  # type: ignore[misc]
-    raise TypeError(expr)
 
 
 # -- all of them

@@ -13,14 +13,15 @@ from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_expr
 from graphopt.rewrite.rule.rule import Rule
 from tests.rewrite import mutation
+from tests.rewrite.guard_implication import implied
+from tests.rewrite.mutant_proofs import same
+from tests.rewrite.mutants import mutants
 from tests.rewrite.mutation import (
     Trial,
     current,
     figures,
-    implied,
     judge,
     main,
-    mutants,
     relapse,
     relapses,
     rules_by_name,
@@ -191,7 +192,7 @@ def test_what_differs_in_a_mutant_is_proved_equal(text: str, change: str, fate: 
     """By itself: of what has another type only in the midst of the right side nothing is said."""
     right = rule(text)
     (mutant,) = [m for m in mutants(right) if m.change.startswith(change)]
-    claimed = mutation._same(right, mutant.rule)[0]
+    claimed = same(right, mutant.rule)[0]
     assert claimed == ("equivalent" if fate == "equivalent" else "")
 
 
