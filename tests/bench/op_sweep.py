@@ -328,7 +328,8 @@ HEADING = """# Speed of each op
 Each op of ONNX (opset {opset}), and of `com.microsoft` those that ONNX Runtime's own tools write, in instances drawn
 from a seed: dtypes, ranks, small, large, odd and open sizes, transposed inputs, attributes. Each is compiled by
 `graphopt.compile` and compared with ONNX Runtime {version}, one thread, calls taking turns, from arrays to new arrays.
-Above 1: faster than ONNX Runtime. {machine}, loaded by other programs: single figures may be off.
+Above 1: faster than ONNX Runtime. {machine}; other programs may have run beside it, so
+that single figures are off, and rows of ops whose kernels did not change are kept from earlier commits (`--results`).
 
 {cases} cases of {ops} ops: {right} right, {wrong} wrong, {failed} failed; geometric mean {mean:.2f}x; {slow} ops with a
 median below {limit}x, {slowest} cases below {least}x. The last column has the reason, and what ran in another engine.
