@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
+from graphopt.errors import GraphoptError
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import infer
@@ -34,7 +35,10 @@ def equations(graph: Graph) -> list[Size]:
     names = open_names(graph)
     if not names:
         return []
-    facts = infer(graph)
+    try:
+        facts = infer(graph)
+    except GraphoptError:  # who runs it says what is wrong with it
+        return []
     found: dict[Size, None] = {}
     for node in graph.nodes():
         operands = [NOTHING if value is None else facts.get(value, NOTHING) for value in node.inputs]

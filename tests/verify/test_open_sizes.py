@@ -55,3 +55,9 @@ def test_sizes_with_a_common_divisor_come_before_those_without() -> None:
     first = next(sizes(graph, {}))
     assert first["b"] * first["t"] % 48 == 0
     assert holds(equations(graph), first)
+
+
+def test_a_graph_that_is_not_valid_asks_nothing() -> None:
+    graph = graph_of("x: float32[b, 3]", "y = MatMul(x, ConstantOfShape([5, 7]))")
+    assert equations(graph) == []
+    assert next(sizes(graph, {}))["b"] > 0
