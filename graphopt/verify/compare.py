@@ -134,6 +134,8 @@ def answer(folder: str) -> None:
         result = {"status": "wrong", "reason": str(mismatch)}
     except UsageError as mistake:
         result = {"status": "usage", "reason": str(mistake)}
+    except GraphoptError as problem:  # of a model that no engine could be asked about
+        result = {"status": "unverified", "reason": str(problem)}
     (path / "answer.part").write_text(json.dumps(result))
     (path / "answer.part").replace(path / "answer.json")
 

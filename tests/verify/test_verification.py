@@ -108,6 +108,14 @@ def test_a_result_that_does_not_load_is_an_error(tmp_path: Path) -> None:
         verify(a, unary(tmp_path / "b.onnx", "ATen"))
 
 
+def test_an_original_that_is_not_valid_is_unverified_and_told_why(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.onnx", [N("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": (F, ["b", 3])}, {"y": F})
+    found = verify(a, a)
+    assert found.status == "unverified"
+    assert "perm [0, 2, 1] does not fit" in found.reason
+    assert "process" not in found.reason
+
+
 def test_an_original_that_nothing_runs_is_unverified(tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "ATen")
     found = verify(a, a)
