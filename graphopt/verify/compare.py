@@ -577,14 +577,40 @@ def _is_small_beside(output: Any, changed: Any, got: Any) -> bool:
     return bool(most[0] <= PART * most[1])
 
 
+HEAVY = 1 << 20
+"""Elements from which on a weight of an excerpt is given to it, and not written to a file of its own."""
+
+
 def _open_excerpt(graph: Graph, path: Path, engine: str) -> Runner:
-    """A runner for a graph that is no file yet."""
+    """A runner for a graph that is no file yet. Large weights stay where they are, most often mapped from a file."""
     from graphopt.ir.onnx_io import save_for_now
 
-    save_for_now(graph, path)
-    run, _ = open_model(path, engine)
+    lean, weights = _without_weights(graph)
+    save_for_now(lean, path)
+    try:
+        run, _ = open_model(path, engine)
+    except EngineError:
+        if not weights:
+            raise
+        weights = {}  # some ops take constants alone
+        save_for_now(graph, path)
+        run, _ = open_model(path, engine)
     names = {graph.names[value] for value in graph.inputs}
-    return lambda feeds: run({name: value for name, value in feeds.items() if name in names})
+    return lambda feeds: run({**weights, **{name: value for name, value in feeds.items() if name in names}})
+
+
+def _without_weights(graph: Graph) -> tuple[Graph, dict[str, Any]]:
+    """The graph with its large weights as inputs, and these by name."""
+    lean, weights = graph.copy(), dict[str, Any]()
+    for node in list(graph.nodes()):
+        constant = graph.constant_of(value := Value(node.id))
+        if constant is None or constant.size < HEAVY or constant.splat is not None or graph.is_output(value):
+            continue
+        name = f"graphopt:weight:{node.id}"
+        lean.replace(value, lean.add_input(name, TensorType(constant.dtype, constant.shape)))
+        lean.remove(node.id)
+        weights[name] = constant.array
+    return lean, weights
 
 
 # -- inputs that the original accepts

@@ -230,8 +230,12 @@ def open_in_onnxruntime(model: str | bytes, optimized: bool = False, threads: in
     options, level = session_options(threads), ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     options.enable_cpu_mem_arena = optimized  # which takes up to twice what a model does, for speed in later runs
-    if not optimized:  # a model that runs once waits for its threads, and does not have them turn meanwhile
+    if (
+        not optimized
+    ):  # a model that runs once waits for its threads, and does not have them turn meanwhile; weights that
+        # are packed for later runs are a copy of those that are mapped from the file
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.disable_prepacking", "1")
     session = _session(model, options)
 
     def run(feeds: Feeds) -> list[Any]:

@@ -12,7 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 import graphopt
 from graphopt.errors import ReadError, UsageError, VerificationError
 from graphopt.ir import onnx_io
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
+from graphopt.ir.types import TensorType
+from graphopt.verify.runtimes import EngineError
 from graphopt.verify.verification import (
     OFF,
     Demands,
@@ -772,3 +776,27 @@ def test_few_numbers_are_tried_with_either_sign(tmp_path: Path) -> None:
         with pytest.raises(VerificationError, match="output 'y' of the result differs"):
             verify(a, model("b.onnx", op))
     assert verify(a, model("c.onnx", "Abs")).is_verified
+
+
+@pytest.mark.parametrize("takes_inputs", [True, False], ids=["any", "constants alone"])
+def test_large_weights_of_excerpts_are_given_and_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_inputs: bool
+) -> None:
+    compare = import_module("graphopt.verify.compare")
+    opens = compare.open_model
+
+    def opened(path: Path, engine: str) -> object:
+        if not takes_inputs and path.stat().st_size < 1000:
+            raise EngineError("its weights have to be constants")
+        return opens(path, engine)
+
+    monkeypatch.setattr(compare, "open_model", opened)
+    weights = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024)
+    graph = Graph()
+    x, w = graph.add_input("x", TensorType("float32", (2, 1024))), graph.add_constant(Constant.of(weights))
+    graph.add_output("y", graph.add("MatMul", (x, w)).outputs[0])
+    run = compare._open_excerpt(graph, tmp_path / "m.onnx", "ONNX Runtime")
+    assert (sum(file.stat().st_size for file in tmp_path.iterdir()) < 1000) == takes_inputs
+    ones = np.ones((2, 1024), np.float32)
+    assert np.allclose(run({"x": ones, "z": ones})[0], ones @ weights)
+    assert graph.constant_of(w) is not None
