@@ -71,8 +71,12 @@ class Terms:
         return sorted(self.classes[c], key=lambda n: (original is None or n.id != original.id, n.id))
 
     def stored(self, node: ENode) -> int:
-        """Bytes of the constants that the e-node reads."""
-        return sum(self.constant_bytes.get(c, 0) for c in set(node.children) if c is not None)
+        """Bytes of the constants that the e-node reads; those of what is still to be computed count twice, for what the
+        graph has lies in its file already."""
+        return sum(map(self._weight, {c for c in node.children if c is not None}))
+
+    def _weight(self, c: int) -> int:
+        return self.constant_bytes.get(c, 0) * (1 if c not in self.constants or self.constants[c].op == CONSTANT else 2)
 
     def stored_by(self, choice: Mapping[int, ENode]) -> int:
         """Bytes of the constants that the working nodes of a choice read, each once."""
