@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.errors import UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.program import verified
 
 NET = "x: float32[n, 4] w: float32[4, 4] y = Relu(MatMul(x, w)) return y"
 WRONG = "x: float32[n, 4] w: float32[4, 4] y = Abs(MatMul(x, w)) return y"
@@ -69,8 +72,6 @@ def test_what_draws_at_random_is_unverified_and_refused_where_it_must_be_verifie
 def test_a_kept_program_is_not_compared_again_unless_it_never_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphopt.program import verified
-
     monkeypatch.setenv("GRAPHOPT_CACHE", str(tmp_path / "cache"))
     onnx_io.save(parse(NET), tmp_path / "net.onnx")
     assert graphopt.compile(tmp_path / "net.onnx", verify="off").report.verification.status == "off"
@@ -82,13 +83,25 @@ def test_a_kept_program_is_not_compared_again_unless_it_never_was(
 
 
 def test_a_check_that_would_take_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.program import verified
-
     monkeypatch.setattr(verified, "SLOWER", 1e9)
     verification = graphopt.compile(parse(NET)).report.verification
     assert verification.status == "unverified"
     assert "verify=2 waits for it" in verification.reason
     assert graphopt.compile(parse(NET), verify=2).report.verification.is_verified
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_weights_in_a_file_of_their_own_take_no_time_to_load(
+    is_mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 512]) for name in "xy")
+    constant = numpy_helper.from_array(np.ones((512, 512), np.float32), "w")
+    model = helper.make_model(helper.make_graph([product], "g", [x], [y], [constant]), ir_version=9)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path, save_as_external_data=is_mapped, size_threshold=0, location="weights")
+    monkeypatch.setattr(verified, "BYTES_A_SECOND", 8192)
+    assert graphopt.compile(path).report.verification.is_verified == is_mapped
 
 
 def test_other_words_are_refused() -> None:
