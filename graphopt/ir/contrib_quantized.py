@@ -102,10 +102,11 @@ def dynamic_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...
 
 
 def packed_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    """A product with weights [N, blocks, bytes] of four bits each, the lower half of a byte first."""
+    """A product with weights [N, blocks, bytes] of 2, 4 or 8 bits each, the lowest of a byte first."""
     a, b, scales, zeros, order, bias = [*x, *[None] * 6][:6]
-    if order is not None or attrs.get("bits", 4) != 4:
-        raise NotImplementedError("other than four bits in order")
+    bits: Any = attrs.get("bits", 4)
+    if order is not None or bits not in (2, 4, 8):
+        raise NotImplementedError("other than 2, 4 or 8 bits in order")
     assert a is not None
     assert b is not None
     assert scales is not None
@@ -114,18 +115,21 @@ def packed_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]
     if block < 16 or block & (block - 1):
         raise ValueError(f"blocks have 16 elements, or twice as many and so on, not {block}")
     blocks = -(-k // block)
-    weights = _halves(b.reshape(n, blocks, -1)).astype(np.float32)
-    zero: Any = 8.0
-    if zeros is not None:
-        zero = _halves(zeros.reshape(n, -1))[:, :blocks, None].astype(np.float32) if zeros.dtype == np.uint8 else zeros
+    weights = _digits(b.reshape(n, blocks, -1), bits).astype(np.float32)
+    zero: Any = float(1 << (bits - 1))
+    if zeros is not None and zeros.dtype == np.uint8:
+        zero = _digits(zeros.reshape(n, -1), bits)[:, :blocks, None].astype(np.float32)
+    elif zeros is not None:
+        zero = zeros.reshape(n, blocks, 1)
     dense = ((weights - zero) * scales.reshape(n, blocks, 1)).reshape(n, -1)[:, :k].astype(a.dtype)
     y = apply("MatMul", [a, np.ascontiguousarray(dense.T)])[0]
     return (y if bias is None else y + bias,)
 
 
-def _halves(packed: Array) -> Array:
-    """The halves of bytes, the lower one first."""
-    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1)
+def _digits(packed: Array, bits: int) -> Array:
+    """The parts of bytes, so many bits each, the lowest first."""
+    parts = [packed >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(*packed.shape[:-1], -1)
 
 
 DOMAIN = "com.microsoft::"

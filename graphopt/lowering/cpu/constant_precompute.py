@@ -34,6 +34,12 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "not": np.logical_not,
     "neg": np.negative,
     "select": np.where,
+    "min": np.minimum,
+    "max": np.maximum,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
 }
 """What is computed ahead of time, alike for one element and for an array of them."""
 
@@ -110,7 +116,11 @@ def _is_ahead(e: Expr, allowed: Collection[Buffer | Var]) -> bool:
     if isinstance(e, Load):
         return e.buffer in allowed and all(isinstance(n, Const) and n.value for n in e.buffer.shape)
     if isinstance(e, Apply) and e.fn == "cast":
-        return e.dtype in FLOATS and e.args[0].dtype in FLOATS
+        return e.dtype in FLOATS or e.args[0].dtype not in FLOATS  # out of range, C and numpy need not agree
+    if isinstance(e, Apply) and e.fn in ("min", "max"):
+        return e.dtype not in FLOATS  # of zeros with signs, either may be the least
+    if isinstance(e, Apply) and e.fn in ("shl", "shr"):
+        return isinstance(e.args[1], Const)
     return not isinstance(e, Apply) or e.fn in FUNCTIONS
 
 

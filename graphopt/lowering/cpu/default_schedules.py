@@ -50,7 +50,7 @@ from graphopt.lowering.cpu.convolution_tiles import convolution_of, convolved
 from graphopt.lowering.cpu.element_loops import element_loops
 from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.integer_schedules import multiplied
-from graphopt.lowering.cpu.library_dispatch import LibraryPrices
+from graphopt.lowering.cpu.library_dispatch import LibraryPrices, panels_made
 from graphopt.lowering.cpu.register_tiles import (
     IN_REGISTERS,
     dots,
@@ -62,6 +62,7 @@ from graphopt.lowering.cpu.register_tiles import (
 )
 from graphopt.lowering.cpu.scheduling import Choices, Scheduling, refuse_unknown
 from graphopt.lowering.cpu.sliding import Sliding, SlidingRowWriter, sliding
+from graphopt.lowering.cpu.weight_packing import with_rows_stacked
 from graphopt.lowering.loops.accumulation import is_accumulation
 from graphopt.lowering.loops.expressions import Const, Expr, Var, substitute
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
@@ -90,6 +91,9 @@ def chosen(
     ScheduleError where something is chosen that there is no choice of, or that is no candidate.
     """
     nest_chains = chains(nest)
+    if nest_chains is not None and len(nest_chains) > 1 and panels_made(nest_chains[0], nest_chains[1], nest):
+        nest = with_rows_stacked(nest)
+        nest_chains = chains(nest)
     if nest_chains is None or any(axis.extent == Const(0) for chain in nest_chains for axis in chain.spatial):
         scheduled_nest, offered = nest if nest_chains else finished(nest), dict[str, tuple[int, ...]]()
     else:

@@ -66,6 +66,15 @@ class Panels:
 
 
 @dataclass(frozen=True)
+class MadePanels(Panels):
+    """The panels of a piece's columns alone, which are made for it."""
+
+    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> BufferRegion:
+        """All of them."""
+        return BufferRegion(self.load.buffer, tuple(Range(Const(0), n) for n in self.load.buffer.shape))
+
+
+@dataclass(frozen=True)
 class MatrixProduct:
     """``C = A @ B`` for each point of the other axes: the axes of its rows, columns and steps."""
 
@@ -207,6 +216,20 @@ def called_product(chains: Sequence[Chain], nest: Nest, large: bool = True) -> M
     return None if product is None or (large and not is_worth_a_call(product)) else product
 
 
+def panels_made(maker: Chain, chain: Chain, nest: Nest) -> MatrixProduct | None:
+    """The product that a chain is, where the block before it makes the panels of its second operand, and one of them
+    stays in the second cache, as the first operand does, which is read anew for each; else None."""
+    product = product_of(chain)
+    if product is None or not isinstance(product.b, Panels) or maker.block.init is not None or len(maker.stores) != 1:
+        return None
+    (store,), buffer = maker.stores, product.b.load.buffer
+    is_each = store.indices == tuple(a.var for a in maker.axes) and buffer.shape == tuple(a.extent for a in maker.axes)
+    rows = [a.extent for a in chain.spatial if a is not product.n]  # of all matrices, where they will be one
+    read = [known_size(buffer.shape[1:]), known_size([*rows, product.k.extent]) or 0]
+    is_near = all(size is not None and size <= near(buffer.dtype) for size in read)
+    return product if is_each and is_near and store.buffer == buffer and buffer in nest.allocs else None
+
+
 def is_worth_a_call(product: MatrixProduct) -> bool:
     """Whether a call is faster than a loop of our own; where a size is not known, it is taken to be large."""
     if not isinstance(product.b, MatrixOperand):
@@ -298,6 +321,14 @@ def pieces(product: MatrixProduct) -> dict[Axis, int]:
         return {split: OPEN_BY_LIBRARY}
     count = wanted(known_size([a.extent for a in (product.m, product.n, product.k)]), BY_LIBRARY)
     return {split: max(-(-extent // count // LIBRARY_STEP) * LIBRARY_STEP, LIBRARY_STEP)}
+
+
+def near_pieces(product: MatrixProduct) -> dict[Axis, int]:
+    """The number of columns in a piece whose panels are made for it: as many as stay in the second cache, and all rows,
+    so that none is made twice."""
+    buffer = product.b.load.buffer
+    many = near(buffer.dtype) // max(known_size(buffer.shape[1:]) or 1, 1)
+    return {product.n: max(many, 1) * panel(buffer.dtype)}
 
 
 def steps(product: MatrixProduct, axis: Axis) -> list[int]:

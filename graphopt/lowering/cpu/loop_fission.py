@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from graphopt.lowering.analysis.canonical_nest import Chain, chain_of
 from graphopt.lowering.cpu.epilogue_fusion import follows
 from graphopt.lowering.cpu.integer_products import integer_product_of
-from graphopt.lowering.cpu.library_dispatch import is_worth_a_call, product_of
+from graphopt.lowering.cpu.library_dispatch import is_worth_a_call, panels_made, product_of
 from graphopt.lowering.loops.expressions import Var, variables
 from graphopt.lowering.loops.nest import (
     Block,
@@ -29,17 +29,17 @@ from graphopt.lowering.loops.nest import (
 def separated(nest: Nest) -> tuple[Nest, ...]:
     """The nest as nests that are scheduled one by one: procedures, and products with what follows from each element.
 
-    A nest without procedures that holds one product at most stays whole, unless that is of bytes, and not the first.
+    A nest without procedures that holds one product at most stays whole where that is the first.
     """
     parts = nest.body.stmts if isinstance(nest.body, Seq) else ()
     chains = [chain_of(s) for s in parts]
     heads = [c is None or _is_product(c) for c in chains]
-    is_behind = any(c is not None and integer_product_of(c) is not None for c in chains[1:])
-    if all(c is not None for c in chains) and sum(heads) < 2 and not is_behind:
+    if all(c is not None for c in chains) and sum(heads) < 2 and not any(heads[1:]):
         return (nest,)
     groups: list[list[Stmt]] = []
     for k, (part, chain) in enumerate(zip(parts, chains, strict=True)):
-        if k == 0 or heads[k] or chain is None or not _continues(chain, groups[-1]):
+        is_fed = k > 0 and _feeds(chains[k - 1], chain, nest)
+        if k == 0 or (heads[k] and not is_fed) or chain is None or not (is_fed or _continues(chain, groups[-1])):
             groups.append([part])
         else:
             groups[-1].append(part)
@@ -88,9 +88,18 @@ def _is_product(chain: Chain) -> bool:
     return integer_product_of(chain) is not None if product is None else is_worth_a_call(product)
 
 
+def _feeds(maker: Chain | None, chain: Chain | None, nest: Nest) -> bool:
+    """Whether a chain makes panels for the product behind it, and for nothing else."""
+    product = None if maker is None or chain is None else panels_made(maker, chain, nest)
+    parts = nest.body.stmts if isinstance(nest.body, Seq) else ()
+    return product is not None and sum(product.b.load.buffer in set(buffers_in(part)) for part in parts) == 2
+
+
 def _continues(chain: Chain, group: Sequence[Stmt]) -> bool:
     """Whether a chain belongs to those before it: behind a product what takes each of its elements, else what reads
     what they make."""
+    if len(group) > 1 and (second := chain_of(group[1])) is not None and _is_product(second):
+        group = group[1:]
     first = chain_of(group[0])
     if first is None:
         return follows(chain, group[0])

@@ -20,6 +20,7 @@ from graphopt.lowering.cpu.library_dispatch import (
     MatrixProduct,
     called_product,
     is_worth_a_call,
+    panels_made,
     panels_of,
     place_of,
 )
@@ -81,17 +82,19 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
 
 def with_rows_stacked(nest: Nest) -> Nest:
     """The nest with the rows of a stack as those of one matrix, in a product by one matrix and what is done to its
-    elements; as it is where they do not lie as one in memory."""
-    nest_chains = chains(nest)
-    if nest_chains is None:
+    elements; as it is where they do not lie as one in memory. What makes panels for the product stays as it is."""
+    every = chains(nest)
+    if every is None:
         return nest
+    is_fed = len(every) > 1 and panels_made(every[0], every[1], nest) is not None
+    makers, nest_chains = every[:is_fed], every[is_fed:]
     product = called_product(nest_chains, nest, large=False) or called_integer_product(nest_chains, nest)
     if product is None:
         return nest
     for dim, pair in enumerate(pairwise(nest_chains[0].spatial)):
         parts = {b: at for c in nest_chains for b, at in _parts(c, dim)} if _is_stack(product, pair) else {}
         if parts and all(_are_one(c, dim, parts) for c in nest_chains):
-            return with_rows_stacked(_stacked(nest, nest_chains, dim, parts))
+            return with_rows_stacked(_stacked(nest, makers, nest_chains, dim, parts))
     return nest
 
 
@@ -130,7 +133,7 @@ def _are_one(chain: Chain, dim: int, parts: Mapping[Buffer, int]) -> bool:
         at, sizes = _begin(access, outer, inner), access.buffer.shape
         if at != parts.get(access.buffer):
             return False
-        if at is not None and (sizes[at : at + 2] != (outer.extent, inner.extent) or access.buffer.strides is not None):
+        if at is not None and (sizes[at + 1] != inner.extent or access.buffer.strides is not None):
             return False
         rest = [i for k, i in enumerate(access.indices) if at is None or k not in (at, at + 1)]
         if any({outer.var, inner.var} & variables(i) for i in rest):
@@ -138,13 +141,15 @@ def _are_one(chain: Chain, dim: int, parts: Mapping[Buffer, int]) -> bool:
     return True
 
 
-def _stacked(nest: Nest, chains: Sequence[Chain], dim: int, parts: Mapping[Buffer, int]) -> Nest:
-    """The nest with the pair of axes, and those of the buffers, as one."""
+def _stacked(
+    nest: Nest, makers: Sequence[Chain], chains: Sequence[Chain], dim: int, parts: Mapping[Buffer, int]
+) -> Nest:
+    """The nest with the pair of axes, and those of the buffers, as one, behind what makes an operand."""
     buffers = {
         b: replace(b, shape=(*b.shape[:at], b.shape[at] * b.shape[at + 1], *b.shape[at + 2 :]))
         for b, at in parts.items()
     }
-    body = [_with_one_axis(c, dim, parts, buffers) for c in chains]
+    body = [*(wrapped(c.loops, c.block) for c in makers), *(_with_one_axis(c, dim, parts, buffers) for c in chains)]
     params = tuple(buffers.get(p, p) if isinstance(p, Buffer) else p for p in nest.params)
     return replace(nest, params=params, body=seq(*body), allocs=tuple(buffers.get(b, b) for b in nest.allocs))
 

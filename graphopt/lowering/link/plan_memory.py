@@ -174,10 +174,21 @@ class Planner:
     ) -> Iterator[Step]:
         """The calls of a nest's kernels."""
         if not is_ready:
-            parts = [part.before for part in self.scheduled[nest, False]]
-            self.work += [Work(nodes, part, {v: sizes[v] for v in part.sizes}) for part in parts]
+            parts = self.scheduled[nest, False]
+            self.work += [Work(nodes, part.before, {v: sizes[v] for v in part.before.sizes}) for part in parts]
+            for part in parts:
+                for written, seen in zip(part.before.buffers, part.nest.buffers, strict=True):
+                    if seen != written:  # a schedule may see a parameter in another shape
+                        buffers[seen] = self.kept(written, buffers, sizes)
         for part, emitted in self.written[nest, is_ready]:
             yield self.call(emitted, buffers, sizes, label, nodes, part.nest, part.before)
+
+    def kept(self, b: NestBuffer, buffers: dict[NestBuffer, int], sizes: Mapping[Var, Size]) -> int:
+        """The number of a nest's buffer; one that has none yet is scratch memory, and has one from here on."""
+        if b not in buffers:
+            shape = tuple(size_of(e, sizes) for e in b.shape)
+            buffers[b] = self.add(ProgramBuffer(b.dtype, shape, "arena"))
+        return buffers[b]
 
     def call(
         self,
@@ -193,9 +204,7 @@ class Planner:
         before scheduling."""
         # One step for each form of kernel, after what they share: scratch memory, overlap, the work that is done.
         for b in emitted.buffers:
-            if b not in buffers:
-                shape = tuple(size_of(e, sizes) for e in b.shape)
-                buffers[b] = self.add(ProgramBuffer(b.dtype, shape, "arena"))
+            self.kept(b, buffers, sizes)
         if isinstance(emitted, Emitted) and not self.are_apart(nest, buffers):
             emitted = replace(emitted, kernel=replace(emitted.kernel, noalias=False))
         self.parts.append(LinkedCall(nodes, nest, emitted))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from math import prod
 
+from graphopt.kernels.product_form import FLOATS, panel
+from graphopt.lowering.analysis.access_analysis import total_size
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute
-from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal
+from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.convolutions import convolution
 from graphopt.lowering.operators.elements import (
     broadcast,
@@ -29,8 +30,11 @@ from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
 
 SUMS = "int32"
 """The dtype of sums of products of bytes."""
+WORD, WORD_BYTES = "uint32", 4
 ROWS = 8
-"""Rows that share weights of a few bits in registers; for more, weights become floats first."""
+"""Rows that share weights of a few bits in registers; for more, weights become floats first,"""
+OPEN_ROWS = 2
+"""as they do for more than so many where it is not known how many they are, and each row makes them anew."""
 
 # -- operands
 
@@ -193,62 +197,117 @@ def _qgemm(op: Operation) -> Tensor:
 def _packed(op: Operation) -> Tensor:
     """A product with weights [N, blocks, bytes] of a few bits each, the lowest of a byte first."""
     a, b, bits, block = op.input(0), op.input(1), integer(op, "bits"), integer(op, "block_size")
-    n, k, inner = integer(op, "N"), integer(op, "K"), wide(op.dtype())
+    k, inner = integer(op, "K"), wide(op.dtype())
     if op.has(4) or bits not in (2, 4, 8) or b.rank != 3:
         raise NotLowered(f"{op.op} with weights that are reordered, or not of 2, 4 or 8 bits in blocks")
     if op.has(3) and op.input(3).dtype != "uint8":
         raise NotLowered(f"{op.op} with zero points that are not packed")
-    many, blocks, given = 8 // bits, -(-k // block), [1, 2, *([3] if op.has(3) else [])]
-    is_known = op.is_for_host and all(op.constant(position) is not None for position in given)
+    weights = _PackedWeights(op, inner)
+    fit = required(equal(a.shape[-1], k), f"{op.op}: rows are not as long as columns of weights")
 
-    def vector(position: int, j: Expr, group: Expr, length: int) -> Expr:
-        """An element of an input that may be flat: [N, length] or [N * length]."""
-        tensor = op.input(position)
-        return tensor[j, group] if tensor.rank == 2 else tensor[j * length + group]
-
-    # of weights that are known, columns lie side by side, to be read in vectors
-    zeros_length = -(-blocks // many)
-    codes = compute((Const(blocks), b.shape[2], Const(n)), lambda g, q, j: b[j, g, q], b.dtype, "codes", (), is_known)
-    scales = compute(
-        (Const(blocks), Const(n)), lambda g, j: cast(vector(2, j, g, blocks), inner), inner, "scales", (), is_known
-    )
-
-    def digit(byte: Expr, index: Expr) -> Expr:
-        return apply("bitand", apply("shr", byte, cast(index % many * bits, "uint8")), const(2**bits - 1, "uint8"))
-
-    def weight(group: Expr, byte: Expr, index: Expr, j: Expr) -> Expr:
-        zero: Expr = const(2 ** (bits - 1), inner)
-        if op.has(3):
-            zero = cast(digit(vector(3, j, group // many, zeros_length), group), inner)
-        return (cast(digit(codes[group, byte, j], index), inner) - zero) * scales[group, j]
+    def few(*at: Expr) -> tensors.ReduceStage:
+        """Weights become floats where they are needed."""
+        group, word = tensors.reduce_axis(weights.blocks), tensors.reduce_axis(block // weights.many)
+        place = group.var * block + word.var * weights.many
+        values = [cast(widened(a[(*at[:-1], place + h)]), inner) for h in range(weights.many)]
+        return tensors.sum(weights.times(values, *weights.place(at[-1]), group.var, word.var), group, word)
 
     def element(*at: Expr) -> tensors.ReduceStage:
-        """Weights become floats where they are needed."""
-        group, byte = tensors.reduce_axis(blocks), tensors.reduce_axis(block // many)
-        place = group.var * block + byte.var * many
-        digits = [
-            cast(widened(a[(*at[:-1], place + h)]), inner) * weight(group.var, byte.var, Const(h), at[-1])
-            for h in range(many)
-        ]
-        return tensors.sum(reduce(lambda x, y: x + y, digits), group, byte)
+        step = tensors.reduce_axis(k)
+        p, lane = weights.place(at[-1])
+        return tensors.sum(cast(widened(a[(*at[:-1], step.var)]), inner) * floats[p, step.var, lane], step)
 
-    if is_known and k == blocks * block and _is_short(a.shape[:-1]):
-        fit = required(equal(a.shape[-1], k), f"{op.op}: rows are not as long as columns of weights")
-        total = compute(op.shape(), element, name=label(op), requirements=fit)
-    else:
-        weights = compute(
-            (Const(k), Const(n)), lambda i, j: weight(i // block, i % block // many, i % block, j), inner, "weights"
-        )
-        total = product(a, weights, op.shape(), op.dtype(), label(op))
+    floats = compute((weights.panels, Const(k), Const(weights.width)), weights.number, inner, "weights")
+    shape, rows = op.shape(), total_size(a.shape[:-1])
+    if not weights.is_known or k != weights.blocks * block or (isinstance(rows, Const) and rows.value > ROWS):
+        total = compute(shape, element, name=label(op), requirements=fit)
+    elif isinstance(rows, Const) or a.rank == 1:
+        total = compute(shape, few, name=label(op), requirements=fit)
+    else:  # loop versioning: of both ways, the one that is not taken has no rows
+        is_few = minimum(maximum(OPEN_ROWS + 1 - rows, 0), 1)
+        short = compute((shape[0] * is_few, *shape[1:]), few, name="few", requirements=fit)
+        tall = compute((shape[0] * (1 - is_few), *shape[1:]), element, name=label(op), requirements=fit)
+        total = compute(shape, lambda *at: select(rows <= OPEN_ROWS, short[at], tall[at]), name=label(op))
     if not op.has(5):
         return rounded(total, op.dtype())
     bias = op.input(5)
     return compute(total.shape, lambda *at: cast(total[at] + widened(bias[at[-1]]), op.dtype()), op.dtype(), "biased")
 
 
-def _is_short(rows: Sequence[Expr]) -> bool:
-    """Whether there may be so few rows that weights are better read packed for each."""
-    return prod(int(n.value) if isinstance(n, Const) else 1 for n in rows) <= ROWS
+class _PackedWeights:
+    """Weights of a few bits. Those that are known lie in panels of neighbouring columns, as words of bits that belong
+    to one column, to be read in vectors; others are read as they come, a byte at a time."""
+
+    def __init__(self, op: Operation, inner: str) -> None:
+        self.b, self.op, self.inner, self.bits = op.input(1), op, inner, integer(op, "bits")
+        self.n, self.block = integer(op, "N"), integer(op, "block_size")
+        self.blocks = -(-integer(op, "K") // self.block)
+        given = [1, 2, *([3] if op.has(3) else [])]
+        self.is_known = op.is_for_host and all(op.constant(position) is not None for position in given)
+        self.unit, read = (WORD, WORD_BYTES) if self.is_known else ("uint8", 1)
+        self.many = 8 * read // self.bits
+        """Weights that are read at once."""
+        self.width = panel(inner) if op.is_for_host and inner in FLOATS else self.n
+        self.panels = Const(-(-self.n // self.width))
+        kept, known = (self.panels, Const(self.blocks)), ((), self.is_known)
+
+        def word(p: Expr, group: Expr, q: Expr, lane: Expr) -> Expr:
+            parts = [cast(self.b[self.column(p, lane), group, q * read + h], self.unit) for h in range(read)]
+            shifted = [apply("shl", part, const(8 * h, self.unit)) if h else part for h, part in enumerate(parts)]
+            return reduce(lambda x, y: x | y, shifted)
+
+        def scale(p: Expr, group: Expr, lane: Expr) -> Expr:
+            return cast(self.parameter(2, self.column(p, lane), group, self.blocks), inner)
+
+        def zero(p: Expr, group: Expr, lane: Expr) -> Expr:
+            each = 8 // self.bits
+            byte = self.parameter(3, self.column(p, lane), group // each, -(-self.blocks // each))
+            return cast(self.digit(byte, group % each), inner)
+
+        width, words = Const(self.width), Const(self.block // self.many)
+        self.codes = compute((*kept, words, width), word, self.unit, "codes", *known)
+        self.scales = compute((*kept, width), scale, inner, "scales", *known)
+        self.zeros = compute((*kept, width), zero, inner, "zeros", *known) if op.has(3) else None
+
+    def place(self, j: Expr) -> tuple[Expr, Expr]:
+        """The panel of a column, and its place therein."""
+        return j // self.width, j % self.width
+
+    def column(self, p: Expr, lane: Expr) -> Expr:
+        """The column at a place; beyond the last one, that one."""
+        j = p * self.width + lane
+        return minimum(j, self.n - 1) if self.n % self.width else j
+
+    def parameter(self, k: int, j: Expr, group: Expr, length: int) -> Expr:
+        """An element of an input that may be flat: [N, length] or [N * length]."""
+        tensor = self.op.input(k)
+        return tensor[j, group] if tensor.rank == 2 else tensor[j * length + group]
+
+    def digit(self, word: Expr, index: Expr) -> Expr:
+        """The bits of one weight, as a number without signs."""
+        shifted = apply("shr", word, cast(index * self.bits, word.dtype))
+        part = apply("bitand", shifted, const(2**self.bits - 1, word.dtype))
+        return (
+            part if word.dtype == "uint8" else cast(part, SUMS)
+        )  # of integers without signs, few processors make floats
+
+    def zero(self, p: Expr, lane: Expr, group: Expr) -> Expr:
+        """What weights of a block are counted from."""
+        return const(2 ** (self.bits - 1), self.inner) if self.zeros is None else self.zeros[p, group, lane]
+
+    def number(self, p: Expr, i: Expr, lane: Expr) -> Expr:
+        """A weight as a float."""
+        group, at = i // self.block, i % self.block
+        code = self.digit(self.codes[p, group, at // self.many, lane], at % self.many)
+        return (cast(code, self.inner) - self.zero(p, lane, group)) * self.scales[p, group, lane]
+
+    def times(self, values: Sequence[Expr], p: Expr, lane: Expr, group: Expr, word: Expr) -> Expr:
+        """The products with the weights of a word, summed up: scale and zero point are those of all, and come last."""
+        code = self.codes[p, group, word, lane]
+        codes = [cast(self.digit(code, Const(h)), self.inner) for h in range(self.many)]
+        total = reduce(lambda x, y: x + y, (x * c for x, c in zip(values, codes, strict=True)))
+        shift = reduce(lambda x, y: x + y, values) * self.zero(p, lane, group)
+        return (total - shift) * self.scales[p, group, lane]
 
 
 TABLE: LoweringTable = {

@@ -7,7 +7,7 @@ from graphopt.ir.constants import Array
 from graphopt.lowering.cpu.constant_precompute import prepared
 from graphopt.lowering.loops import compute as te
 from graphopt.lowering.loops.compute import Tensor, compute, nest, placeholder, procedure
-from graphopt.lowering.loops.expressions import Const, Expr, Var, apply, cast, const, equal, select
+from graphopt.lowering.loops.expressions import Const, Expr, Var, apply, cast, const, equal, minimum, select
 from graphopt.lowering.loops.interpret import interpret
 from graphopt.lowering.loops.nest import Buffer, Nest, Stmt, Store
 
@@ -25,6 +25,7 @@ def taken(t: Tensor, x: Tensor) -> Nest:
 
 W = placeholder((3, 5), "float32", "w")
 B = placeholder((5,), "float16", "b")
+C = placeholder((3, 8), "uint8", "c")
 X = placeholder((8,), "float32", "x")
 N = Var("n")
 
@@ -33,7 +34,16 @@ def packed(i: Expr, j: Expr) -> Expr:
     return select(i < 5, W[j % 3, i] + cast(B[i], "float32"), const(0, "float32"))
 
 
+def word(i: Expr, j: Expr) -> Expr:
+    """Two bytes as one number, and of that some bits."""
+    low, high = (cast(C[minimum(i, 2), 2 * (j % 4) + k], "uint32") for k in (0, 1))
+    both = low | apply("shl", high, const(8, "uint32"))
+    bits = apply("bitand", apply("shr", both, const(4, "uint32")), const(255, "uint32"))
+    return cast(cast(bits, "int32"), "float32")
+
+
 CASES = {
+    "words of bytes": word,
     "rearranged": lambda i, j: W[(i + j) % 3, i // 2],
     "outside of it": packed,
     "chosen": lambda i, j: select(equal(j // 2, 1) & ~(i < 2), W[2, 4], -W[0, 0] * 2.0),
@@ -46,6 +56,7 @@ def test_arrays_are_what_the_nest_computes(case: str) -> None:
     known: dict[str, Array] = {
         "w": rng.standard_normal((3, 5)).astype(np.float32),
         "b": rng.standard_normal(5).astype(np.float16),
+        "c": rng.integers(0, 256, (3, 8), np.uint8),
     }
     known["w"][1, 1], known["w"][2, 2] = np.nan, -np.inf
     written = taken(compute((8, 7), CASES[case]), X)
@@ -66,6 +77,7 @@ def test_what_is_not_known_ahead_stays() -> None:
     rest = {
         "an input": compute((8, 7), lambda i, j: W[0, 0] + X[i]),
         "a function": compute((8, 7), lambda i, j: apply("exp", W[0, 0])),
+        "an integer of a float": compute((8, 7), lambda i, j: cast(cast(W[0, 0], "int32"), "float32")),
         "a size": compute((N, 7), lambda i, j: W[0, j % 5]),
         "a sum": compute((8,), lambda i: te.sum(W[0, (k := te.reduce_axis(5)).var], k)),
     }

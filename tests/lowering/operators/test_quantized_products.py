@@ -98,43 +98,50 @@ def test_quantized_gemm(transpose: int) -> None:
     agree(MS + "QGemm", inputs, transB=transpose, alpha=0.5)
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("packed_zeros", [False, True])
-def test_weights_of_four_bits(packed_zeros: bool) -> None:
+def test_weights_of_few_bits(bits: int, packed_zeros: bool) -> None:
     k, n, block = 40, 3, 16
-    a, b, scales = _floats(2, 2, k), _bytes(n, 3, block // 2), _floats(n * 3, seed=2)
-    zeros: list[Array | None] = [_bytes(n * 2, seed=3)] if packed_zeros else []
-    agree(MS + "MatMulNBits", [a, b, scales, *zeros], K=k, N=n, bits=4, block_size=block)
+    a, b, scales = _floats(2, 2, k), _bytes(n, 3, block * bits // 8), _floats(n * 3, seed=2)
+    zeros: list[Array | None] = [_bytes(n * -(-3 * bits // 8), seed=3)] if packed_zeros else []
+    agree(MS + "MatMulNBits", [a, b, scales, *zeros], K=k, N=n, bits=bits, block_size=block)
     bias = [*(zeros or [None]), None, _floats(n, seed=4)]
-    agree(MS + "MatMulNBits", [a, b, scales, *bias], K=k, N=n, bits=4, block_size=block)
+    agree(MS + "MatMulNBits", [a, b, scales, *bias], K=k, N=n, bits=bits, block_size=block)
 
 
 @pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("packed_zeros", [False, True])
-def test_known_weights_of_four_bits_lie_in_columns(rows: int, packed_zeros: bool) -> None:
+def test_known_weights_of_few_bits_lie_in_columns(rows: int, bits: int, packed_zeros: bool) -> None:
     """Few rows read them packed, for many they become floats first."""
-    k, n, block, blocks = 64, 21, 16, 4
-    a, b, scales = _floats(rows, k), _bytes(n, blocks, block // 2), _floats(n * blocks, seed=2)
+    k, n, block, blocks = 64, 37, 16, 4
+    a, b, scales = _floats(rows, k), _bytes(n, blocks, block * bits // 8), _floats(n * blocks, seed=2)
     given: list[Array | None] = [a, b, scales]
     if packed_zeros:
-        given.append(_bytes(n * blocks // 2, seed=3))
+        given.append(_bytes(n * blocks * bits // 8, seed=3))
     known = set(range(1, len(given)))
-    agree(MS + "MatMulNBits", given, known=known, K=k, N=n, bits=4, block_size=block)
+    agree(MS + "MatMulNBits", given, known=known, K=k, N=n, bits=bits, block_size=block)
 
 
-def test_weights_that_are_known_are_read_in_vectors() -> None:
+@pytest.mark.parametrize("sizes", [("m",), ("b", "s")])
+def test_known_weights_are_read_in_vectors_and_made_floats_for_many_rows_a_piece_at_a_time(
+    sizes: tuple[str, ...],
+) -> None:
     rng = np.random.default_rng(0)
     weights = {"b": _bytes(48, 2, 16), "s": rng.random((48, 2), np.float32)}
     node = helper.make_node("MatMulNBits", ["a", "b", "s"], ["y"], domain=MS[:-2], K=64, N=48, bits=4, block_size=32)
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", ["m", 64]), ("y", ["m", 48]))]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [*sizes, k]) for n, k in (("a", 64), ("y", 48))]
     constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph([node], "g", values[:1], values[1:], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(MS[:-2], 1)])
     with graphopt.compile(model, strict=True, jobs=1) as compiled:
-        sources = [part.emitted.kernel.source for part in compiled.compiled.linked.parts]
-        assert len(sources) == 1
-        assert "gather" not in sources[0]
-        for m in (0, 1, 19):
-            a = rng.standard_normal((m, 64)).astype(np.float32)
+        few, many, choice = [part.emitted.kernel.source for part in compiled.compiled.linked.parts]
+        assert "gather" not in few + many + choice
+        assert "product" not in few
+        assert "product_np" in many
+        assert "stack(" in many, "floats are made where they are read, and stay in a cache"
+        for m in (0, 1, 2, 3, 19):
+            a = rng.standard_normal((m, 64) if len(sizes) == 1 else (m, 2, 64)).astype(np.float32)
             codes = np.stack([weights["b"] & 15, weights["b"] >> 4], -1).reshape(48, 2, 32)
             w = ((codes.astype(np.float32) - 8) * weights["s"][..., None]).reshape(48, 64)
             np.testing.assert_allclose(compiled(a)["y"], a @ w.T, rtol=1e-4, atol=1e-4)
