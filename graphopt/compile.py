@@ -120,6 +120,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir.onnx_io.tensors import data_files
     from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import dequantized, expanded
+    from graphopt.lowering.lower.weight_only import packed_products
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
@@ -136,12 +137,13 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     if (used := stored_bytes(original)) > (most := memory_of(sparse_bytes(original), settings.memory)):
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
     graph = expanded(original)
+    packed = packed_products if settings.target.device.is_host else lambda graph: graph
     if settings.pipeline is not None:
         return PreparedGraph(settings.pipeline(graph, step), is_whole, original)
     policy = soundness(settings.policy)
     if not settings.optimize:
         passes = tuple(p for p in PASSES if p.soundness.allowed_by(policy))
-        return PreparedGraph(step("tidy", simplify, graph, (), passes), is_whole, original)
+        return PreparedGraph(packed(step("tidy", simplify, graph, (), passes)), is_whole, original)
     by_costs = priced_target(settings)
     for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
@@ -150,7 +152,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     if (floats := dequantized(graph)) is not graph:  # only then is it known which weights stay dequantized
         graph, report = optimize_graph(floats, **asked)
     may_be_kept = is_whole and (report.exploration is None or report.exploration.reproducible)
-    return PreparedGraph(graph, may_be_kept, original, report)
+    return PreparedGraph(packed(graph), may_be_kept, original, report)
 
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:

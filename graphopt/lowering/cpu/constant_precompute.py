@@ -44,8 +44,8 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 """What is computed ahead of time, alike for one element and for an array of them."""
 
 
-LARGE: Final = 1 << 20
-"""So many elements may be computed ahead, or twice as many as the constants have; more are left to each run."""
+LARGE: Final = 1 << 22
+"""So many bytes may be computed ahead, or twice as many as the constants have; more are left to each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def prepared(nest: Nest, constants: Collection[Buffer]) -> PrecomputedNest | Non
     """The nest without what it computes from constants alone for itself, each in a buffer of which it becomes a
     parameter; None where there is no such thing."""
     known_buffers = set(constants)
-    most = max(LARGE, 2 * sum(_size(b.shape) for b in constants))
+    most = max(LARGE, 2 * sum(_bytes(b.shape, b.dtype) for b in constants))
     precomputed: list[Chain] = []
     rest: list[Stmt] = []
     for stmt in nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,):
@@ -77,7 +77,7 @@ def prepared(nest: Nest, constants: Collection[Buffer]) -> PrecomputedNest | Non
             chain is not None
             and _is_known(chain, known_buffers)
             and chain.stores[0].buffer in nest.allocs
-            and _size(a.extent for a in chain.axes) <= most
+            and _bytes((a.extent for a in chain.axes), chain.stores[0].buffer.dtype) <= most
         ):
             precomputed.append(chain)
             known_buffers.add(chain.stores[0].buffer)
@@ -93,9 +93,9 @@ def prepared(nest: Nest, constants: Collection[Buffer]) -> PrecomputedNest | Non
     return PrecomputedNest(replace(nest, params=params, body=left, allocs=allocs), tuple(precomputed))
 
 
-def _size(sizes: Iterable[Expr]) -> int:
-    """The product of sizes that are numbers."""
-    return prod(int(n.value) for n in sizes if isinstance(n, Const))
+def _bytes(sizes: Iterable[Expr], dtype: str) -> int:
+    """The bytes of a buffer, of those of its sizes that are numbers."""
+    return prod(int(n.value) for n in sizes if isinstance(n, Const)) * numpy_dtype(dtype).itemsize
 
 
 def _is_known(chain: Chain, buffers: Collection[Buffer]) -> bool:
@@ -119,8 +119,6 @@ def _is_ahead(e: Expr, allowed: Collection[Buffer | Var]) -> bool:
         return e.dtype in FLOATS or e.args[0].dtype not in FLOATS  # out of range, C and numpy need not agree
     if isinstance(e, Apply) and e.fn in ("min", "max"):
         return e.dtype not in FLOATS  # of zeros with signs, either may be the least
-    if isinstance(e, Apply) and e.fn in ("shl", "shr"):
-        return isinstance(e.args[1], Const)
     return not isinstance(e, Apply) or e.fn in FUNCTIONS
 
 

@@ -1,0 +1,145 @@
+"""Weight-only quantization: products with weights that each run would make floats become products with weights of a few
+bits, which are read as they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.graph import Attrs, Graph, Node, Value
+
+PRODUCT: Final = "com.microsoft::MatMulNBits"
+BITS: Final = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
+"""How many bits codes of a dtype have."""
+LEAST_BLOCK: Final = 16
+"""Rows of the smallest block that the op knows; all are powers of two."""
+FLOATS: Final = ("float32", "float16")
+
+
+def packed_products(graph: Graph) -> Graph:
+    """The graph with products by constants that are dequantized in each run as products with packed weights; the graph
+    itself where there are none."""
+    result = graph
+    for node in graph.order():
+        found = _weights_of(graph, node)
+        if found is None:
+            continue
+        result = graph.copy() if result is graph else result
+        codes, scales, zeros = (None if x is None else result.add_constant(Constant.of(x)) for x in found.packed())
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        attrs = Attrs(K=found.depth, N=found.columns, bits=found.bits, block_size=found.block)
+        given = (node.inputs[0], codes, scales, zeros, None, bias)
+        result.update(node.id, op=PRODUCT, inputs=given, attrs=attrs)
+        _forget(result, node.inputs[1])
+    return result
+
+
+def _forget(graph: Graph, value: Value | None) -> None:
+    """Remove what made a value, where nobody else reads it."""
+    if value is not None and value.node in graph and not graph.is_used(value.node):
+        inputs = graph.node(value.node).inputs
+        graph.remove(value.node)
+        for source in inputs:
+            _forget(graph, source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Codes [N, K] without signs, with a scale and a zero point for each block of a row."""
+
+    codes: Array
+    scales: Array
+    zeros: Array
+    bits: int
+    block: int
+
+    @property
+    def columns(self) -> int:
+        return int(self.codes.shape[0])
+
+    @property
+    def depth(self) -> int:
+        return int(self.codes.shape[1])
+
+    def packed(self) -> tuple[Array, Array, Array | None]:
+        """The inputs of the op; it counts from the middle where it has no zero points."""
+        blocks, middle = self.depth // self.block, 1 << (self.bits - 1)
+        codes = _in_bytes(self.codes, self.bits).reshape(self.columns, blocks, -1)
+        zeros = None if (self.zeros == middle).all() else _in_bytes(self.zeros, self.bits)
+        return codes, np.ascontiguousarray(self.scales), zeros
+
+
+def _in_bytes(codes: Array, bits: int) -> Array:
+    """Rows of codes in bytes, the lowest bits first."""
+    each = 8 // bits
+    filled = np.zeros((len(codes), -(-codes.shape[1] // each) * each), np.uint8)
+    filled[:, : codes.shape[1]] = codes
+    parts = filled.reshape(len(codes), -1, each)
+    packed = parts[..., 0]
+    for k in range(1, each):
+        packed = packed | parts[..., k] << np.uint8(k * bits)
+    return packed
+
+
+def _weights_of(graph: Graph, node: Node) -> _Weights | None:
+    """The weights of a product, where they are constants that are dequantized and the op can say so."""
+    if node.op not in ("MatMul", "Gemm") or (node.op == "Gemm" and not _is_plain(graph, node)):
+        return None
+    assert node.inputs[1] is not None
+    maker, is_turned = graph.producer(node.inputs[1]), bool(node.attrs.get("transB", 0))
+    if maker.op == "Transpose" and maker.attrs.get("perm") in ((1, 0), None) and maker.inputs[0] is not None:
+        maker, is_turned = graph.producer(maker.inputs[0]), not is_turned
+    if maker.op != "DequantizeLinear":
+        return None
+    codes, scale, zero = (*(graph.constant_of(v) for v in maker.inputs), None)[:3]
+    if codes is None or scale is None or (zero is None and len(maker.inputs) > 2):
+        return None
+    if codes.dtype not in BITS or scale.dtype not in FLOATS or len(codes.shape) != 2:
+        return None
+    axis, block = (int(_number(maker, name, value)) for name, value in (("axis", 1), ("block_size", 0)))
+    return _blocked(codes, scale, zero, axis % 2, block, is_turned)
+
+
+def _is_plain(graph: Graph, node: Node) -> bool:
+    """Whether a Gemm is a product and a bias of its columns, if any."""
+    has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
+    bias = graph.constant_of(node.inputs[2]) if has_bias else None
+    weights = node.inputs[1]
+    if node.attrs.get("transA", 0) or _number(node, "alpha", 1.0) != 1.0 or weights is None:
+        return False
+    return not has_bias or (_number(node, "beta", 1.0) == 1.0 and bias is not None and len(bias.shape) == 1)
+
+
+def _number(node: Node, name: str, default: float) -> float:
+    value: Any = node.attrs.get(name)
+    return default if value is None else float(value)
+
+
+def _blocked(
+    codes: Constant, scale: Constant, zero: Constant | None, axis: int, block: int, is_turned: bool
+) -> _Weights | None:
+    """The weights by rows of a column each; None where scales go along other blocks than those of a column's rows."""
+    numbers, bits = codes.array.astype(np.int16), BITS[codes.dtype]
+    least = 0 if codes.dtype.startswith("u") else -(1 << (bits - 1))
+    scales = scale.array
+    zeros = np.zeros(scales.shape, np.int16) if zero is None else zero.array.astype(np.int16)
+    along = 1 if is_turned else 0  # the axis of the rows that are summed up
+    depth, columns = codes.shape[along], codes.shape[1 - along]
+    if scales.size == 1:
+        scales, zeros = (np.broadcast_to(x.reshape(1, 1), (columns, 1)) for x in (scales, zeros))
+    elif scales.ndim == 1 and axis == 1 - along:
+        scales, zeros = scales[:, None], zeros[:, None]
+    elif scales.ndim == 2 and block and axis == along and depth % block == 0:
+        scales, zeros = (x if is_turned else x.T for x in (scales, zeros))
+    else:
+        return None
+    rows = block if scales.shape[1] > 1 else depth
+    size = rows & -rows  # blocks of the op are powers of two: a longer one is several that are alike
+    if size < LEAST_BLOCK or scales.shape[0] != columns or scales.shape[1] * rows != depth:
+        return None
+    scales, zeros = (np.repeat(x, rows // size, axis=1) for x in (scales, zeros))
+    plain = numbers if is_turned else numbers.T
+    return _Weights((plain - least).astype(np.uint8), scales, (zeros - least).astype(np.uint8), bits, size)
