@@ -41,6 +41,11 @@ class Walker(ABC):
         self._code, self._layout, self._binder = code, layout, binder
         self._functions, self._dtypes = functions, dtypes
         self._bound: list[Binding | None] = [None] * len(layout.levels)
+        self._unbound: tuple[None, ...] = (None,) * len(layout.levels)
+        self._followed: dict[tuple[int, ...], tuple[Mapping[str, int], Binding]] = {}
+        """By the identity of the symbols that were known, a level and its sizes: those symbols, and the binding."""
+        self._sizes: list[tuple[int, ...]] = [()] * len(layout.levels)
+        """What the symbols of each level are with its binding."""
         self._arrays: dict[int, Any] = {}
         """What the host has of buffers, by number."""
         self._clock: Clock | None = None
@@ -64,6 +69,10 @@ class Walker(ABC):
     @abstractmethod
     def _write(self, n: int, array: Array | np.int64) -> None:
         """Copy an array to where a buffer is."""
+
+    def _cell(self, n: int) -> Array | None:
+        """The memory of a buffer, where that is the host's and stays where it is during a call."""
+        return None
 
     @abstractmethod
     def _keep(self, n: int, array: Array) -> None:
@@ -103,12 +112,19 @@ class Walker(ABC):
     def _repeat(self, stage: HostLoop) -> None:
         step, done = stage.step, 0
         limit = None if step.count is None else self._limit(step.count)
+        counter = self._cell(step.counter)
+        condition = None if step.condition is None else self._cell(step.condition)
         while True:
-            self._write(step.counter, np.int64(done))
+            if counter is None:
+                self._write(step.counter, np.int64(done))
+            else:
+                counter.fill(done)
             if limit is not None and done >= limit:
                 return
-            if step.condition is not None and not self.read(step.condition).item():
-                return
+            if step.condition is not None:
+                goes_on = self.read(step.condition) if condition is None else condition
+                if not goes_on.item():
+                    return
             self._run(stage.body)
             done += 1
 
@@ -120,40 +136,60 @@ class Walker(ABC):
 
     def _do(self, step: HostStep | Bind, level: int | None) -> None:
         if isinstance(step, Bind):
-            self._open(level, step.symbols, self.read(step.buffer).reshape(-1)[: len(step.symbols)].tolist())
+            self._open(level, step.symbols, tuple(self.read(step.buffer).reshape(-1)[: len(step.symbols)].tolist()))
         elif step.function in BUILT_IN:
             self._hand_on(step, level)
         else:
             self._call(step, level)
 
-    def _open(self, level: int | None, symbols: Sequence[str], sizes: Sequence[int]) -> None:
+    def _open(self, level: int | None, symbols: Sequence[str], sizes: tuple[int, ...]) -> None:
         """Bind the symbols of a level."""
         if level is None:
             return
         for n in self._binder.levels[level].outputs:
             self._forget(n)
         binding = self._bound[level]
-        if binding is None or any(binding.symbols[s] != n for s, n in zip(symbols, sizes, strict=True)):
-            known = {**self.symbols, **dict(zip(symbols, sizes, strict=True))}
-            binding = self._binder.bind(level, known, self._bound)
-            self._bound[level:] = [None] * (len(self._bound) - level)  # what is known later may rest on these
+        if binding is None or self._sizes[level] != sizes:
+            binding = self._next(level, symbols, sizes)
+            self._bound[level:] = self._unbound[level:]  # what is known later may rest on these
+            self._sizes[level] = sizes
         self._know(level, binding)
+
+    def _next(self, level: int, symbols: Sequence[str], sizes: tuple[int, ...]) -> Binding:
+        """The binding of a level with other sizes. Those that follow upon the same symbols are kept at hand: a loop
+        goes through the same ones in each call."""
+        before = self.symbols
+        key = (id(before), level, *sizes)
+        found = self._followed.get(key)
+        if found is not None and found[0] is before:
+            return found[1]
+        known = {**before, **dict(zip(symbols, sizes, strict=True))}
+        binding = self._binder.bind(level, known, self._bound)
+        if len(self._followed) >= Binder.KEPT:
+            self._followed.clear()
+        self._followed[key] = before, binding
+        return binding
 
     # -- what Python does
 
     def _hand_on(self, step: HostStep, level: int | None) -> None:
         """Call a function that every program has: what it gives is one array that is nobody else's, or a list."""
-        result = BUILT_IN[step.function](*map(self.read, step.inputs))  # type: ignore[arg-type]  # none is left out
+        result = BUILT_IN[step.function](*[self.read(n) for n in step.inputs if n is not None])
+        (n,) = step.outputs
+        if self._code.buffers[n].dtype == "object":
+            self._arrays[n] = result
+            return
         if step.binds:
-            self._open(level, [s for s, *_ in step.binds], [result.shape[axis] for *_, axis in step.binds])
-        self._receive(step, step.outputs[0], result, ())
+            sizes = tuple([result.shape[axis] for *_, axis in step.binds])
+            self._open(level, self._layout.levels[level] if level is not None else (), sizes)
+        self._receive(step, n, result, ())
 
     def _call(self, step: HostStep, level: int | None) -> None:
         given = [None if n is None else self.read(n) for n in step.inputs]
         to_fill = list(map(self._to_fill, step.outputs)) if step.fills else []
         results = perform(step, self._functions[step.function], given, to_fill)
         if step.binds:
-            sizes = [int(np.shape(results[output])[axis]) for _, output, axis in step.binds]
+            sizes = tuple([int(np.shape(results[output])[axis]) for _, output, axis in step.binds])
             self._open(level, [s for s, *_ in step.binds], sizes)
         for n, result in zip(step.outputs, results, strict=True):
             if step.fills:

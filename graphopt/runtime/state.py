@@ -21,7 +21,7 @@ from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.executor import Walker
 from graphopt.runtime.host import HostFunction, failure, view_of
 from graphopt.runtime.layout import CodeLayout, Native
-from graphopt.runtime.steps import Array, Bind, Code, HostStep
+from graphopt.runtime.steps import Array, Bind, Code, HostStep, Words
 from graphopt.runtime.thread_pool import ELEMENTS, address, words
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32)
@@ -71,8 +71,13 @@ class State(Walker):
         self._block[:] = instructions, args, args, 0, address(self._report), 0, bytecode.WALK, *rest
         self._start = ctypes.c_void_p(address(self._block))
         self._arenas: list[Array] = [_no_memory()] * len(layout.levels)
+        self._fixed: dict[int, tuple[Binding, Words]] = {}
+        """By the identity of bindings, those and the arguments of their level, as long as arenas stay where they are;
+        those that count from arrays of a call may be another call's."""
         self._views: list[dict[int, Array]] = [{} for _ in layout.levels]
         """By level, arrays of what lies in an arena, as long as that stays where it is."""
+        for k, empty in enumerate(self._arenas):
+            self._move(k, empty)
         self._host_words: dict[int, list[tuple[int, int, int]]] = {}
         """For each host buffer the words that are addresses in it: the number, the level, and the place therein."""
         for k, level in enumerate(binder.levels):
@@ -140,25 +145,36 @@ class State(Walker):
                 self._args[word] = self._bases.item(base) + binding.offsets.item(at)
             self.symbols = binding.symbols
             return
-        memory = self._arenas[level]
         for views in self._views[level:]:
             views.clear()
-        if memory.nbytes < binding.arena_bytes:
+        if self._arenas[level].nbytes < binding.arena_bytes:
             self._bound[level] = None
-            self._arenas[level] = _no_memory()  # the old one goes first
+            self._move(level, _no_memory())  # the old one goes first
             try:
-                self._arenas[level] = memory = allocate(binding.arena_bytes)
+                self._move(level, allocate(binding.arena_bytes))
             except MemoryError:
                 raise self._binder.no_memory(level, binding.symbols, binding.arena_bytes) from None
-        self._bases[1 + level] = address(memory)
         self._make_outputs(binding)
         of_level = self._binder.levels[level]
         if len(of_level.words):
-            self._args[of_level.words] = self._bases[of_level.bases] + binding.offsets
+            fixed = self._fixed.get(id(binding))
+            if fixed is None:
+                if len(self._fixed) >= Binder.KEPT:
+                    self._fixed.clear()
+                fixed = self._fixed[id(binding)] = binding, self._bases[of_level.bases] + binding.offsets
+            self._args[of_level.words] = fixed[1]
+            for at, word, base in of_level.moving:
+                self._args[word] = self._bases.item(base) + binding.offsets.item(at)
         if level == 0:
             self._places[:, 2] = binding.offsets[np.searchsorted(of_level.words, self._places[:, 0])]
         self._bound[level] = binding
         self.symbols = binding.symbols
+
+    def _move(self, level: int, memory: Array) -> None:
+        """Let this be a level's arena."""
+        self._fixed.clear()
+        self._arenas[level] = memory
+        self._bases[1 + level] = address(memory)
 
     def _make_outputs(self, binding: Binding) -> None:
         """Arrays for the outputs of a level that have none yet."""
@@ -208,6 +224,11 @@ class State(Walker):
 
     def _write(self, n: int, array: Array | np.int64) -> None:
         self.read(n)[...] = array
+
+    def _cell(self, n: int) -> Array | None:
+        is_fixed = self._layout.ages[n] == 0 and self._code.buffers[self._layout.roots[n]].place == "arena"
+        cell: Array | None = self.read(n) if is_fixed else None
+        return cell
 
     def read(self, n: int) -> Any:
         """A buffer as an array, without a copy."""
