@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -176,6 +177,12 @@ def _by_onnx(call: OpCall) -> list[Type | None]:
     types = _ask_onnx(schema, node, facts, {}, numbers)
     if numbers:
         checked = _ask_onnx(schema, node, facts, numbers, {})
+        if not any(checked):  # it asks sizes to be equal that have two names
+            for one, other in combinations(numbers, 2):
+                same = {**numbers, other: numbers[one]}
+                if any(checked := _ask_onnx(schema, node, facts, same, {})):
+                    numbers = same
+                    break
         types = [_confirmed(t, c, numbers) for t, c in zip(types, checked, strict=True)]
     return [u if t is None else t for t, u in zip(types, unknown, strict=True)]
 

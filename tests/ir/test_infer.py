@@ -789,3 +789,8 @@ def test_a_declared_number_says_nothing_of_a_size_that_an_input_leaves_open() ->
     assert y is not None
     assert facts[y].shape == facts[x].shape
     assert not isinstance((facts[y].shape or (1,))[0], int)
+
+
+def test_sizes_that_an_op_asks_to_be_equal_may_have_two_names() -> None:
+    rois, images = of(N, 4), of(M, dtype="int64")
+    assert shape("RoiAlign", of(1, 4, 8, 8), rois, images, output_height=7) == (N, 4, 7, 1)
