@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Tensor, compute, loop, procedure, reduce_axis, require
@@ -16,6 +16,9 @@ from graphopt.lowering.operators.indexing import over
 from graphopt.lowering.operators.indices import clamped, matching
 from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.sampling import as_float
+
+Corners: TypeAlias = Callable[[Expr, int, Expr, Expr], tuple[Expr, Expr]]
+"""By region, axis, bin and step of a sample: the element before it, and how far behind that it lies."""
 
 
 class Regions:
@@ -44,27 +47,52 @@ class Regions:
         _, length = self.extent(r, axis)
         return maximum(cast(apply("ceil", length), INDEX), 0)
 
-    def sample(self, r: Expr, c: Expr, bins: Sequence[Expr], steps: Sequence[Expr]) -> Expr:
+    def corner(self, r: Expr, axis: int, bin_index: Expr, step: Expr) -> tuple[Expr, Expr]:
+        """The element before a sample along an axis, -1 where the sample lies outside of the image, and how far behind
+        it the sample lies."""
+        start, length = self.extent(r, axis)
+        count = as_float(self.samples(r, axis), self.dtype)
+        at = start + cast(bin_index, self.dtype) * length + (cast(step, self.dtype) + 0.5) * length / count
+        size = self.x.shape[2 + axis]
+        outside = (at < -1.0) | (at > as_float(size, self.dtype))
+        inner = minimum(maximum(at, const(0, self.dtype)), as_float(size, self.dtype) - 1.0)
+        below = clamped(cast(inner, INDEX), size)
+        return select(outside, const(-1, INDEX), below), inner - cast(below, self.dtype)
+
+    def tables(self) -> Corners:
+        """The corners of all samples, where bins have a number of samples that is known: they are the same in each
+        channel."""
+        known = []
+        for axis in (0, 1):
+            shape = (self.shape[0], Const(self.ratio), self.shape[2 + axis])
+            place, share = (
+                compute(
+                    shape,
+                    lambda r, s, b, axis=axis, part=part: self.corner(r, axis, b, s)[part],
+                    (INDEX, self.dtype)[part],
+                    ("places", "shares")[part],
+                )
+                for part in (0, 1)
+            )
+            known.append((place, share))
+
+        def corner(r: Expr, axis: int, bin_index: Expr, step: Expr) -> tuple[Expr, Expr]:
+            place, share = known[axis]
+            return place[r, step, bin_index], share[r, step, bin_index]
+
+        return corner
+
+    def sample(self, r: Expr, c: Expr, bins: Sequence[Expr], steps: Sequence[Expr], corner: Corners) -> Expr:
         """One sample of a bin: of the four elements around it the weighted mean, or the largest weighted one."""
-        corners: list[tuple[Expr, Expr, Expr, Expr]] = []
-        for axis, (bin_index, step) in enumerate(zip(bins, steps, strict=True)):
-            start, length = self.extent(r, axis)
-            count = as_float(self.samples(r, axis), self.dtype)
-            at = start + cast(bin_index, self.dtype) * length + (cast(step, self.dtype) + 0.5) * length / count
-            size = self.x.shape[2 + axis]
-            outside = (at < -1.0) | (at > as_float(size, self.dtype))
-            inner = minimum(maximum(at, const(0, self.dtype)), as_float(size, self.dtype) - 1.0)
-            below = clamped(cast(inner, INDEX), size)
-            corners.append((outside, below, minimum(below + 1, size - 1), inner - cast(below, self.dtype)))
-        (above, top, bottom, down), (left, first, last, along) = corners
+        (top, down), (first, along) = (corner(r, axis, bins[axis], steps[axis]) for axis in (0, 1))
         n = clamped(cast(self.images[r], INDEX), self.x.shape[0])
-        terms = [
-            widened(self.x[n, c, row, column]) * (share * part)
-            for row, share in ((top, 1.0 - down), (bottom, down))
-            for column, part in ((first, 1.0 - along), (last, along))
-        ]
+        rows, columns = (
+            ((maximum(at, 0), 1.0 - share), (minimum(maximum(at, 0) + 1, size - 1), share))
+            for at, share, size in ((top, down, self.x.shape[2]), (first, along, self.x.shape[3]))
+        )
+        terms = [widened(self.x[n, c, row, column]) * (share * part) for row, share in rows for column, part in columns]
         whole = reduce((lambda a, b: a + b) if self.mode == "avg" else maximum, terms)
-        return select(above | left, const(0, self.dtype), whole)
+        return select((top < 0) | (first < 0), const(0, self.dtype), whole)
 
     def fits(self, r: Expr) -> Expr:
         """Whether there is the image that the region is of."""
@@ -79,10 +107,10 @@ def roi_align(op: Operation) -> Tensor | Sequence[Tensor]:
     if regions.ratio <= 0:
         return _adaptive(op, regions, message)
     steps = [reduce_axis(regions.ratio), reduce_axis(regions.ratio)]
-    combine = tensors.sum if regions.mode == "avg" else tensors.max
+    combine, corner = tensors.sum if regions.mode == "avg" else tensors.max, regions.tables()
 
     def combined(r: Expr, c: Expr, *bins: Expr) -> tensors.ReduceStage:
-        return combine(regions.sample(r, c, bins, [s.var for s in steps]), *steps)
+        return combine(regions.sample(r, c, bins, [s.var for s in steps], corner), *steps)
 
     checked = [*regions.matching, require(regions.images.shape, regions.fits, message)]
     samples = compute(op.shape(), combined, None, "samples", checked)
@@ -99,7 +127,7 @@ def _adaptive(op: Operation, regions: Regions, message: str) -> Sequence[Tensor]
         many = counts[0] * counts[1]
 
         def combined(total: Expr, c: Expr, steps: Sequence[Expr]) -> Expr:
-            sample = regions.sample(r, c, bins, steps)
+            sample = regions.sample(r, c, bins, steps, regions.corner)
             return total + sample if mean else maximum(total, sample)
 
         def result(total: Expr) -> Expr:
