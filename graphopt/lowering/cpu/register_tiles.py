@@ -40,6 +40,7 @@ from graphopt.lowering.loops.nest import (
     Axis,
     Buffer,
     If,
+    LoopKind,
     Stmt,
     Store,
     map_expressions,
@@ -65,6 +66,8 @@ STEPS: Final = 8
 """How many steps of a loop of a reduction may be written out, at most."""
 OPEN: Final = 2
 """Vectors of results that a tile has at most along an axis of open size, which may be short."""
+WRITTEN_OUT: Final = 4
+"""Pieces along an axis that are written out one after another."""
 WRITTEN: Final = 64
 """Vectors of products that may be written out, at most: of more, code takes long to be made, and no less to run."""
 
@@ -326,7 +329,9 @@ def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling)
     sizes, outer = {a.var: tiles.piece(a) for a in first.spatial}, list[LoopSpec]()
     for axis in first.spatial:
         size = sizes[axis.var]
-        outer.append(LoopSpec(owner.var("o" if size > 1 else "i"), (axis.extent + (size - 1)) // size))
+        count = (axis.extent + (size - 1)) // size
+        kind: LoopKind = "unrolled" if axis is tiles.vector and _has_ends(first, axis, count) else "serial"
+        outer.append(LoopSpec(owner.var("o" if size > 1 else "i"), count, kind))
     inside = None if tiles.times else _inside(owner, first, rest, tiles)
     if inside is not None:
         return inside
@@ -358,6 +363,13 @@ def tiled(owner: Scheduling, first: Chain, rest: Sequence[Chain], tiles: Tiling)
 
     steps = total_size([*map(Const, sizes.values()), *(a.extent for a in first.reduced)])
     return owner.shared_out(outer, steps, body)
+
+
+def _has_ends(first: Chain, axis: Axis, count: Expr) -> bool:
+    """Whether a few pieces make up an axis at whose ends conditions fail: written out one by one, each has masks that
+    are known, most of which are whole."""
+    many = known_size([count])
+    return many is not None and 1 < many <= WRITTEN_OUT and interior(first, axis) is not None
 
 
 def _starts(

@@ -176,3 +176,23 @@ def test_as_many_results_may_be_chosen_as_there_are_registers_for(vectors: int) 
     most = REGISTERS[vector_bytes()] // vectors - 1
     assert max(offered["width 0"]) <= max(most, by_rule)
     assert max(offered["width 0"]) > most // 2
+
+
+def test_pieces_with_conditions_at_the_ends_of_an_axis_are_written_out() -> None:
+    """Masks are known in each, and whole in most vectors."""
+    width = 3 * LANES + LANES // 2
+    nest = read(f"""
+@program
+def depthwise(x: Buffer[(4, {width}), "float32"], k: Buffer[(4, 7), "float32"], y: Buffer[(4, {width}), "float32"]):
+    for i0, i1, i2 in grid(4, {width}, 7):
+        with block("y"):
+            v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+            with init():
+                y[v0, v1] = 0.0
+            y[v0, v1] = y[v0, v1] + select(0 <= v1 + v2 - 3 and v1 + v2 - 3 < {width}, x[v0, v1 + v2 - 3], 0.0) * k[v0, v2]
+""")
+    made = scheduled(nest)
+    check(nest, made)
+    along = [s for s in loops(made) if isinstance(s.extent, Const) and s.var.name.startswith("o")]
+    assert along
+    assert all(s.kind == "unrolled" for s in along)
