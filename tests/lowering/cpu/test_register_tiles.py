@@ -189,7 +189,8 @@ def depthwise(x: Buffer[(4, {width}), "float32"], k: Buffer[(4, 7), "float32"], 
             v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
             with init():
                 y[v0, v1] = 0.0
-            y[v0, v1] = y[v0, v1] + select(0 <= v1 + v2 - 3 and v1 + v2 - 3 < {width}, x[v0, v1 + v2 - 3], 0.0) * k[v0, v2]
+            y[v0, v1] = y[v0, v1] + k[v0, v2] * select(0 <= v1 + v2 - 3 and v1 + v2 - 3 < {width},
+                                                       x[v0, v1 + v2 - 3], 0.0)
 """)
     made = scheduled(nest)
     check(nest, made)
