@@ -26,8 +26,9 @@ BFLOAT: Final = "bfloat16"
 BYTES: Final = ("uint8", "int8")
 GROUPS: Final = {BFLOAT: 2, **dict.fromkeys(BYTES, 4)}
 """Products of a sum that one lane does, by the dtype of the second operand, where that is more than one."""
-WAYS: Final = ("dot", "plain")
-"""How bytes are multiplied: by the instruction for it, or by those that all processors have."""
+WAYS: Final = ("amx", "dot", "plain")
+"""How bytes are multiplied: by registers of matrices, by the instruction for four products, or by those that all
+processors have."""
 PAIR: Final = GROUPS[BFLOAT]
 QUAD: Final = GROUPS["int8"]
 PANELS, PLAIN, TRANSPOSED, WINDOWS = range(4)
@@ -51,7 +52,8 @@ def sums_of(dtype: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Kind:
     """The dtypes of operands, as they are read, and of sums; the products of a group; and of bytes, whether those
-    of the second operand have signs, and whether an instruction multiplies a group at once."""
+    of the second operand have signs, whether an instruction multiplies a group at once, and whether there are registers
+    of matrices."""
 
     left: str
     right: str
@@ -59,12 +61,17 @@ class Kind:
     group: int
     is_signed: bool = False
     is_dot: bool = False
+    has_matrices: bool = False
 
 
 KINDS: Final[Mapping[str, Kind]] = {
     **{dtype: Kind(dtype, dtype, dtype, 1) for dtype in FLOATS},
     BFLOAT: Kind("float32", "uint16", "float32", PAIR),
-    **{f"{b}_{w}": Kind("uint8", "uint8", "int32", QUAD, b == "int8", w == "dot") for b in BYTES for w in WAYS},
+    **{
+        f"{b}_{w}": Kind("uint8", "uint8", "int32", QUAD, b == "int8", w != "plain", w == "amx")
+        for b in BYTES
+        for w in WAYS
+    },
 }
 """The kinds of products, by the dtype of their second operand and how bytes are multiplied."""
 
@@ -78,9 +85,12 @@ FIXED: Final[Mapping[int, Mapping[str, int]]] = {
 
 
 def instruction() -> str:
-    """Whether the processor multiplies quads at once (``dot``), in vectors of the host's lanes, or not (``plain``)."""
+    """Whether the processor multiplies matrices of bytes (``amx``), quads in vectors of the host's lanes (``dot``), or
+    neither (``plain``)."""
     features, lanes = cpu.features(), host.lanes("int32")
     wanted = "avx512_vnni" if lanes == 16 else "avx_vnni"
+    if lanes == 16 and {wanted, "amx_int8", "amx_tile"} <= features:
+        return "amx"
     return "dot" if lanes > 4 and wanted in features else "plain"
 
 

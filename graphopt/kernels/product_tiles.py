@@ -16,7 +16,7 @@ import llvmlite.ir as llvm
 from numba import types
 from numba.core.errors import TypingError
 
-from graphopt.kernels import memory, values
+from graphopt.kernels import amx, memory, values
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.product_form import KINDS, PAIR, QUAD, Kind
 from graphopt.kernels.quads import multiply, words
@@ -135,7 +135,7 @@ def tiles(kind: str, rows: int, width: int, *constants: int) -> llvm.Module:
     """The module with the function that computes tiles of any shape: it calls one for each of the shapes."""
     name, spec = f"graphopt_tile_{kind}_{rows}x{width}_{'_'.join(map(str, constants))}", KINDS[kind]
     module = llvm.Module(name)
-    llvm_function, arguments = _function(module, name, spec, constants)
+    llvm_function, arguments = _function(module, name if not spec.has_matrices else f"{name}_vectors", spec, constants)
     builder = llvm.IRBuilder(llvm_function.append_basic_block("start"))
     counts = range(1, rows + 1)
     shapes = [_Shape(spec, i, v, width, True, *constants) for v in (1, 2) for i in counts]
@@ -159,7 +159,50 @@ def tiles(kind: str, rows: int, width: int, *constants: int) -> llvm.Module:
         builder.ret_void()
     builder.position_at_end(end)
     builder.ret_void()
+    if spec.has_matrices:
+        llvm_function.linkage = "internal"
+        _with_matrices(module, name, spec, rows, width, constants, llvm_function)
     return module
+
+
+def _with_matrices(
+    module: Any, name: str, kind: Kind, rows: int, width: int, constants: Sequence[int], vectors: Any
+) -> None:
+    """The function that leaves tiles to registers of matrices where these are filled, and the rows that remain to
+    ``vectors``."""
+    llvm_function, given = _function(module, name, kind, constants)
+    given = {"row": _WORD(constants[0]), **given}
+    builder = llvm.IRBuilder(llvm_function.append_basic_block("start"))
+    whole = builder.mul(given["m"], given["tiles"])
+    is_deep = builder.icmp_unsigned("==", builder.urem(given["k"], _WORD(amx.DEEP)), _WORD(0))
+    fills = builder.and_(is_deep, builder.icmp_signed(">=", whole, _WORD(amx.ROWS)))
+    fills = builder.and_(fills, builder.icmp_signed("==", given["n"], _WORD(2 * width)))
+    matrices, plain = (builder.append_basic_block(x) for x in ("matrices", "plain"))
+    builder.cbranch(fills, matrices, plain)
+    builder.position_at_end(plain)
+    builder.call(vectors, llvm_function.args, tail=True)
+    builder.ret_void()
+    builder.position_at_end(matrices)
+    done = amx.AmxProduct(builder, given, kind.is_signed).write(whole)
+    start = builder.block
+    head, body, end = (builder.append_basic_block(x) for x in ("rest", "some", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    at = builder.phi(_WORD)
+    at.add_incoming(done, start)
+    builder.cbranch(builder.icmp_signed("<", at, whole), body, end)
+    builder.position_at_end(body)
+    left = builder.sub(whole, at)
+    some = builder.select(builder.icmp_signed("<", left, _WORD(rows)), left, _WORD(rows))
+    own = dict(given)
+    for pointer, apart in (("c", given["ldc"]), ("a", given["row"]), ("row_terms", _WORD(1))):
+        own[pointer] = builder.gep(given[pointer], [builder.mul(at, apart)])
+    own |= {"m": some, "tiles": _WORD(1)}
+    builder.call(vectors, [own[x] for x in (*_pointers(kind), *_words(kind, constants))])
+    at.add_incoming(builder.add(at, some), builder.block)
+    builder.branch(head)
+    builder.position_at_end(end)
+    builder.ret_void()
 
 
 def _function(module: Any, name: str, kind: Kind, constants: Sequence[int]) -> tuple[Any, Mapping[str, Any]]:

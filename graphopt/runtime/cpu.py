@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -79,6 +80,8 @@ def features() -> frozenset[str]:
     """
     flags = description().get("flags", "").split()
     found = frozenset(f for f in flags if f.startswith(_SETS))
+    if not _may_use_matrices():
+        found = frozenset(f for f in found if not f.startswith("amx"))
     chosen = level()
     if chosen is None:
         return found
@@ -87,6 +90,14 @@ def features() -> frozenset[str]:
     if wanted - found:
         raise UsageError(f"{VARIABLE}={chosen}: this processor lacks {', '.join(sorted(wanted - found))}: unset it")
     return wanted
+
+
+def _may_use_matrices() -> bool:
+    """Whether Linux lets this process and its threads use registers of matrices (AMX), for which it has to be asked."""
+    if not runs_programs():
+        return False
+    call, request, tile_data = 158, 0x1023, 18  # arch_prctl, ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of Linux
+    return bool(ctypes.CDLL(None, use_errno=True).syscall(call, request, tile_data) == 0)
 
 
 def level() -> str | None:
