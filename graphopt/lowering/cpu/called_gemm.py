@@ -49,7 +49,8 @@ def called(owner: Scheduling, chains: Sequence[Chain], prices: LibraryPrices) ->
 
     sizes_of_blocks = [owner.choose(block, [0, *some], 0) for block, some in blocks(product, name).items()]
     sizes = {
-        axis: owner.choose(f"piece {k}", steps(product, axis), size)
+        # of panels that are made, no more than stay in the cache lie on the stack
+        axis: owner.choose(f"piece {k}", [n for n in steps(product, axis) if maker is None or n <= size], size)
         for k, (axis, size) in enumerate((pieces(product) if maker is None else near_pieces(product)).items())
     }
     made = None if maker is None else _Made(owner, maker, product, sizes[product.n])

@@ -25,7 +25,7 @@ def packed_products(graph: Graph) -> Graph:
     result = graph
     for node in graph.order():
         found = _weights_of(graph, node)
-        if found is None:
+        if found is None or not _is_plain(graph, node, found.columns):
             continue
         result = graph.copy() if result is graph else result
         codes, scales, zeros = (None if x is None else result.add_constant(Constant.of(x)) for x in found.packed())
@@ -86,9 +86,8 @@ def _in_bytes(codes: Array, bits: int) -> Array:
 
 def _weights_of(graph: Graph, node: Node) -> _Weights | None:
     """The weights of a product, where they are constants that are dequantized and the op can say so."""
-    if node.op not in ("MatMul", "Gemm") or (node.op == "Gemm" and not _is_plain(graph, node)):
+    if node.op not in ("MatMul", "Gemm") or node.inputs[1] is None:
         return None
-    assert node.inputs[1] is not None
     maker, is_turned = graph.producer(node.inputs[1]), bool(node.attrs.get("transB", 0))
     if maker.op == "Transpose" and maker.attrs.get("perm") in ((1, 0), None) and maker.inputs[0] is not None:
         maker, is_turned = graph.producer(maker.inputs[0]), not is_turned
@@ -97,20 +96,21 @@ def _weights_of(graph: Graph, node: Node) -> _Weights | None:
     codes, scale, zero = (*(graph.constant_of(v) for v in maker.inputs), None)[:3]
     if codes is None or scale is None or (zero is None and len(maker.inputs) > 2):
         return None
-    if codes.dtype not in BITS or scale.dtype not in FLOATS or len(codes.shape) != 2:
+    if codes.dtype not in BITS or scale.dtype not in FLOATS or len(codes.shape) != 2 or "output_dtype" in maker.attrs:
         return None
     axis, block = (int(_number(maker, name, value)) for name, value in (("axis", 1), ("block_size", 0)))
     return _blocked(codes, scale, zero, axis % 2, block, is_turned)
 
 
-def _is_plain(graph: Graph, node: Node) -> bool:
-    """Whether a Gemm is a product and a bias of its columns, if any."""
-    has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
-    bias = graph.constant_of(node.inputs[2]) if has_bias else None
-    weights = node.inputs[1]
-    if node.attrs.get("transA", 0) or _number(node, "alpha", 1.0) != 1.0 or weights is None:
+def _is_plain(graph: Graph, node: Node, columns: int) -> bool:
+    """Whether a product is one of its operands as they are, with a bias for each column, if any."""
+    if node.op == "MatMul":
+        return True
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    constant = graph.constant_of(bias)
+    if node.attrs.get("transA", 0) or _number(node, "alpha", 1.0) != 1.0:
         return False
-    return not has_bias or (_number(node, "beta", 1.0) == 1.0 and bias is not None and len(bias.shape) == 1)
+    return bias is None or (_number(node, "beta", 1.0) == 1.0 and constant is not None and constant.shape == (columns,))
 
 
 def _number(node: Node, name: str, default: float) -> float:

@@ -287,9 +287,8 @@ class _PackedWeights:
         """The bits of one weight, as a number without signs."""
         shifted = apply("shr", word, cast(index * self.bits, word.dtype))
         part = apply("bitand", shifted, const(2**self.bits - 1, word.dtype))
-        return (
-            part if word.dtype == "uint8" else cast(part, SUMS)
-        )  # of integers without signs, few processors make floats
+        # few processors make floats of large integers without signs
+        return part if word.dtype == "uint8" else cast(part, SUMS)
 
     def zero(self, p: Expr, lane: Expr, group: Expr) -> Expr:
         """What weights of a block are counted from."""

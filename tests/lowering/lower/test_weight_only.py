@@ -99,3 +99,12 @@ def test_large_weights_are_not_dequantized_by_each_run(monkeypatch: pytest.Monke
 def test_what_the_op_cannot_say_stays(made: onnx.ModelProto, why: str) -> None:
     read = onnx_io.load(made)
     assert packed_products(read) is read, why
+
+
+@pytest.mark.parametrize(("size", "is_packed"), [(N, True), (1, False)])
+def test_a_bias_is_one_of_columns(size: int, is_packed: bool) -> None:
+    made = model("int8", "column", "gemm", False)
+    bias = next(t for t in made.graph.initializer if t.name == "c")
+    bias.CopyFrom(numpy_helper.from_array(np.ones(size, np.float32), "c"))
+    packed = packed_products(onnx_io.load(made))
+    assert (PRODUCT in [n.op for n in packed.nodes()]) == is_packed
