@@ -45,7 +45,8 @@ class Fact:
     @property
     def rank(self) -> int | None:
         """The number of axes, where it is known."""
-        return None if self.shape is None else len(self.shape)
+        shape = self.shape
+        return None if shape is None else len(shape)
 
     @property
     def size(self) -> Size | None:
