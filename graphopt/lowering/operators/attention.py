@@ -26,6 +26,7 @@ from graphopt.lowering.loops.expressions import (
 from graphopt.lowering.operators.attention_tiles import Reach, Tiled
 from graphopt.lowering.operators.elements import (
     broadcast,
+    decayed,
     fitting,
     inputs_fitting,
     integer,
@@ -209,7 +210,7 @@ def _shares(x: Tensor, precision: str, dtype: str) -> Tensor:
 
     def exponential(*at: Expr) -> Expr:
         most = largest[at[:3]]
-        return apply("exp", element(*at) - select(equal(most, -inf), 0, most))
+        return decayed(element(*at) - select(equal(most, -inf), 0, most))
 
     total = over(x.shape, rows, exponential, t.sum, "total")
 

@@ -21,7 +21,6 @@ from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     Load,
-    apply,
     cast,
     const,
     equal,
@@ -33,6 +32,7 @@ from graphopt.lowering.loops.expressions import (
     walk,
 )
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, Invoke, LoopKind, Range, Stmt, Store, seq
+from graphopt.lowering.operators.elements import decayed
 
 if TYPE_CHECKING:
     from graphopt.lowering.operators.attention import Heads
@@ -331,7 +331,7 @@ class _QueryTile:
         def power(j: Expr, i: Expr) -> Stmt:
             kept = self.element("scores", j, i)
             return seq(
-                self.set("scores", (j, i), apply("exp", kept - self.element("scale", i))),
+                self.set("scores", (j, i), decayed(kept - self.element("scale", i))),
                 self.set("total", (i,), self.element("total", i) + kept),
             )
 
@@ -343,7 +343,7 @@ class _QueryTile:
             self.each(lambda i: self.set("top", (i,), most("most", i))),
             every(larger),
             self.each(lambda i: self.set("scale", (i,), shift(i))),
-            self.each(lambda i: self.set("most", (i,), apply("exp", most("most", i) - most("scale", i)))),
+            self.each(lambda i: self.set("most", (i,), decayed(most("most", i) - most("scale", i)))),
             self.each(lambda i: self.set("total", (i,), most("total", i) * most("most", i))),
             every(power),
             self.each(lambda i: self.set("scale", (i,), most("most", i))),

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import log
 
 from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require
-from graphopt.lowering.loops.expressions import FLOATS, Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.loops.expressions import (
+    FLOATS,
+    Const,
+    Expr,
+    apply,
+    cast,
+    conjunction,
+    const,
+    equal,
+    maximum,
+    select,
+)
 from graphopt.lowering.operators.operation import NotLowered, Operation, OperatorLowering
 
 # -- attributes
@@ -92,6 +104,17 @@ def inputs_fitting(op: Operation, inputs: Iterable[int], shape: Sequence[Expr]) 
 def wide(dtype: str) -> str:
     """The dtype in which values of a dtype are computed."""
     return "float32" if dtype in HALVES else dtype
+
+
+SMALLEST_EXPONENTS = {"float32": -126 * log(2) + 0.01, "float64": -1022 * log(2) + 0.01}
+"""Numbers whose exponentials are the smallest that are normal, about."""
+
+
+def decayed(x: Expr) -> Expr:
+    """The exponential of a number that is 0 at most, beside others of which the largest is 1, as in softmax: 0 where it
+    would be subnormal, which adds nothing to their sum, and for which processors take a hundred times as long."""
+    least = const(SMALLEST_EXPONENTS[x.dtype], x.dtype)
+    return select(x < least, const(0, x.dtype), apply("exp", maximum(x, least)))
 
 
 def widened(value: Expr) -> Expr:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, equal, select
-from graphopt.lowering.operators.elements import integer, label, text, wide, widened
+from graphopt.lowering.operators.elements import decayed, integer, label, text, wide, widened
 from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.reductions import At, normalized, over, without
 
@@ -19,7 +19,7 @@ def exponentials(x: Tensor, axes: Sequence[int]) -> tuple[At, Tensor, Tensor, Te
         return widened(x[at])
 
     largest = over(x.shape, axes, element, t.max, "largest")
-    powers = compute(x.shape, lambda *at: apply("exp", element(*at) - largest[without(at, axes)]), name="powers")
+    powers = compute(x.shape, lambda *at: decayed(element(*at) - largest[without(at, axes)]), name="powers")
     return element, largest, powers, over(x.shape, axes, lambda *at: powers[at], t.sum, "total")
 
 
