@@ -99,6 +99,18 @@ CASES = {
     "y = LSTM(x, w, r, hidden_size=128) return y",
     "gru-100": "x: float32[100, 1, 128] w = float32[1, 384, 128]{0.01, ...} r = float32[1, 384, 128]{0.01, ...} "
     "y = GRU(x, w, r, hidden_size=128) return y",
+    "depthwise-7": "x: float32[1, 96, 56, 56] w: float32[96, 1, 7, 7] z = Conv(x, w, group=96, kernel_shape=[7, 7], "
+    "pads=[3, 3, 3, 3]) return z",
+    "softmax-peaked": "x: float32[2, 8, 128, 128] z = Softmax(Mul(x, 100.0), axis=-1) return z",
+    "roialign": "x: float32[1, 64, 50, 50] r: float32[50, 4] i = int64[50]{0, ...} "
+    "z = RoiAlign(x, r, i, output_height=7, output_width=7, sampling_ratio=2) return z",
+    "bytes-product": "x: uint8[128, 768] w = int8[768, 768]{3, ...} z = MatMulInteger(x, w) return z",
+    "bits-1": "x: float32[1, 2048] w = uint8[8192, 64, 16]{17, ...} s = float32[8192, 64]{0.01, ...} "
+    "z = com.microsoft::MatMulNBits(x, w, s, K=2048, N=8192, bits=4, block_size=32) return z",
+    "any-bits": "x: float32[b, n, 2048] w = uint8[8192, 64, 16]{17, ...} s = float32[8192, 64]{0.01, ...} "
+    "z = com.microsoft::MatMulNBits(x, w, s, K=2048, N=8192, bits=4, block_size=32) return z",
+    "any-dequantized": "x: float32[n, 2048] w = int8[2048, 2048]{3, ...} s = float32[2048]{0.01, ...} "
+    "z = MatMul(x, DequantizeLinear(w, s, axis=1)) return z",
     "any-add": "x: float32[n, 768] y: float32[768] z = Add(x, y) return z",
     "any-softmax": "x: float32[b, 12, n, n] z = Softmax(x, axis=-1) return z",
     "any-layernorm": "x: float32[n, 768] s: float32[768] b: float32[768] z = LayerNormalization(x, s, b, axis=-1) "
