@@ -202,6 +202,8 @@ class _Trial:
         self.known: dict[Value, Any] = {v: feeds[self.a.names[v]] for v in self.a.inputs if self.a.names[v] in feeds}
         self.broken: dict[Value, tuple[Array, str]] = {}
         self.unread: list[tuple[Value, Fault]] = []
+        self.is_crowded = False
+        """Whether there was no memory for all values at once."""
 
     def _learn(self, roots: Iterable[Value]) -> None:
         """Have the first graph compute what it does wherever a part begins or ends."""
@@ -367,14 +369,43 @@ class _Trial:
 
     def _differing(self, roots: set[Value]) -> dict[Value, tuple[Array, str]]:
         """Those of some values that the second graph does not make of the first graph's values, what it makes, and the
-        difference in words."""
-        self._learn(roots)
-        chosen = sorted(w for w in roots if self.roots[w] in self.known and not self._is_random(w))
-        if not chosen:
-            return {}
+        difference in words.
+
+        Where there is no memory for all of them at once, half of them are compared after the other.
+        """
+        place = {node.id: number for number, node in enumerate(self.b.order())}
+        batches = [sorted(roots, key=lambda w: (place[w.node], w))]
+        found: dict[Value, tuple[Any, str]] = {}
+        while batches:
+            batch = batches.pop()
+            n_unread, n_left = len(self.unread), self.local.left
+            try:
+                self._learn(batch)
+                chosen = [w for w in batch if self.roots[w] in self.known and not self._is_random(w)]
+                found |= self._compared(chosen, self._cut(self.b, self.of, chosen, self.known) if chosen else [])
+            except MemoryError:
+                if len(batch) == 1:
+                    raise
+                del self.unread[n_unread:]
+                self.local.left = n_left
+                self.is_crowded = True
+                batches += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
+            if self.is_crowded:
+                self._forget()
+        return found
+
+    def _forget(self) -> None:
+        """Give up the floats that the first graph made: what is asked for once more is computed once more."""
+        computed = [v for v in self.known if self.a.producer(v).op != INPUT]
+        for v in computed:
+            if not isinstance(self.known[v], np.ndarray) or is_inexact(self.known[v]):
+                del self.known[v]
+
+    def _compared(self, chosen: list[Value], values: list[Any]) -> dict[Value, tuple[Array, str]]:
+        """Those of some values as the second graph makes them that differ, and the difference in words."""
         found: dict[Value, tuple[Any, str]] = {}
         slight: list[tuple[int, Value, Array, Array]] = []
-        for w, made in zip(chosen, self._cut(self.b, self.of, chosen, self.known), strict=True):
+        for w, made in zip(chosen, values, strict=True):
             want = self.known[self.roots[w]]
             if not isinstance(want, np.ndarray) or not isinstance(made, np.ndarray):
                 if w not in self.outputs:
@@ -632,12 +663,16 @@ class _Trial:
             value = self.known.get(self.roots[w])
             if w in self.broken or not isinstance(value, np.ndarray) or is_inexact(value):
                 continue
-            begins = (self.known.get(v) for v in self._leaves(self.b, self.of, w, self.of))
-            if self._is_random(w) or not any(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in begins):
+            if self._is_random(w):
                 continue
             if self.local.is_late() or time.perf_counter() > end:
                 return
             try:
+                if self.is_crowded:
+                    self._learn([w])
+                begins = (self.known.get(v) for v in self._leaves(self.b, self.of, w, self.of))
+                if not any(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in begins):
+                    continue
                 yield from self._varied(w, [], end)
             except GraphoptError:
                 continue

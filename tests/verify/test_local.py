@@ -14,7 +14,7 @@ from graphopt.optimize import optimize
 from graphopt.verify.inputs import draw
 from graphopt.verify.local import ROUNDS, LocalComparison
 from graphopt.verify.rounding import is_equal_but_for
-from graphopt.verify.runtimes import EngineError, Runner, open_in_onnxruntime
+from graphopt.verify.runtimes import EngineError, EngineMemoryError, Runner, open_in_onnxruntime
 from tests.verify.seeded_faults import WRITTEN, written
 
 pytest.importorskip("onnxruntime")
@@ -54,6 +54,28 @@ def test_a_part_may_begin_with_a_value_and_with_what_was_made_of_it(scale: float
     x = (1 + 1e-2 * rng.normal(size=(64, 3))).astype(np.float32)
     faults = LocalComparison(before, after, in_onnxruntime).faults({"x": x})
     assert (not faults) == is_right, [fault.words for fault in faults]
+
+
+@pytest.mark.parametrize("factor", [2.0, 2.01])
+def test_where_memory_holds_few_values_at_once_they_are_compared_a_few_at_a_time(factor: float) -> None:
+    lines = [f"h{n + 1} = Tanh(Mul({{}}h{n}, FACTOR{n}))" for n in range(12)]
+    text = "x: float32[4]\nh0 = Neg(x)\n" + "\n".join(lines) + "\ng = Greater(h12, 0.1)\nreturn h12, g"
+    before, after = text.replace("{}", ""), text.replace("{}", "").replace("Mul(h", "Mul(Mul(1.0, h")
+    for n in range(12):
+        before = before.replace(f"FACTOR{n})", "2.0)")
+        after = after.replace(f", FACTOR{n})", f"), {factor if n == 7 else 2.0})")
+    opened: list[int] = []
+
+    def crowded(graph: Graph, path: Path) -> Runner:
+        opened.append(len(graph.outputs))
+        if len(graph.outputs) > 3:
+            raise EngineMemoryError("there is room for three")
+        return in_onnxruntime(graph, path)
+
+    x = np.array([0.1, -0.2, 0.3, 1.0], np.float32)
+    faults = LocalComparison(parse(before), parse(after), crowded).faults({"x": x})
+    assert bool(faults) == (factor != 2.0), [fault.words for fault in faults]
+    assert max(opened) > 3
 
 
 @pytest.mark.parametrize(("times", "outcome"), [(1.00001, "agrees"), (1.002, "cannot be told"), (1.5, "differs")])
