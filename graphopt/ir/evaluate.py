@@ -27,6 +27,9 @@ from graphopt.ir.functions import calls
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph
 from graphopt.ir.infer import infer_node
 from graphopt.ir.infer_elements import RANGES
+from graphopt.ir.text.elements import numpy_dtype
+from graphopt.ir.tolerance import is_inexact
+from graphopt.ir.types import TensorType, Type
 from graphopt.ir.work import OPERATIONS, effort
 
 if TYPE_CHECKING:
@@ -343,12 +346,23 @@ def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     except Exception as error:  # whatever its constructor raises of ops and attributes that it does not take
         raise EvaluationError(f"the reference implementation does not take the graph: {_first_line(error)}") from error
 
+    declared = [None if v is None else graph.types.get(v) for v in graph.outputs]
+
     def compute(inputs: Mapping[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return dict(zip(graph.output_names, evaluator.run(None, dict(inputs)), strict=True))
+            made = map(_as_declared, evaluator.run(None, dict(inputs)), declared)
+            return dict(zip(graph.output_names, made, strict=True))
 
     return compute
+
+
+def _as_declared(value: Any, declared: Type | None) -> Any:
+    """Floats in the type that the graph declares: numpy's own rules widen them on the way in some ops (Adam)."""
+    if not isinstance(declared, TensorType) or not isinstance(value, np.ndarray | np.generic):
+        return value
+    is_other = is_inexact(np.asarray(value)) and "float" in declared.dtype and value.dtype.name != declared.dtype
+    return value.astype(numpy_dtype(declared.dtype)) if is_other else value
 
 
 def _first_line(error: Exception) -> str:

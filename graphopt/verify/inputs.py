@@ -229,6 +229,8 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
             return InputRange(0, 0, whole=True)
         case op, 1 if op.startswith("Reduce"):
             return InputRange(0, 0, whole=True)
+        case "QuantizeLinear" | "DequantizeLinear", 2 if "float" in (_dtype(graph, facts, node.inputs[index]) or ""):
+            return InputRange(0, 0, whole=True)  # as ONNX has it for floats of 8 and 4 bits
         case "Equal", _:
             other = graph.constant_of(node.inputs[1 - index])
             if other is not None and other.size == 1 and other.dtype not in ("string", "bool"):
@@ -240,6 +242,13 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
 
 def _inside(size: Size | None) -> InputRange:
     return InputRange(0, size - 1 if isinstance(size, int) and size > 0 else 1, whole=True)
+
+
+def _dtype(graph: Graph, facts: Mapping[Value, Fact], value: Value | None) -> str | None:
+    if value is None:
+        return None
+    type = facts[value].type if value in facts else graph.types.get(value)
+    return type.dtype if isinstance(type, TensorType) else None
 
 
 def _shape(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> tuple[Size, ...] | None:

@@ -205,6 +205,17 @@ def test_one_element_comes_out_as_many_do(a: float, b: float, op: str) -> None:
 # -- graphs
 
 
+def test_floats_that_numpy_widens_are_what_the_graph_declares() -> None:
+    graph = parse("""
+        r: float32[] t: int64[] x: float32[2]
+        y, v, h = ai.onnx.preview.training::Adam(r, t, x, x, x, x)
+        return y, v, h
+    """)
+    graph.types |= {v: TensorType("float32", (2,)) for v in graph.outputs if v is not None}
+    feeds = {"r": np.array(0.1, np.float32), "t": np.array(3), "x": np.array([1, 2], np.float32)}
+    assert [array.dtype.name for array in run(graph, feeds).values()] == ["float32"] * 3
+
+
 def test_a_graph_runs() -> None:
     graph = parse("x: float32[n, 2]\nw: float32[2, 2]\ny = Relu(MatMul(x, w))\nreturn y")
     found = run(graph, {"x": np.array([[1, 1], [-1, -1]], np.float32), "w": np.array([[1, 2], [3, 4]], np.float32)})

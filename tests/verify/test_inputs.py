@@ -64,6 +64,12 @@ def test_what_an_index_is_compared_with_is_drawn_where_the_table_has_it() -> Non
     assert 2 < len(np.unique(drawn)) <= 7
 
 
+@pytest.mark.parametrize(("dtype", "is_zero"), [("float4_e2m1fn", True), ("float8_e4m3fn", True), ("int8", False)])
+def test_zero_points_of_small_floats_are_zero(dtype: str, is_zero: bool) -> None:
+    graph = parse(f"x: {dtype}[5] z: {dtype}[] y = DequantizeLinear(x, 0.5, z, axis=0) return y")
+    assert (ranges(graph).get("z") == InputRange(0, 0, whole=True)) == is_zero
+
+
 def test_a_size_is_small_and_positive() -> None:
     graph, x = graph_of("int64", 2)
     graph.add("ConstantOfShape", (x,))
