@@ -328,7 +328,8 @@ class CostModel:
         if op == "Einsum" and len(inputs) > 1:  # it transposes and reshapes inside, where nothing else can help it
             return 3 * prices.node + 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
         if op in ("MatMul", "com.microsoft::FusedMatMul", "graphopt::BfloatMatMul"):
-            return prices.matrix * (product(self.shape(outputs[0])[:-2]) if outputs else 1)
+            is_one = len(self.shape(inputs[1])) < 3 and not attrs.get("transA", 0)  # all rows lie one below another
+            return prices.matrix * (1 if is_one or not outputs else product(self.shape(outputs[0])[:-2]))
         return 0.0
 
     def _multiplications(

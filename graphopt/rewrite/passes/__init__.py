@@ -16,6 +16,7 @@ from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.loops import COLLECT, HOIST, STATES
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.orders import ORDERS
+from graphopt.rewrite.passes.parallel import PACKED
 from graphopt.rewrite.passes.scatter import SLABS
 from graphopt.rewrite.passes.sequences import OPTIONALS, SEQUENCES
 from graphopt.rewrite.passes.shapes import FIXED, RANGE, SAME, SIZES, TAKEN
@@ -36,6 +37,7 @@ PASSES: tuple[NativePass, ...] = (
     RANGE,
     TAKEN,
     *SLABS,
+    *PACKED,
     NORMAL,
     DECIDED,
     IDLE,

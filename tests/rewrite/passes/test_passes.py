@@ -97,6 +97,13 @@ MODELS = {
     "p = QLinearMatMul(q, s, z, k, t, i, t, z) y = DequantizeLinear(p, t, z) return y",
     "constant-node": """<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) {
         c = Constant<value_float = -0.0>() y = Add(x, c) }""",
+    "parallel-branches": (
+        "x: float32[n, 4] a, b, c, d = Split(x, axis=1, num_outputs=4) "
+        "y = Concat(Neg(a), Neg(b), Neg(c), Neg(d), axis=1) return y"
+    ),
+    "parallel-terms": (
+        "x: float32[n, 4] a, b, c, d = Split(x, axis=1, num_outputs=4) y = Sum(Neg(a), Neg(b), Neg(c), Neg(d)) return y"
+    ),
 }
 """A model on which each pass acts, w a constant where it is an input."""
 
