@@ -89,7 +89,7 @@ def _compared(
     from graphopt.verify.arrays import comparable
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
 
-    if any(not is_repeatable(node) or graph.has_effects(node) for node in graph.nodes()):
+    if any(not is_repeatable(graph, node) or graph.has_effects(node) for node in graph.nodes()):
         raise _UndecidedError("unverified", "the model draws at random, or does more than give results")
     endless = {node.op for node in graph.nodes()} & {"Loop", "Scan", *UNBOUNDED}
     if until < float("inf") and endless:
@@ -172,11 +172,14 @@ def _compared(
     return Verification(status, doubt, engine, len(compared), largest, sizes=sizes)
 
 
-def is_repeatable(node: Node) -> bool:
-    """Whether a node gives the same each time; a Dropout does unless it trains."""
+def is_repeatable(graph: Graph, node: Node) -> bool:
+    """Whether a node gives the same each time; a Dropout does unless it trains, and drops something."""
     from graphopt.ir import ops
 
-    return ops.is_pure(node.op, node.attrs) or (node.op == "Dropout" and len(node.inputs) < 3)
+    if node.op != "Dropout":
+        return ops.is_pure(node.op, node.attrs)
+    ratio, training = (graph.constant_of(v) for v in (*node.inputs, None, None)[1:3])
+    return len(node.inputs) < 3 or any(c is not None and not c.array.any() for c in (ratio, training))
 
 
 def _inputs(graph: Graph, fixed: Mapping[str, Any]) -> Iterator[tuple[Callable[[], dict[str, object]], dict[str, int]]]:

@@ -69,6 +69,12 @@ def test_what_draws_at_random_is_unverified_and_refused_where_it_must_be_verifie
         graphopt.compile(parse(text), verify="require")
 
 
+@pytest.mark.parametrize(("ratio", "training"), [("0.5", "false"), ("0.0", "true")])
+def test_a_dropout_that_drops_nothing_draws_nothing(ratio: str, training: str) -> None:
+    program = graphopt.compile(parse(f"x: float32[n] y = Neg(Dropout(x, {ratio}, {training})) return y"))
+    assert program.report.verification.is_verified
+
+
 def test_a_kept_program_is_not_compared_again_unless_it_never_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
