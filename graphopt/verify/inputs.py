@@ -19,7 +19,8 @@ import numpy as np
 from graphopt.errors import LimitError, UsageError, nearest_or_some
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import INPUT, Graph, Node, Value
+from graphopt.ir.functions import FunctionKey, callee
+from graphopt.ir.graph import INPUT, Function, Graph, Node, Value
 from graphopt.ir.op_table import TRUTHS, ops_where
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
 from graphopt.verify.arrays import SUFFIX, read_array
@@ -114,7 +115,7 @@ def ranges(graph: Graph) -> dict[str, InputRange]:
     facts = _facts(graph)
     ranges_by_name: dict[str, InputRange] = {}
     for value in graph.inputs:
-        reached = _follow(graph, facts, value, 0.0, set())
+        reached = _follow(graph, graph.functions, facts, value, 0.0, set())
         if reached != ANYTHING:
             ranges_by_name[graph.names[value]] = reached
         elif _is_free(graph, value):
@@ -133,7 +134,12 @@ def _facts(graph: Graph) -> Mapping[Value, Fact]:
 
 
 def _follow(
-    graph: Graph, facts: Mapping[Value, Fact], start: Value, shift: float, seen: set[tuple[int, Value]]
+    graph: Graph,
+    functions: dict[FunctionKey, Function],
+    facts: Mapping[Value, Fact],
+    start: Value,
+    shift: float,
+    seen: set[tuple[int, Value]],
 ) -> InputRange:
     """What ``start`` may hold so that every op that sees it, plus ``shift``, can work."""
     range_of_value = ANYTHING
@@ -146,11 +152,16 @@ def _follow(
         for user, index in graph.users(value):
             node = graph.node(user)
             range_of_value &= _wanted(graph, facts, node, index) - shift
+            if (function := callee(node, functions)) is not None and index < len(function.body.inputs):
+                formal = function.body.inputs[index]
+                range_of_value &= _follow(function.body, functions, {}, formal, shift, seen)
             first_capture = len(node.inputs) - node.captures
             if index >= first_capture:
                 for body in node.bodies.values():
                     formal = body.inputs[len(body.inputs) - node.captures + index - first_capture]
-                    range_of_value &= _follow(body, {}, formal, shift, seen)
+                    range_of_value &= _follow(body, functions, {}, formal, shift, seen)
+            elif node.op == "Not":
+                range_of_value &= _opposite(_follow(graph, functions, facts, node.outputs[0], 0.0, seen))
             elif node.op == "Concat" or index in _CARRIERS.get(node.op, ()):
                 waiting += [(output, shift) for output in node.outputs]
             elif node.op in ("Add", "Mul") and _selects(graph, node, index):
@@ -161,6 +172,11 @@ def _follow(
                     step = float(other.array.reshape(-1)[0])
                     waiting.append((node.outputs[0], shift + (step if node.op == "Add" else -step)))
     return range_of_value
+
+
+def _opposite(range: InputRange) -> InputRange:
+    """The truth values whose opposites are in a range."""
+    return replace(range, low=1 - range.high, high=1 - range.low)
 
 
 def _selects(graph: Graph, node: Node, index: int) -> bool:
@@ -229,6 +245,8 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
             return InputRange(0, 0, whole=True)
         case op, 1 if op.startswith("Reduce"):
             return InputRange(0, 0, whole=True)
+        case "Dropout", 2:
+            return InputRange(0, 0, whole=True)  # what trains is another each time
         case "QuantizeLinear" | "DequantizeLinear", 2 if "float" in (_dtype(graph, facts, node.inputs[index]) or ""):
             return InputRange(0, 0, whole=True)  # as ONNX has it for floats of 8 and 4 bits
         case "Equal", _:
@@ -496,7 +514,7 @@ def _tensor(dtype: str, shape: tuple[int, ...], range: InputRange, rng: np.rando
     if dtype == "string":
         return rng.choice(np.array(["a", "b", "model", "graph"], dtype=object), shape)
     if dtype == "bool":
-        return np.asarray(rng.random(shape) < 0.5)
+        return np.asarray((rng.random(shape) < 0.5) & (range.high >= 1) | (range.low > 0))
     numpy_dtype = _numpy_dtype(dtype)
     is_float = "float" in dtype or "complex" in dtype
     bounded = range.low > -inf and range.high < inf

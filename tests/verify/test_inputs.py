@@ -70,6 +70,16 @@ def test_zero_points_of_small_floats_are_zero(dtype: str, is_zero: bool) -> None
     assert (ranges(graph).get("z") == InputRange(0, 0, whole=True)) == is_zero
 
 
+def test_nothing_is_drawn_for_which_a_model_trains() -> None:
+    graph = parse("""graph g (ir 9, opset 17, my 1)
+        x: float32[4] calm: bool[] train: bool[] y = my::f(x, calm) z = Dropout(y, 0.5, train) return z
+        function my::f() (opset 17) { a: ? d: ? b = Dropout(a, 0.5, Not(d)) return b }""")
+    found = ranges(graph)
+    for seed in range(4):
+        feeds = draw(graph, {}, found, {}, seed, 0)
+        assert (feeds["calm"], feeds["train"]) == (True, False)
+
+
 def test_a_size_is_small_and_positive() -> None:
     graph, x = graph_of("int64", 2)
     graph.add("ConstantOfShape", (x,))
