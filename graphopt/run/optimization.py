@@ -28,6 +28,8 @@ from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.match.statistics import Statistics
 from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.passes import fold_within
+from graphopt.rewrite.passes.functions import INLINE
+from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset
 from graphopt.run.derivation import Derivation, Preparation
@@ -263,19 +265,20 @@ class Optimization:
         return Derivation(entries, rules, passes, preparation, target=self.target.name, policy=self.policy.value)
 
     def report(self, before: Graph, after: Graph, preparation: Preparation) -> Report:
-        """What the run did."""
-        facts, facts_after = infer(before), infer(after)
+        """What the run did. Calls of functions that were inlined are counted, and priced, as what they compute."""
+        inlined = before if after.functions or not before.functions else simplify(before, (), (INLINE,))
+        facts, facts_after = infer(inlined), infer(after)
         cost_after = graph_cost(after, facts_after, self.target).total.seconds
         cost_before: float | None = cost_after
         if after is not before:
             is_guess = _has_open_sizes(facts) and not _has_open_sizes(facts_after)
-            cost_before = None if is_guess else graph_cost(before, facts, self.target).total.seconds
+            cost_before = None if is_guess else graph_cost(inlined, facts, self.target).total.seconds
         return Report(
             model=before.name,
             target=self.target.name,
             policy=self.policy.value,
             steps=tuple(self.step.done),
-            ops_before=count_ops(before),
+            ops_before=count_ops(inlined),
             ops_after=count_ops(after),
             cost_before=cost_before,
             cost_after=cost_after,
