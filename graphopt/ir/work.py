@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
@@ -17,7 +17,7 @@ from graphopt.ir.constants import BITS, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import BodyWalks, infer, infer_with_bodies
-from graphopt.ir.infer_bodies import branches, loop_head
+from graphopt.ir.infer_bodies import branches, loop_head, scan_axis
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import Size, TensorType, substitute
 
@@ -211,6 +211,20 @@ def _may_go_on(graph: Graph) -> bool:
     )
 
 
+def rounds(graph: Graph) -> float:
+    """How many rounds the loops of a graph take at most, those of loops inside of others multiplied, a Scan's left out:
+    infinitely many where no constant says how many."""
+    most = 1.0
+    for node in graph.nodes():
+        trips = 1.0
+        if node.op == "Loop":
+            count = graph.constant_of(node.inputs[0])
+            trips = inf if count is None else max(float(count.array.reshape(-1)[0]), 1.0)
+        inside = max((rounds(body) for body in node.bodies.values()), default=1.0)
+        most = max(most, inf if node.op in UNBOUNDED else trips * inside)
+    return most
+
+
 def _fixed(type: object, sizes: Mapping[str, int]) -> TensorType | None:
     """A tensor's type with numbers for named sizes."""
     if not isinstance(type, TensorType) or not isinstance(type.shape, tuple):
@@ -257,6 +271,8 @@ def _bodies(node: Node, facts: Mapping[Value, Fact], walks: BodyWalks) -> Work:
         return Work(min(w.bytes for w in works), min(w.operations for w in works))
     if node.op == "Loop":
         return _loop(node, inputs, outer)
+    if node.op == "Scan" and id(node.bodies["body"]) in walks:
+        return _scan(node, inputs[:outer], walks)
     return Work(0, 0)
 
 
@@ -290,6 +306,18 @@ def _loop(node: Node, inputs: Sequence[Fact], outer: int) -> Work:
             return Work(most, total + (count - number - 1) * (work.operations + 1) if goes_on else total)
         states = after
     return Work(most, total)
+
+
+def _scan(node: Node, inputs: Sequence[Fact], walks: BodyWalks) -> Work:
+    """What the rounds of a Scan take, which are as many as its last scanned input has slices."""
+    body = node.bodies["body"]
+    scanned = node.attrs.get("num_scan_inputs", 0)
+    shape, count = inputs[-1].shape if inputs else None, 1
+    if isinstance(scanned, int) and scanned and shape:
+        size = shape[scan_axis(node, "scan_input_axes", scanned - 1, len(shape))]
+        count = size if isinstance(size, int) else 1
+    work = _counted(body, walks[id(body)][1], walks)
+    return Work(work.bytes, count * (work.operations + 1))
 
 
 def _passes_on(body: Graph) -> bool:

@@ -33,6 +33,9 @@ DRAWN_A_SECOND = 200 << 20
 SLOWER, SLOWER_BY_REFERENCE = 8.0, 2000.0
 """How many times as long as the program a model may take in ONNX Runtime, and in ONNX's reference evaluator."""
 
+ROUNDS = 1000
+"""A model whose loops may take more rounds is not run where nobody waits for it."""
+
 APPROX = 5e-2
 """The share by which results under ``approx`` may differ: weights are read in bfloat16."""
 
@@ -83,7 +86,7 @@ def _compared(
     memory: int | None,
 ) -> Verification:
     from graphopt.ir import onnx_io
-    from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, excess, sparse_bytes, stored_bytes
+    from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, excess, rounds, sparse_bytes, stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
     from graphopt.verify.arrays import comparable
@@ -91,9 +94,8 @@ def _compared(
 
     if any(not is_repeatable(graph, node) or graph.has_effects(node) for node in graph.nodes()):
         raise _UndecidedError("unverified", "the model draws at random, or does more than give results")
-    endless = {node.op for node in graph.nodes()} & {"Loop", "Scan", *UNBOUNDED}
-    if until < float("inf") and endless:
-        ops = " and ".join(sorted(endless))
+    if until < float("inf") and rounds(graph) > ROUNDS:
+        ops = " and ".join(sorted({node.op for node in graph.nodes()} & {"Loop", "Scan", "If", *UNBOUNDED}))
         raise _UndecidedError("unverified", f"{ops} may take any time on random inputs; verify=2 runs it")
     most, stored = memory_of(sparse_bytes(graph), memory), stored_bytes(graph)
     found: list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, int], float]] = []

@@ -17,6 +17,7 @@ from graphopt.ir.text import parse
 from graphopt.program import verified
 
 NET = "x: float32[n, 4] w: float32[4, 4] y = Relu(MatMul(x, w)) return y"
+BODY = "{ i: int64[] c: bool[] s: ? r = Neg(s) return c, r }"
 WRONG = "x: float32[n, 4] w: float32[4, 4] y = Abs(MatMul(x, w)) return y"
 
 
@@ -52,6 +53,21 @@ def test_what_may_not_end_or_takes_too_much_is_not_run() -> None:
         verification = graphopt.compile(parse(text)).report.verification
         assert verification.status == "unverified"
         assert why in verification.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (
+            "x: float32[2] y = Loop(9, _, x, body={ i: int64[] c: bool[] s: ? r = Neg(s) return c, r }) return y",
+            "verified",
+        ),
+        (f"x: float32[2] n: int64[] y = Loop(n, _, x, body={BODY}) return y", "unverified"),
+        ("x: float32[n, 2] y = Scan(x, num_scan_inputs=1, body={ a: ? r = Neg(a) return r }) return y", "verified"),
+    ],
+)
+def test_loops_are_run_where_it_is_known_how_often(text: str, status: str) -> None:
+    assert graphopt.compile(parse(text)).report.verification.status == status
 
 
 def test_a_program_for_elements_is_compared_on_those() -> None:

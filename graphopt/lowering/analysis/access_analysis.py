@@ -115,7 +115,7 @@ def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
 
 def _looked_up(e: Expr) -> Expr | None:
     """An element that an index is made from as something that does not vary: it is an access itself."""
-    return Var(text(e)) if isinstance(e, Load) else None
+    return Var(text(e), e.dtype) if isinstance(e, Load) else None
 
 
 def used_as_numbers(block: Block) -> set[Var]:
