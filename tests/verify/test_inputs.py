@@ -80,6 +80,13 @@ def test_nothing_is_drawn_for_which_a_model_trains() -> None:
         assert (feeds["calm"], feeds["train"]) == (True, False)
 
 
+def test_whole_numbers_are_not_divided_by_zero() -> None:
+    heads = "x: int32[4] y: int32[4] u: float32[4] v: float32[4]"
+    found = ranges(parse(f"{heads} p = Div(x, y) q = Mod(x, y) r = Div(u, v) return p, q, r"))
+    assert found["y"].low == 1
+    assert "v" not in found
+
+
 def test_a_size_is_small_and_positive() -> None:
     graph, x = graph_of("int64", 2)
     graph.add("ConstantOfShape", (x,))
