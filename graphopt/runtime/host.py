@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -60,6 +60,48 @@ def words(texts: Any, places: Any) -> Any:
         raise ExecutionError("Gather: an index is out of range") from None
 
 
+def draw(how: Any, given: Any = None) -> Any:
+    """Random numbers, as the texts of ``how`` say: the kind, the dtype, two numbers, the seed, who draws, the shape.
+
+    ``normal`` has a mean and a deviation, ``uniform`` bounds, and both the shape of ``given`` where there is none.
+    ``bernoulli`` has probabilities; ``multinomial`` rows of logarithms of weights, of which it draws so many places.
+    Numbers of one seed are the same in each process, and go on with each call.
+    """
+    kind, dtype, (first, second), shape, generator = _drawing(how.tobytes())
+    shape = given.shape if shape is None else shape
+    numbers: Any
+    match kind:
+        case "normal":
+            numbers = generator.standard_normal(shape, _drawn_as(dtype)) * second + first
+        case "uniform":
+            numbers = generator.random(shape, _drawn_as(dtype)) * (second - first) + first
+        case "bernoulli":
+            numbers = generator.random(shape) < given
+        case _:
+            logits = given.astype(np.float64)
+            weights = np.exp(logits - logits.max(axis=-1, keepdims=True)).cumsum(axis=-1)
+            places = generator.random((len(weights), int(first))) * weights[:, -1:]
+            numbers = np.array([np.searchsorted(row, p, "right") for row, p in zip(weights, places, strict=True)])
+            numbers = numbers.reshape(len(weights), int(first))
+    return np.asarray(numbers).astype(dtype, copy=False)
+
+
+def _drawn_as(dtype: Any) -> Any:
+    return np.float64 if dtype == np.float64 else np.float32
+
+
+@cache
+def _drawing(held: bytes) -> tuple[str, np.dtype[Any], tuple[Any, Any], tuple[int, ...] | None, np.random.Generator]:
+    """What ``draw`` is told, and what it draws from."""
+    kind, name, first, second, seed, who, shape = _texts(held).tolist()
+    dtype = np.dtype(name)
+    entropy = [int(who), *np.array([seed], np.float64).view(np.uint32).tolist()] if seed else None
+    generator = np.random.default_rng(entropy)
+    kept: Any = _drawn_as(dtype)
+    numbers = (kept(first), kept(second))
+    return kind, dtype, numbers, None if shape == "?" else tuple(map(int, shape.split())), generator
+
+
 def bytes_of(strings: Sequence[str]) -> Array:
     """Texts without a zero as bytes, each with a zero behind it."""
     return np.frombuffer("".join(f"{text}\0" for text in strings).encode(), np.uint8)
@@ -71,7 +113,9 @@ def _texts(held: bytes) -> Array:
     return np.array(held.decode().split("\0")[:-1], object)
 
 
-BUILT_IN: Mapping[str, HostFunction] = {"append": append, "keep": keep, "maps": maps, "take": take, "words": words}
+BUILT_IN: Mapping[str, HostFunction] = {
+    "append": append, "draw": draw, "keep": keep, "maps": maps, "take": take, "words": words
+}  # fmt: skip
 """Functions that every program has: they hand on arrays whose sizes are found out, and what numpy has no type for. What
 they give is nobody else's."""
 

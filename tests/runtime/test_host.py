@@ -1,11 +1,17 @@
-"""Functions that every program has: maps of labels, and texts at places."""
+"""Functions that every program has: maps of labels, texts at places, and random numbers."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import graphopt
 from graphopt.errors import ExecutionError
+from graphopt.ir.text import parse
 from graphopt.runtime.host import FEW, bytes_of, maps, words
 
 
@@ -33,3 +39,40 @@ def test_words() -> None:
     assert words(texts, np.zeros((2, 0), np.int64)).shape == (2, 0)
     with pytest.raises(ExecutionError, match="out of range"):
         words(texts, np.array([3]))
+
+
+X = np.log(np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)).repeat(5000, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype", "mean", "deviation"),
+    [
+        ("RandomNormalLike(x, mean=1.0, scale=2.0)", "float32", 1, 2),
+        ("RandomNormalLike(x, seed=3.0, dtype=10)", "float16", 0, 1),
+        ("RandomNormal(shape=[100, 200], dtype=11)", "float64", 0, 1),
+        ("RandomUniformLike(x, low=-1.0, high=3.0)", "float32", 1, 4 / 12**0.5),
+        ("RandomUniform(shape=[20, 2, 500])", "float32", 0.5, 1 / 12**0.5),
+        ("Bernoulli(Exp(x), dtype=7)", "int64", 0.25, 0.75**0.5 / 2),
+        ("Multinomial(x, sample_size=3, dtype=6)", "int32", 2, 1),
+    ],
+)
+def test_random_numbers_are_drawn_without_another_engine(call: str, dtype: str, mean: float, deviation: float) -> None:
+    program = graphopt.compile(parse(f"x: float32[n, 4] y = {call} return y"))
+    assert not program.report.unlowered
+    first, second = (program(X)["y"] for _ in range(2))
+    numbers = first.astype(np.float64)
+    assert first.dtype.name == dtype
+    assert not np.array_equal(first, second)
+    assert abs(numbers.mean() - mean) < 5 * deviation / numbers.size**0.5
+    assert abs(numbers.std() / deviation - 1) < 0.05
+
+
+def test_random_numbers_of_one_seed_are_the_same_in_each_process(tmp_path: Path) -> None:
+    a, b, c = (f"{name} = RandomNormalLike(x, seed={seed})" for name, seed in (("a", 1.0), ("b", 1.0), ("c", 2.0)))
+    program = graphopt.compile(parse(f"x: float32[n] {a} {b} {c} return a, b, c"))
+    program.save(tmp_path / "drawn")
+    code = f"import numpy, graphopt.runtime as r; print(r.load({str(tmp_path / 'drawn')!r})(numpy.zeros(3, 'f')))"
+    said = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert said[0].stdout == said[1].stdout
+    made = list(program(np.zeros(3, np.float32)).values())
+    assert len({array.tobytes() for array in made}) == 3

@@ -402,9 +402,8 @@ class ScopePlanner:
                 constant = self.planner.constant(step.constant, fact_of(step.constant))
                 outputs = tuple(self.result_buffer(v, "host") for v in item.node.outputs)
                 names = (name_of(self.graph, item.node),)
-                yield HostStep(
-                    step.function, (constant, self.number(step.input)), outputs, False, (), item.node.op, names
-                )
+                given = (constant,) if step.input is None else (constant, self.number(step.input))
+                yield HostStep(step.function, given, outputs, False, (), item.node.op, names)
 
     def region(self, unlowered: Sequence[Unlowered]) -> Iterator[HostStep]:
         """The steps of nodes that are left out: one for all in ONNX Runtime where it takes them together, else one for

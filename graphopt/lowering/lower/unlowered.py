@@ -65,11 +65,26 @@ class BuiltInStep(NamedTuple):
 
     function: str
     constant: Constant
-    input: Value
+    input: Value | None = None
+
+
+RANDOM = {
+    "RandomNormal": ("normal", "mean", "scale"),
+    "RandomNormalLike": ("normal", "mean", "scale"),
+    "RandomUniform": ("uniform", "low", "high"),
+    "RandomUniformLike": ("uniform", "low", "high"),
+    "Bernoulli": ("bernoulli", "", ""),
+    "Multinomial": ("multinomial", "sample_size", ""),
+}
+"""Ops that draw numbers: what ``runtime.host.draw`` calls it, and the attributes that it is told."""
+
+_NUMBERS = {"mean": 0.0, "scale": 1.0, "low": 0.0, "high": 1.0, "sample_size": 1, "": 0.0}
 
 
 def built_in(graph: Graph, node: Node, facts: FactsByValue) -> BuiltInStep | None:
-    """The step of a node that makes maps, or takes some of a list of texts; None for all others."""
+    """The step of a node that draws numbers, makes maps, or takes some of a list of texts; None for all others."""
+    if node.op in RANDOM:
+        return _drawing(node, facts)
     data = node.inputs[0] if node.inputs else None
     if data is None:
         return None
@@ -82,6 +97,25 @@ def built_in(graph: Graph, node: Node, facts: FactsByValue) -> BuiltInStep | Non
     if node.op == "Gather" and table is not None and table.dtype == "string" and places is not None:
         return _of_texts("words", table.array.tolist(), places) if len(table.shape) == 1 else None
     return None
+
+
+def _drawing(node: Node, facts: FactsByValue) -> BuiltInStep | None:
+    kind, *names = RANDOM[node.op]
+    fact, seed, given = facts[node.outputs[0]], node.attrs.get("seed"), (*node.inputs, None)[0]
+    sizes = () if given is not None else fact.shape
+    if (
+        fact.dtype in (None, "string")
+        or not _is_numpys(fact)
+        or sizes is None
+        or not all(isinstance(n, int) for n in sizes)
+    ):
+        return None
+    if kind == "multinomial" and (given is None or facts[given].rank != 2):
+        return None
+    shape = "?" if given is not None else " ".join(map(str, sizes))
+    numbers = [str(node.attrs.get(name, _NUMBERS[name])) for name in names]
+    texts = [kind, str(fact.dtype), *numbers, "" if seed is None else str(seed), str(node.id), shape]
+    return BuiltInStep("draw", Constant.of(bytes_of(texts)), given)
 
 
 def _of_texts(function: str, strings: Sequence[Any], value: Value) -> BuiltInStep | None:
