@@ -1,7 +1,8 @@
 """Evaluation of Loop and Scan, in the place of onnx's own: apart, for it is written against onnx's evaluator.
 
 onnx's reference implementation stacks what is not a vector wrongly, gives nothing for no rounds, takes a Loop without a
-condition for one that ends at once, and goes only forwards along first axes.
+condition for one that ends at once, and goes only forwards along first axes. A Loop that is given no condition starts
+with a true one, and ends by the one that its body gives, as in ONNX Runtime: ONNX's text says that it is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def loop(op: Any, *given: Any, context: Any = None, attributes: Any = None, bind
         seen = {name: _as_declared(value, op.body, i) for i, (name, value) in enumerate(head)}
         seen.update(zip(names, states, strict=True))
         kept, *results = op._run_body({**(context or {}), **seen}, attributes=attributes, bindings=bindings)
-        goes_on, rounds, states = condition is None or bool(np.reshape(kept, ())), rounds + 1, results[:n]
+        goes_on, rounds, states = bool(np.reshape(kept, ())), rounds + 1, results[:n]
         _push(stacks, results[n:])
     return (*states, *_stacked(op.body, stacks, [0] * len(stacks)))
 

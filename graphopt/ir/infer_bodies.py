@@ -65,12 +65,9 @@ def infer_loop(node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence
     trips, condition = inputs[:2]
     number, goes = loop_head(node.bodies["body"])
     runs = fact_of(Constant.of(np.full((1,) * (goes.rank or 0), True)))  # a body that runs has a true condition
-    head = [
-        Fact(number, elements=(fresh_symbol(),), low=0.0),
-        runs if condition is not None else fact_of_type(goes),
-    ]
+    head = [Fact(number, elements=(fresh_symbol(),), low=0.0), runs]
     states, results = _settle(node.bodies["body"], head, inputs[2:outer], inputs[outer:], 1, infer_body)
-    goes_on = condition is None or (condition.elements == (1,) and results[0].elements == (1,))
+    goes_on = (condition is None or condition.elements == (1,)) and results[0].elements == (1,)
     most = trips.elements[0] if trips is not None and trips.elements else None
     if (isinstance(most, int) and most < 0) or (condition is not None and condition.elements == (0,)):
         most, goes_on = 0, True

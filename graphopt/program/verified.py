@@ -163,7 +163,9 @@ def _compared(
                 size = f"by {units:.3g} times the tolerance" if np.isfinite(units) else "in kind"
                 words = f"output {name!r} of the program differs from that of the model {size}, in {engine}"
                 moved = (dict(zip(graph.output_names, original(other), strict=True)) for other in moved_inputs(fed))
-                if any(is_rounding(want, made, other[name]) for other in moved):
+                if _is_stack_of_none(graph, want, made):
+                    doubt = f"output {name!r} is of no rounds of a Loop, whose sizes no one states"
+                elif any(is_rounding(want, made, other[name]) for other in moved):
                     doubt = f"{words}, but no more than when inputs move by one unit in the last place"
                 elif engine != REFERENCE and is_right_by_reference(fed, name, made):
                     doubt = f"{words}, but not in {REFERENCE}"
@@ -172,6 +174,14 @@ def _compared(
     status = "inconclusive" if doubt else "verified"
     sizes = tuple(drawn for drawn in compared if drawn)
     return Verification(status, doubt, engine, len(compared), largest, sizes=sizes)
+
+
+def _is_stack_of_none(graph: Graph, want: Any, made: Any) -> bool:
+    """Whether values hold nothing and differ in sizes alone, where a Loop may have had no rounds: ONNX does not say
+    what sizes the stack of its results then has, and runtimes disagree."""
+    arrays = isinstance(want, np.ndarray) and isinstance(made, np.ndarray)
+    is_of_none = arrays and want.dtype == made.dtype and want.size == made.size == 0
+    return is_of_none and any(node.op == "Loop" for node in graph.nodes())
 
 
 def is_repeatable(graph: Graph, node: Node) -> bool:

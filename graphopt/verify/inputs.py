@@ -247,6 +247,8 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
             return InputRange(0, 0, whole=True)
         case "Div" | "Mod", 1 if "int" in (_dtype(graph, facts, node.inputs[index]) or ""):
             return A_FEW  # no whole number is divided by 0
+        case "Loop", 1:
+            return InputRange(1, 1, whole=True)  # without a round there is nothing to see
         case "Dropout", 2:
             return InputRange(0, 0, whole=True)  # what trains is another each time
         case "QuantizeLinear" | "DequantizeLinear", 2 if "float" in (_dtype(graph, facts, node.inputs[index]) or ""):

@@ -157,6 +157,7 @@ def test_passes_say_which_ops_they_make() -> None:
         "orders": passes.ORDERS.makes,
         "reorder": passes.ORDERS.makes,
         "scatter": passes.SLABS[0].makes & passes.SLABS[1].makes,
+        "parallel": passes.PACKED[1].makes,
         "sequences": passes.SEQUENCES.makes,
         "shapes": passes.TAKEN.makes & passes.RANGE.makes,
         "branches": frozenset({"If"}),  # the node's own

@@ -208,6 +208,8 @@ class GraphReader:
                 raise InvalidModelError(f"{self.where}{what}: {problem}")
         attrs, captures = self._read_attributes(proto, "" if is_local else op, what)
         named = tuple(self.find(name, what) if name else None for name in proto.input)
+        if not is_local and op == "Constant" and not attrs:
+            raise InvalidModelError(f"{self.where}{what}: it has none of {', '.join(CONSTANT_ATTRIBUTES)}")
         if not is_local and op == "Constant" and self._read_constant(proto, attrs, named, what):
             return
         if not is_local and op == "ConstantOfShape" and self._read_splat(proto, attrs, named, what):

@@ -13,6 +13,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
 from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.ir.text.elements import numpy_dtype
+from graphopt.ir.types import TensorType
 from graphopt.lowering.link.lowered import Control
 from graphopt.lowering.link.moves import Move, Sized
 from graphopt.lowering.loops.expressions import Var
@@ -55,7 +56,7 @@ def _loop_moves(facts: FactsByValue, lowering: Bodied) -> Iterator[Move]:
     outputs = [facts[v] for v in node.outputs]
     goes_on, *_ = _results(body)
     if _has_condition(facts, lowering):
-        yield Move.of("copy", _given(facts, lowering, 1))
+        yield Move.of("copy", _condition(facts, lowering))
         yield Move.of("copy", body.facts[goes_on])
     for k, fact in enumerate(outputs):
         if k not in lowering.handed:
@@ -107,11 +108,18 @@ def _is_in_place(body: LoweredBody, value: Value) -> bool:
 def _has_condition(facts: FactsByValue, lowering: Bodied) -> bool:
     """Whether a Loop has a condition that is not always true."""
     body = lowering.bodies["body"]
-    first = body.graph.outputs[0]
+    first, number = body.graph.outputs[0], lowering.node.inputs[1]
     assert first is not None
-    if lowering.node.inputs[1] is None:
-        return False
-    return not (_given(facts, lowering, 1).elements == (1,) and body.facts[first].elements == (1,))
+    stays = first == body.graph.inputs[1] or body.facts[first].elements == (1,)
+    return not (stays and (number is None or facts[number].elements == (1,)))
+
+
+def _condition(facts: FactsByValue, lowering: Bodied) -> Fact:
+    """What is known of the condition that a Loop begins with, true where none is given."""
+    return _TRUE if lowering.node.inputs[1] is None else _given(facts, lowering, 1)
+
+
+_TRUE = Fact(TensorType("bool", ()))
 
 
 def _given(facts: FactsByValue, lowering: Bodied, k: int) -> Fact:
@@ -171,8 +179,9 @@ class _Control:
         counter = self.planner.add(SCALAR_INT64)
         condition = self.planner.add(SCALAR_BOOL) if _has_condition(self.scope.facts, self.lowering) else None
         if condition is not None:
-            fact = _given(self.scope.facts, self.lowering, 1)
-            yield from self.copy(self.given(1), self.shaped(condition, fact), fact)
+            first = self.planner.true() if self.node.inputs[1] is None else self.given(1)
+            fact = _condition(self.scope.facts, self.lowering)
+            yield from self.copy(first, self.shaped(condition, fact), fact)
         for k in range(n_states):
             if k in self.handed:
                 yield self.host("keep", self.given(2 + k), self.kept[k])

@@ -347,3 +347,10 @@ def test_light_models_keep_their_size_in_memory() -> None:
     constant = graph.constant_of(large)
     assert constant is not None
     assert np.array_equal(constant.array, np.arange(5000))
+
+
+def test_constants_without_a_value_are_refused() -> None:
+    node = helper.make_node("Constant", [], ["y"])
+    graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    with pytest.raises(InvalidModelError, match="it has none of value, value_float"):
+        load(helper.make_model(graph))
