@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.expressions import Expr, Var, apply, cast, maximum, minimum, select
@@ -301,6 +301,21 @@ def joined_in_blocks(first: int = 24, second: int = 24, block: int = 16) -> Nest
 
     z = t.compute((blocks(first + second), N * 2, block), element, name="z")  # type: ignore[arg-type]
     return t.nest("joined_in_blocks", [x, y], [z], [N])
+
+
+def side_by_side(widths: Sequence[int]) -> Nest:
+    """Rows of several arrays, one behind the other."""
+    parts = [t.placeholder((N, width), name=f"x{k}") for k, width in enumerate(widths)]
+
+    def element(i: Var, j: Var) -> Expr:
+        begin, chosen = 0, parts[0][i, j]
+        for part, width in zip(parts[1:], widths, strict=False):
+            begin += width
+            chosen = select(j < begin, chosen, part[i, j - begin])
+        return chosen
+
+    z = t.compute((N, sum(widths)), element, name="z")
+    return t.nest("side_by_side", parts, [z], [N])
 
 
 def tiled(width: int, times: int) -> Nest:

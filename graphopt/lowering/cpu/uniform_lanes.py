@@ -45,15 +45,31 @@ def in_granules(chain: Chain) -> Chain | None:
 
 def _widths(chain: Chain, lane: Var, size: int) -> list[int]:
     """Lanes that a piece may have, most first: the whole halved again and again, and what the whole has in common with
-    that by which the lane is divided (a row that is repeated, as in Tile, is a piece)."""
+    that by which the lane is divided (a row that is repeated, as in Tile, is a piece) and with the places where lanes
+    begin to choose another way, of which pieces are a divisor."""
     widths = {size >> k for k in range(size.bit_length()) if size % (1 << k) == 0}
     parts = (e for s in statements(chain.block.body) for whole in expressions(s) for e in walk(whole))
+    borders = 0
     for part in parts:
-        if isinstance(part, Apply) and part.fn in ("floordiv", "mod") and lane in variables(part.args[0]):
+        if not isinstance(part, Apply) or lane not in variables(part):
+            continue
+        if part.fn in ("floordiv", "mod") and lane in variables(part.args[0]):
             inner = (e for e in walk(part.args[0]) if isinstance(e, Apply) and e.fn == "floordiv")
             divisors = [d.value for d in (part.args[1], *(e.args[1] for e in inner)) if isinstance(d, Const)]
             widths |= {gcd(size, int(prod(divisors[:k]))) for k in range(1, len(divisors) + 1)}
-    return sorted((width for width in widths if width >= LEAST), reverse=True)
+        elif part.fn in COMPARISONS and part.args[0].dtype == INDEX:
+            borders = gcd(borders, _border(part, lane))
+    widths.add(gcd(size, borders))
+    return sorted((width for width in widths if width >= LEAST and borders % width == 0), reverse=True)
+
+
+def _border(comparison: Apply, lane: Var) -> int:
+    """What divides all lanes at which a comparison begins to come out otherwise; 0 where more than that decides."""
+    parts = positive(comparison).split(lane)
+    if parts is None or parts[0].number not in (1, -1):
+        return 0
+    first = {product: times for product, times in parts[1].terms.items() if product}
+    return gcd(parts[1].terms.get((), 0) + (parts[0].number == -1), *first.values())
 
 
 def _steadied(chain: Chain, lane: Var, width: int) -> Chain:

@@ -53,6 +53,16 @@ def test_a_row_that_is_repeated_is_read_row_by_row(width: int, times: int) -> No
         check(nest, made, [size])
 
 
+@pytest.mark.parametrize(("widths", "piece"), [([24, 48, 24], 24), ([36, 12, 60, 12], 12), ([100] * 9, 100)])
+def test_pieces_are_as_wide_as_where_lanes_choose_allows(widths: list[int], piece: int) -> None:
+    nest = described.side_by_side(widths)
+    made = in_granules(first(nest))
+    assert made is not None
+    assert made.axes[-1].extent == Const(piece)
+    for size in (0, 1, 19):
+        check(nest, scheduled(nest), [size])
+
+
 def test_neighbours_that_are_turned_as_pairs_are_read_as_vectors() -> None:
     """By heads of 32 elements: the pair's angle is read for both, the other element with its neighbour's."""
     nest = read(
