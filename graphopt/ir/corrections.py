@@ -163,6 +163,25 @@ def _lp_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, .
         return (np.where(norm == 0, 0, data / norm).astype(data.dtype),)
 
 
+def _max_pool(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation takes pads before and behind for those of other axes where windows move by one, and
+    knows no integers there."""
+    image = x[0]
+    assert image is not None
+    given: dict[str, Any] = dict(attrs)
+    rank = len(given["kernel_shape"])
+    pads = given.get("pads", (0,) * 2 * rank)
+    moves_by_one = all(n == 1 for name in ("strides", "dilations") for n in given.get(name, ()))
+    is_wrong = len(set(pads)) > 1 or image.dtype.kind in "iu"
+    if not (moves_by_one and is_wrong) or given.get("auto_pad", "NOTSET") != "NOTSET":
+        return apply("MaxPool", x, 2, **attrs)
+    least = np.iinfo(image.dtype).min if image.dtype.kind in "iu" else -np.inf
+    around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+    padded = np.pad(image, around, constant_values=np.array(least, image.dtype))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, given["kernel_shape"], range(2, 2 + rank))
+    return (windows.max(tuple(range(2 + rank, 2 + 2 * rank))),)
+
+
 CORRECTIONS: dict[str, Semantics] = {
     "ConvTranspose": _conv_transpose,
     "Erf": _erf,
@@ -173,6 +192,7 @@ CORRECTIONS: dict[str, Semantics] = {
     "LRN": _lrn,
     "LayerNormalization": _layer_normalization,
     "LpNormalization": _lp_normalization,
+    "MaxPool": _max_pool,
     "OneHot": _one_hot,
     "Optional": _optional,
     "QuantizeLinear": _quantize,

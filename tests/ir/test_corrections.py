@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from math import erf
 
 import numpy as np
@@ -144,3 +145,15 @@ def test_a_batch_without_elements_is_normalized() -> None:
     graph = parse("x: float32[0, 4] s: float32[4] b: float32[4] y = GroupNormalization(x, s, b, num_groups=2) return y")
     ones = np.ones(4, np.float32)
     assert run(graph, {"x": np.ones((0, 4), np.float32), "s": ones, "b": ones})["y"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_the_largest_of_windows_with_other_pads_before_and_behind(dtype: type) -> None:
+    x = -1 - np.random.default_rng(0).integers(0, 100, (2, 1, 4, 5)).astype(dtype)
+    for pads in product((0, 1), repeat=4):
+        (got,) = evaluate("MaxPool", Attrs(kernel_shape=(2, 2), pads=pads), [Constant.of(x)], 1, 17)
+        top, left, bottom, right = pads
+        rows, columns = range(-top, 3 + bottom), range(-left, 4 + right)
+        windows = [x[:, :, max(i, 0) : i + 2, max(j, 0) : j + 2].max((2, 3)) for i in rows for j in columns]
+        want = np.stack(windows, -1).reshape(2, 1, len(rows), len(columns))
+        np.testing.assert_array_equal(got.array, want)

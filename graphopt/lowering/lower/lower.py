@@ -268,6 +268,8 @@ class _Lowerer:
         results = [facts[v] for v in body.outputs if v is not None]
         wanted = [self.facts[v] for v in node.outputs]
         if node.op == "Loop":
+            if results[0].dtype != "bool":
+                raise NotLowered("the condition that the body of Loop gives is no truth value")
             results, n_states = results[1:], len(node.inputs) - node.captures - 2
             wanted[:n_states] = [facts[v] for v in body.inputs[2 : 2 + n_states]]
         else:

@@ -86,9 +86,10 @@ def _in_bytes(codes: Array, bits: int) -> Array:
 
 def _weights_of(graph: Graph, node: Node) -> _Weights | None:
     """The weights of a product, where they are constants that are dequantized and the op can say so."""
-    if node.op not in ("MatMul", "Gemm") or node.inputs[1] is None:
+    weights = node.inputs[1] if len(node.inputs) > 1 else None
+    if node.op not in ("MatMul", "Gemm") or weights is None:
         return None
-    maker, is_turned = graph.producer(node.inputs[1]), bool(node.attrs.get("transB", 0))
+    maker, is_turned = graph.producer(weights), bool(node.attrs.get("transB", 0))
     if maker.op == "Transpose" and maker.attrs.get("perm") in ((1, 0), None) and maker.inputs[0] is not None:
         maker, is_turned = graph.producer(maker.inputs[0]), not is_turned
     if maker.op != "DequantizeLinear":

@@ -13,9 +13,10 @@ import onnx.parser
 import pytest
 
 import graphopt
-from graphopt.compile import lowered
+from graphopt.compile import ReferenceWarning, lowered
 from graphopt.ir.evaluate import run
 from graphopt.ir.onnx_io import load
+from graphopt.ir.text import parse
 from graphopt.lowering.link.options import BY_RULE
 from graphopt.run.steps import Steps
 from graphopt.runtime import load as load_program
@@ -254,3 +255,12 @@ def test_several_outputs_of_as_many_rounds_as_the_condition_allows_are_stacked(t
             if trips:  # of no rounds the reference knows no sizes
                 np.testing.assert_array_equal(made[name], want)
             assert len(made[name]) == min(trips, 3)
+
+
+def test_a_loop_whose_condition_is_no_truth_value_is_left_out() -> None:
+    graph = parse(
+        "m: int64[] x: float32[2] y = Loop(m, bool[]{true}, x, body={ i: int64[] c: bool[] s: ? "
+        "d = SplitToSequence(c) t = Mul(s, 2.0) return d, t }) return y"
+    )
+    with pytest.warns(ReferenceWarning, match="the condition that the body of Loop gives is no truth value"):
+        graphopt.compile(graph, verify="off")

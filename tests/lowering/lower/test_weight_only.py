@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
 from graphopt.lowering.lower import expand
 from graphopt.lowering.lower.weight_only import PRODUCT, packed_products
 
@@ -108,3 +109,10 @@ def test_a_bias_is_one_of_columns(size: int, is_packed: bool) -> None:
     bias.CopyFrom(numpy_helper.from_array(np.ones(size, np.float32), "c"))
     packed = packed_products(onnx_io.load(made))
     assert (PRODUCT in [n.op for n in packed.nodes()]) == is_packed
+
+
+def test_a_product_without_weights_stays() -> None:
+    graph = parse("x: float32[2, 2] y = MatMul(x, x) return y")
+    (node,) = (n for n in graph.nodes() if n.op == "MatMul")
+    graph.update(node.id, inputs=node.inputs[:1])
+    assert packed_products(graph) is graph
