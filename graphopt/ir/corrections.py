@@ -178,7 +178,7 @@ def _max_pool(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     least = np.iinfo(image.dtype).min if image.dtype.kind in "iu" else -np.inf
     around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
     padded = np.pad(image, around, constant_values=np.array(least, image.dtype))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, given["kernel_shape"], range(2, 2 + rank))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, given["kernel_shape"], tuple(range(2, 2 + rank)))
     return (windows.max(tuple(range(2 + rank, 2 + 2 * rank))),)
 
 
