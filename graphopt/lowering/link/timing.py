@@ -5,6 +5,7 @@ It stands apart from the lowering steps: it compiles and runs what they give, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -24,6 +25,7 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import size_of
 from graphopt.lowering.lower.embedded_programs import inputs_of
+from graphopt.runtime.arena import ALIGNMENT
 from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import Size, evaluate
 from graphopt.runtime.steps import Code, Port, ProgramBuffer
@@ -106,6 +108,9 @@ def _array(program: Program, port: Port) -> Array:
     buffer = program.code.buffers[port.buffer]
     shape = [evaluate(n, {}) for n in buffer.shape or ()]
     dtype = np.dtype(getattr(ml_dtypes, buffer.dtype, buffer.dtype))
-    if "float" not in buffer.dtype:
-        return np.zeros(shape, dtype)
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT  # where a program's own buffers begin: vectors lie within cache lines
+    array = memory[start : start + size].view(dtype).reshape(shape)
+    array[...] = np.random.default_rng(0).standard_normal(shape) if "float" in buffer.dtype else 0
+    return array
