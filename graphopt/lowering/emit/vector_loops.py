@@ -123,11 +123,15 @@ class VectorLoops:
             with self.writer.iterating(loop.var, f"{begin if many > 1 else 0}, {whole}, {lanes}"):
                 self.step(loop, replace(context, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
         left = 0 if number is None else number % lanes
-        if left.bit_count() == 1 and not accumulators and not self.writer.private.get(loop.var):  # a shorter vector
-            base = Const(int(whole))
+        is_plain = not accumulators and not self.writer.private.get(loop.var)
+        if is_plain and (left.bit_count() == 1 or (left and self.updates(loop, context))):  # shorter vectors
+            base = int(whole)
             self.writer.depth -= 1
-            short = replace(context, lanes=Lanes(loop.var, base, left)) if left > 1 else context.bind({loop.var: base})
-            self.step(loop, short, {})
+            for count in (1 << k for k in reversed(range(left.bit_length())) if left >> k & 1):
+                start = Const(base)
+                lanes_left = replace(context, lanes=Lanes(loop.var, start, count))
+                self.step(loop, lanes_left if count > 1 else context.bind({loop.var: start}), {})
+                base += count
             self.writer.depth += 1
         elif number is None or left:
             text = self.spell.value(extent)
@@ -137,8 +141,8 @@ class VectorLoops:
             self.writer.depth += number is None
             mask = self.writer.fresh("m")
             self.writer.line(f"{mask} = {self.spell.use('first_lanes')}({rest}, {lanes})")
-            start: Expr = Const(int(whole)) if number is not None else Var(f"({whole})")
-            where = replace(context, lanes=Lanes(loop.var, start, lanes, mask))
+            rest_start: Expr = Const(int(whole)) if number is not None else Var(f"({whole})")
+            where = replace(context, lanes=Lanes(loop.var, rest_start, lanes, mask))
             self.writer.depth -= 1
             self.step(loop, where, chosen[0])
             self.writer.depth += number is not None
@@ -150,6 +154,18 @@ class VectorLoops:
                 self.spell.store(target, whole_value, None)
             else:
                 self.writer.line(f"{variable.text} = {whole_value.text}")
+
+    def updates(self, loop: For, context: EmitContext) -> bool:
+        """Whether the loop changes elements in memory that it reads, and does nothing else: in rounds of a loop around,
+        LLVM keeps such vectors in registers, but none of which a mask leaves lanes out."""
+        found = list(self.writer.flat(loop.body, replace(context, lanes=Lanes(loop.var, loop.var, 1))))
+        for stmt, where in found:
+            if not isinstance(stmt, Store):
+                return False
+            target = Load(stmt.buffer, tuple(map(where.of, stmt.indices)))
+            if stmt.buffer.scope == "local" or target not in walk(where.of(stmt.value)):
+                return False
+        return bool(found)
 
     def rounded(self, extent: Expr, step: int) -> str:
         """The extent, rounded down to a multiple."""
