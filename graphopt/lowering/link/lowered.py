@@ -20,7 +20,7 @@ from graphopt.lowering.link.options import BY_RULE, Options
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
-from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram
+from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, label_of
 from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Sizes, Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import name_of
 
@@ -210,12 +210,12 @@ class Lowered:
 
 
 def _group(graph: Graph, group: Group) -> str:
-    return " + ".join(f"{m.node.op} ({m.kind.name.lower()})" for m in group.members)
+    return " + ".join(f"{label_of(m.node)} ({m.kind.name.lower()})" for m in group.members)
 
 
 def _fate(lowering: LoweredNode) -> str:
     """The lowering of a node, in words."""
-    op = lowering.node.op
+    op = label_of(lowering.node)
     match lowering:
         case Described():
             return f"{op} is computed by loops"
@@ -227,4 +227,6 @@ def _fate(lowering: LoweredNode) -> str:
             return f"sizes of {op} are computed before it"
         case Unlowered(reason=reason):
             return f"{op} is left out: {reason}"
+        case EmbeddedProgram(reason=reason):
+            return f"{op} stays by itself: {reason}"
     return f"{op} brings what computes it"

@@ -38,7 +38,7 @@ from graphopt.lowering.link.options import BY_RULE, Options
 from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import symbols_in
-from graphopt.lowering.lower.embedded_programs import EmbeddedProgram
+from graphopt.lowering.lower.embedded_programs import EmbeddedProgram, label_of
 from graphopt.lowering.lower.lower import (
     Bodied,
     Described,
@@ -159,7 +159,7 @@ def _written(scope: LoweredScope, group: Group, options: Options, nodes: tuple[s
     wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host)  # a branch may not be taken
     reads = zip(wrote.nest.buffers, wrote.inputs, strict=False)
     constants = {b: c for b, v in reads if (c := _constant_of(scope, v)) is not None}
-    item = FusedItem(nodes, "+".join(m.node.op for m in group.members), wrote, wrote.nest, wrote.nest, constants)
+    item = FusedItem(nodes, "+".join(label_of(m.node) for m in group.members), wrote, wrote.nest, wrote.nest, constants)
     if options.is_by_hand(nodes):
         return item
     prepared = options.prepare(item.nest, item.plain)

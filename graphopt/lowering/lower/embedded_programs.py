@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from graphopt.errors import CompilationError, InvalidModelError, NestError
 from graphopt.ir import custom_ops
@@ -24,9 +23,9 @@ from graphopt.lowering.intrinsics.tensor_intrin import descriptions
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
 from graphopt.lowering.loops.interpret import interpret
 from graphopt.lowering.loops.nest import BY_RULE, Buffer, Nest
-from graphopt.lowering.loops.script import read, show
-from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.loops.script import show
 from graphopt.lowering.lower.unlowered import name_of
+from graphopt.lowering.operators import programs
 from graphopt.lowering.operators.operation import DTYPES
 
 
@@ -37,6 +36,8 @@ class EmbeddedProgram:
     node: Node
     nest: Nest
     sizes: tuple[Size, ...]
+    reason: str = ""
+    """Why it is compiled by itself, and not fused with what is around it."""
 
     @property
     def is_ready(self) -> bool:
@@ -91,14 +92,12 @@ def _placed(node: Node, facts: Mapping[Value, Fact], label: str) -> EmbeddedProg
 
 def program_of(node: Node) -> Nest:
     """The program of a ``graphopt::Nest`` node. ScriptError or NestError where it is invalid."""
-    return _read(str(node.attrs.get("program", "")))
+    return programs.program_of(node.attrs)
 
 
-@lru_cache(256)
-def _read(text: str) -> Nest:
-    nest = read(text, "the program of a node")
-    check(nest)
-    return nest
+def label_of(node: Node) -> str:
+    """The name of a node's program; of any other node, its op."""
+    return program_of(node).name if node.op == NEST else node.op
 
 
 # ------------------------------------------------------------------ programs as nodes
@@ -152,7 +151,7 @@ _OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
 
 def _interpreted(*arrays: Array, program: str, **types: str) -> None:
     """The program run by the interpreter."""
-    nest = _read(program)
+    nest = programs.read_program(program)
     order = [b.name for b in (*inputs_of(nest), *nest.outputs)]
     interpret(nest, dict(zip(order, arrays, strict=True)), intrinsics=descriptions(nest))
 

@@ -192,6 +192,8 @@ class _Lowerer:
 
     def node(self, node: Node) -> LoweredNode:
         brought = given(self.graph, node, self.facts)
+        if isinstance(brought, EmbeddedProgram):
+            return self.by_program(brought)
         if brought is not None:
             return self.by_user(brought)
         try:
@@ -206,6 +208,15 @@ class _Lowerer:
             return self.unlowered(node, str(why))
         except SENSELESS as error:  # nests rest on what the model may not keep to, as ONNX says it has to
             return self.unlowered(node, f"its lowering failed: {words_of(error)}")
+
+    def by_program(self, brought: EmbeddedProgram) -> LoweredNode:
+        """The program of a node as tensor expressions, which are fused as any op's; as it is where it is none."""
+        if brought.is_ready:
+            return self.by_user(replace(brought, reason="it is scheduled by hand"))
+        try:
+            return self.by_nest(brought.node)
+        except NotLowered as why:
+            return self.by_user(replace(brought, reason=str(why)))
 
     def by_user(self, brought: EmbeddedProgram | Called) -> LoweredNode:
         """The embedded program or registered function of a node. CompilationError where it needs unknown sizes."""

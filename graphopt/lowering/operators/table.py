@@ -29,6 +29,7 @@ MODULES = (
     "regions",
     "folding",
     "products",
+    "programs",
     "bfloat",
     "einsum",
     "blocked",
