@@ -180,6 +180,8 @@ class _Target:
     axes: tuple[Axis | None, ...]
     offsets: tuple[Expr, ...]
     shape: tuple[Expr, ...]
+    held: tuple[Var, ...]
+    """Axes of one step that no index names."""
 
     @property
     def is_whole(self) -> bool:
@@ -209,7 +211,8 @@ def _target(block: Block, buffer: Buffer, indices: Sequence[Expr]) -> _Target:
     used = [a.var for a, _ in places if a is not None]
     if len(set(used)) < len(used) or any(v not in used and a.extent != Const(1) for v, a in spatial.items()):
         raise NotRaised(f"it writes elements of {buffer.name} several times")
-    return _Target(tuple(a for a, _ in places), tuple(o for _, o in places), buffer.shape)
+    held = tuple(v for v in spatial if v not in used)
+    return _Target(tuple(a for a, _ in places), tuple(o for _, o in places), buffer.shape, held)
 
 
 def _axis_and_offset(index: Expr, axes: Mapping[Var, Axis]) -> tuple[Axis | None, Expr]:
@@ -328,10 +331,9 @@ class _Raiser:
         """What a reduction starts from, where the same is before it everywhere or its init says so."""
         if found.starts:
             return found.starts[buffer]
-        if buffer not in self.tensors:
-            raise NotRaised(f"it reduces into {buffer.name}, to which nothing is written before")
-        before = self.tensors[buffer]
-        value = before.stage.values[before.port] if isinstance(before.stage, ElementwiseStage) else None
+        before = self.tensors.get(buffer)
+        stage = None if before is None else before.stage
+        value = stage.values[before.port] if before is not None and isinstance(stage, ElementwiseStage) else None
         return value if isinstance(value, Const) else None
 
     def started(
@@ -375,7 +377,8 @@ class _Raiser:
     def points(self, target: _Target, at: Sequence[Expr]) -> dict[Var, Expr]:
         """The axes of a block that writes an element."""
         places = zip(target.axes, at, target.offsets, strict=True)
-        return {a.var: i - self.expr(o) for a, i, o in places if a is not None}
+        points: dict[Var, Expr] = {a.var: i - self.expr(o) for a, i, o in places if a is not None}
+        return points | dict.fromkeys(target.held, Const(0))
 
     def reached(self, target: _Target, at: Sequence[Expr]) -> Expr:
         """Whether a block writes an element."""
