@@ -89,6 +89,11 @@ def show_expr(expr: Expr, dtype: str | None = INDEX) -> str:
     return _Expression(dtype).text(expr, 0)
 
 
+def show_stmt(stmt: Stmt) -> Iterator[str]:
+    """The lines of a statement by itself."""
+    return _Statements({}).lines(stmt)
+
+
 def _lines(nest: Nest) -> Iterator[str]:
     params = [f"{p.name}: {_annotation(p) if isinstance(p, Buffer) else 'size'}" for p in nest.params]
     head = f"def {nest.name}({', '.join(params)}):"
