@@ -16,13 +16,13 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from graphopt.errors import ScriptError
 from graphopt.lowering.loops.expressions import ScalarNumber
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script_expressions import DTYPES, NAMED
-from graphopt.lowering.loops.script_parse import parse
+from graphopt.lowering.loops.script_parse import WORDS, parse
 from graphopt.lowering.loops.script_print import show, show_expr
 
 
@@ -40,13 +40,6 @@ class ScriptWord:
         if self.name == "Buffer":
             return self
         raise TypeError(f"{self.name} is a word of tensor programs: it is read under @program, and never runs")
-
-
-WORDS: Final = (
-    *("Buffer", "size", "alloc", "block", "axis", "init", "where", "reads", "writes", "notes", "check", "invoke"),
-    *("value", "grid", "serial", "parallel", "vectorized", "unrolled", "bind"),
-)
-"""The words of scripts beside the functions of expressions and the dtypes."""
 
 
 def __getattr__(name: str) -> ScriptWord:

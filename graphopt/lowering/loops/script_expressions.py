@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
+from dataclasses import dataclass
+from itertools import count, islice
 from typing import Final, TypeAlias
 
-from graphopt.errors import ScriptError
+from graphopt.errors import ScriptError, nearest, nearest_or_some
 from graphopt.lowering.loops.expressions import (
     COMPARISONS,
     FLOATS,
@@ -29,6 +30,8 @@ from graphopt.lowering.loops.expressions import (
     apply,
     conjunction,
     const,
+    loads_in,
+    walk,
 )
 from graphopt.lowering.loops.nest import (
     Buffer,
@@ -67,28 +70,66 @@ BINARY: Final[Mapping[type[ast.AST], str]] = {
 }
 NAMED: Final = {SPELLED.get(fn, fn): fn for fn in FUNCTIONS}
 
+INSTEAD: Final[Mapping[str, str]] = {
+    "relu": "max(x, 0.0)",
+    "if_then_else": "select(condition, then, otherwise)",
+    "where": "select(condition, then, otherwise)",
+    "power": "x ** y",
+    "float": 'cast(x, "float32")',
+    "int": 'cast(x, "int64")',
+    "rsqrt": "1.0 / sqrt(x)",
+    "pow": "x ** y",
+    "maximum": "max(x, y)",
+    "minimum": "min(x, y)",
+    "floordiv": "x // y",
+    "floormod": "x % y",
+    "truncdiv": "trunc(x / y)",
+}
+"""What is written in place of functions that other languages of the kind have."""
+SHOWN: Final = 100
+"""So much of a line is quoted in an error."""
+LET_PARTS: Final = 4096
+"""A local name stands for an expression of at most so many parts: it is written out wherever it is used."""
+
 Operand: TypeAlias = Expr | int | float
 """An expression, or a bare number whose dtype is still open."""
+
+
+@dataclass(slots=True)
+class Let:
+    """A local name for a value; ``stale`` is a buffer that it was read from, and that was written since."""
+
+    value: Operand
+    reads: frozenset[Buffer]
+    stale: Buffer | None = None
+    last_use: ast.AST | None = None
 
 
 class ScriptNames:
     """The scope of a script: the variables, buffers and names bound at a point of the text."""
 
-    def __init__(self, name: str, constants: Mapping[str, ScalarNumber], lines_before: int) -> None:
+    def __init__(self, name: str, constants: Mapping[str, ScalarNumber], lines_before: int, text: str = "") -> None:
         self.name = name
         self.lines_before = lines_before
+        self.lines = text.split("\n")
         self.constants: dict[str, ScalarNumber] = {"inf": math.inf, "nan": math.nan, **constants}
         self.bound: dict[str, Var] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.lets: dict[str, Let] = {}
         self.extents: dict[Var, Expr] = {}
+        self.inside: list[str] = []
         self.used_names: set[str] = set()
         self.mentioned: frozenset[str] = frozenset()
         self.allocs: list[Buffer] = []
 
     def error(self, node: ast.AST, message: str) -> ScriptError:
-        """The error at a node."""
+        """The error at a node, with the line that it is in."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        return ScriptError(message, self.name, line + self.lines_before, column + 1)
+        text = self.lines[line - 1].strip() if line <= len(self.lines) else ""
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        return ScriptError(
+            f"{message}, in `{shown}`" if shown else message, self.name, line + self.lines_before, column + 1
+        )
 
     def unique(self, name: str, node: ast.AST | None = None) -> str:
         """A name that is not in use: ``name``, with a number where needed. Two buffers or sizes of one name are an
@@ -108,18 +149,76 @@ class ScriptNames:
     def within(self, named: Mapping[str, Var], node: ast.AST) -> Iterator[None]:
         """A context manager: the names are bound to the variables inside it."""
         for name in named:
-            if name in self.bound or name in self.buffers:
-                raise self.error(node, f"{name} is bound already where it is bound again")
+            self.free(name, node)
         self.bound.update(named)
         yield
         for name in named:
             del self.bound[name]
 
+    def free(self, name: str, node: ast.AST) -> None:
+        """Refuses a name that stands for something already."""
+        if name in self.bound or name in self.buffers or name in self.lets:
+            raise self.error(node, f"{name} is bound already where it is bound again")
+
+    # -- local names
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A context manager: local names and buffers that are bound inside it end with it."""
+        lets, buffers = dict(self.lets), dict(self.buffers)
+        yield
+        self.lets, self.buffers = lets, buffers
+
+    @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """A context manager: what is inside runs again and again, so that what it writes is written before it, too."""
+        outer = list(self.lets.items())
+        uses = [let.last_use for _, let in outer]
+        yield
+        for (name, let), before in zip(outer, uses, strict=True):
+            if let.stale is not None and let.last_use is not before and let.last_use is not None:
+                raise self.stale(let.last_use, name, let)
+
+    def let(self, node: ast.stmt, name: str, value: ast.expr, dtype: str | None) -> None:
+        """Binds a local name to a value."""
+        if name in self.lets:
+            raise self.error(
+                node,
+                f'{name} has a value already, and keeps it: {name} = alloc((), "float32", scope="local") may change',
+            )
+        self.free(name, node)
+        operand = self.value(value, dtype) if dtype is None else self.expr(value, dtype)
+        reads: frozenset[Buffer] = frozenset()
+        if isinstance(operand, Expr):
+            if len(list(islice(walk(operand), LET_PARTS + 1))) > LET_PARTS:
+                raise self.error(
+                    node, f"{name} stands for more than {LET_PARTS} parts, which is written out where it is used: "
+                    'keep it in a buffer, alloc((), "float32", scope="local")',
+                )  # fmt: skip
+            reads = frozenset(load.buffer for load in loads_in(operand))
+        self.lets[name] = Let(operand, reads)
+
+    def written(self, buffers: Iterable[Buffer]) -> None:
+        """Marks the local names whose values would be others if they were read now."""
+        for buffer in buffers:
+            for let in self.lets.values():
+                if buffer in let.reads:
+                    let.stale = let.stale or buffer
+
+    def stale(self, node: ast.AST, name: str, let: Let) -> ScriptError:
+        """The error of a local name that is used behind a write to what it reads."""
+        assert let.stale is not None
+        return self.error(
+            node, f"{name} reads {let.stale.name}, which is written before {name} is used here: keep the value in a "
+            f'buffer, {name} = alloc((), "{let.stale.dtype}", scope="local") and {name}[()] = ...',
+        )  # fmt: skip
+
     def dtype(self, node: ast.expr) -> str:
         """The name of a dtype."""
         dtype = string(node)
         if dtype not in DTYPES:
-            raise self.error(node, f"a dtype is expected: one of {', '.join(sorted(DTYPES))}")
+            hint = nearest(dtype or "", DTYPES) or f": one of {', '.join(sorted(DTYPES))}"
+            raise self.error(node, f"a dtype is expected{hint}")
         return dtype
 
     # -- buffers and regions
@@ -129,7 +228,12 @@ class ScriptNames:
         name = node.value.id if isinstance(node.value, ast.Name) else ""
         buffer = self.buffers.get(name)
         if buffer is None:
-            raise self.error(node, f"{name or 'this'} is no buffer of the program")
+            hint = nearest_or_some(name, self.buffers)
+            if name in self.lets:
+                raise self.error(node, f"{name} is a local name for one value, and has no elements")
+            if name in self.bound:
+                raise self.error(node, f"{name} is a variable, and has no elements{hint}")
+            raise self.error(node, f"{name or 'this'} is no buffer of the program{hint}")
         indices = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(indices) != len(buffer.shape):
             raise self.error(node, f"{name} has {len(buffer.shape)} axes and {len(indices)} indices")
@@ -234,10 +338,16 @@ class ScriptNames:
         """The variable or number of the name."""
         if name in self.bound:
             return self.bound[name]
+        if (let := self.lets.get(name)) is not None:
+            let.last_use = node
+            if let.stale is not None:
+                raise self.stale(node, name, let)
+            return let.value
         if name in self.buffers:
             raise self.error(node, f"{name} is a buffer: say which element, {name}[...]")
         if name not in self.constants:
-            raise self.error(node, f"{name} is not bound here")
+            there = [*self.bound, *self.lets]
+            raise self.error(node, f"{name} is not bound here{nearest_or_some(name, there) if there else ''}")
         value = self.constants[name]
         return const(value, "bool") if isinstance(value, bool) else value
 
@@ -273,7 +383,8 @@ class ScriptNames:
             return self.settled(operand, name, node)
         fn = NAMED.get(name)
         if fn is None:
-            raise self.error(node, f"{name} is no function of programs")
+            hint = f"; write {INSTEAD[name]}" if name in INSTEAD else nearest_or_some(name, NAMED)
+            raise self.error(node, f"{name} is no function of programs{hint}")
         if len(args) != (wanted := FUNCTIONS[fn] + (fn in CONVERSIONS)):
             raise self.error(node, f"{name} takes {wanted} arguments, and here are {len(args)}")
         if fn in CONVERSIONS:

@@ -9,12 +9,13 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Final, cast, get_args
 
-from graphopt.errors import ScriptError
+from graphopt.errors import ScriptError, nearest_or_some
 from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     ScalarNumber,
     Var,
+    variables,
 )
 from graphopt.lowering.loops.nest import (
     THREADS,
@@ -23,6 +24,7 @@ from graphopt.lowering.loops.nest import (
     AxisKind,
     Block,
     Buffer,
+    BufferRegion,
     Check,
     For,
     If,
@@ -38,10 +40,18 @@ from graphopt.lowering.loops.nest import (
     accesses,
     seq,
 )
-from graphopt.lowering.loops.script_expressions import ScriptNames, string
+from graphopt.lowering.loops.script_expressions import DTYPES, NAMED, ScriptNames, string
 from graphopt.lowering.loops.script_print import KINDS
 
 AXES: Final[Mapping[str, AxisKind]] = {letter: cast(AxisKind, kind) for kind, letter in KINDS.items()}
+WORDS: Final = (
+    *("Buffer", "size", "alloc", "block", "axis", "init", "where", "reads", "writes", "notes", "check", "invoke"),
+    *("value", "grid", "serial", "parallel", "vectorized", "unrolled", "bind"),
+)
+"""The words of scripts beside the functions of expressions and the dtypes."""
+QUALIFIED: Final = frozenset({*WORDS, *NAMED, *DTYPES, "program"})
+ROOT: Final = "root"
+"""The block that a whole program is: its notes are the program's."""
 LOOPS: Final[Mapping[str, LoopKind]] = {
     "bind": "bound",
     **{kind: kind for kind in get_args(LoopKind) if kind != "bound"},
@@ -50,15 +60,25 @@ LOOPS: Final[Mapping[str, LoopKind]] = {
 
 def parse(text: str, name: str, constants: Mapping[str, ScalarNumber], first_line: int) -> Nest:
     """Parses a script, in which ``constants`` are known names; raises ScriptError."""
-    reader = _ScriptReader(name, constants, first_line - 1)
+    reader = _ScriptReader(name, constants, first_line - 1, text)
     try:
-        return reader.module(ast.parse(text))
+        return reader.module(_Unqualified().visit(ast.parse(text)))
     except SyntaxError as e:
         raise ScriptError(str(e.msg), name, (e.lineno or 1) + first_line - 1, e.offset or 1) from None
     except ValueError as e:
         raise ScriptError(f"this is no text of a program: {e}", name, first_line) from None
     except (RecursionError, MemoryError):  # Python's parser reports its own depth as memory
         raise ScriptError("this is nested too deeply to be read", name, first_line) from None
+
+
+class _Unqualified(ast.NodeTransformer):
+    """Words of scripts without the module that they are taken from: ``T.grid`` is ``grid``."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.attr in QUALIFIED:
+            return ast.copy_location(ast.Name(node.attr, node.ctx), node)
+        return node
 
 
 class _ScriptReader(ScriptNames):
@@ -80,6 +100,12 @@ class _ScriptReader(ScriptNames):
         if isinstance(body[0], ast.Expr) and string(body[0].value) is not None:
             del body[0]
         notes, rest = self.header(body)
+        match rest:
+            case [
+                ast.With([ast.withitem(ast.Call(ast.Name("block"), [ast.Constant(str(name))], []), None)], inside)
+            ] if name == ROOT:
+                rooted, rest = self.header(inside)
+                notes = tuple({**dict(notes), **dict(rooted)}.items())
         return Nest(function.name, params, self.statements(rest), tuple(self.allocs), notes)
 
     def params(self, function: ast.FunctionDef) -> tuple[Buffer | Var, ...]:
@@ -113,6 +139,8 @@ class _ScriptReader(ScriptNames):
                     self.allocs.append(self.buffer(stmt, name, args, keywords))
                 case ast.Expr(ast.Call(ast.Name("notes"), [written], [])):
                     notes = self.notes(written)
+                case ast.Expr(ast.Call(ast.Name("reads" | "writes"), _, [])):
+                    pass  # of a root block, where they follow from the blocks in it
                 case _:
                     rest.append(stmt)
         return notes, rest
@@ -131,8 +159,23 @@ class _ScriptReader(ScriptNames):
             strides = self.sizes(keyword.value)
             if len(strides) != len(shape):
                 raise self.error(keyword, f"{name} has {len(shape)} axes and {len(strides)} strides")
-        self.buffers[name] = Buffer(self.unique(name, node), shape, dtype, cast(MemoryScope, scope), strides)
+        own = self.unique(name, None if self.inside else node)
+        self.buffers[name] = Buffer(own, shape, dtype, cast(MemoryScope, scope), strides)
         return self.buffers[name]
+
+    def local(self, node: ast.stmt, name: str, args: Sequence[ast.expr], keywords: Sequence[ast.keyword]) -> None:
+        """A buffer that is allocated within a loop or block: one of the program, whose name ends there."""
+        self.free(name, node)
+        buffer = self.buffer(node, name, args, keywords)
+        if inner := sorted(v.name for e in buffer.shape for v in variables(e) if v in self.extents):
+            raise self.error(
+                node, f"{name} has a size of its own for each {inner[0]}: give it the largest that there is"
+            )
+        if buffer.scope == "global" and "parallel" in self.inside:
+            raise self.error(
+                node, f'{name} would be shared by the rounds of a parallel loop: alloc(..., scope="local")'
+            )
+        self.allocs.append(buffer)
 
     def sizes(self, node: ast.expr) -> tuple[Expr, ...]:
         if not isinstance(node, ast.Tuple):
@@ -153,11 +196,24 @@ class _ScriptReader(ScriptNames):
     # -- statements
 
     def statements(self, body: Sequence[ast.stmt]) -> Stmt:
-        statements = [self.statement(s) for s in body if not isinstance(s, ast.Pass)]
+        with self.scope():
+            statements = [made for s in body if (made := self.statement(s)) is not None]
         return seq(*statements) if statements else Seq(())
 
-    def statement(self, node: ast.stmt) -> Stmt:
+    def statement(self, node: ast.stmt) -> Stmt | None:
+        """A statement; None for one that only names something."""
+        stmt = self.stated(node)
+        match stmt:
+            case Store(buffer):
+                self.written([buffer])
+            case Invoke(_, args):
+                self.written(a.buffer for a in args if isinstance(a, BufferRegion))
+        return stmt
+
+    def stated(self, node: ast.stmt) -> Stmt | None:
         match node:
+            case ast.Pass():
+                return None
             case ast.For(target, ast.Call() as loop, body, []):
                 return self.loop(node, target, loop, body)
             case ast.With([ast.withitem(ast.Call(ast.Name("block"), [name], []), None)], body):
@@ -182,9 +238,20 @@ class _ScriptReader(ScriptNames):
                 if (text := string(intrinsic)) is None:
                     raise self.error(intrinsic, "an intrinsic is invoked by its name, a string")
                 return Invoke(text, tuple(self.argument(a) for a in args))
-            case ast.Assign([ast.Name(_)], ast.Call(ast.Name("alloc"))):
-                raise self.error(node, "a buffer is allocated at the top of the program, not within a loop or block")
-        raise self.error(node, "a program has for, with block, if, check, invoke and A[i] = ... as its statements")
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name("alloc"), args, keywords)):
+                self.local(node, name, args, keywords)
+                return None
+            case ast.Assign([ast.Name(name)], value):
+                self.let(node, name, value, None)
+                return None
+            case ast.AnnAssign(ast.Name(name), kind, ast.expr() as value):
+                named = ast.copy_location(ast.Constant(kind.id), kind) if isinstance(kind, ast.Name) else kind
+                self.let(node, name, value, self.dtype(named))
+                return None
+            case ast.While():
+                raise self.error(node, "a loop has a number of rounds: for i in serial(n), with if for what ends early")
+        wanted = "for, with block, if, check, invoke, t = ... and A[i] = ..."
+        raise self.error(node, f"a program has {wanted} as its statements")
 
     def loop(self, node: ast.For, target: ast.expr, call: ast.Call, body: Sequence[ast.stmt]) -> Stmt:
         names = self.targets(target)
@@ -196,7 +263,8 @@ class _ScriptReader(ScriptNames):
             if thread not in THREADS:
                 raise self.error(call, f"a loop is bound to one of {', '.join(THREADS)}")
         if word != "grid" and word not in LOOPS:
-            raise self.error(call, f"a loop is over one of grid, {', '.join(LOOPS)}")
+            hint = "; write serial(n)" if word == "range" else nearest_or_some(word, ["grid", *LOOPS])
+            raise self.error(call, f"a loop is over one of grid, {', '.join(LOOPS)}{hint if word else ''}")
         for keyword in call.keywords:
             if keyword.arg != "notes" or word == "grid":
                 raise self.error(keyword, f"{word} takes {'no keywords' if word == 'grid' else 'notes= alone'}")
@@ -221,8 +289,10 @@ class _ScriptReader(ScriptNames):
         extent = self.index(extents[0])
         var = Var(self.unique(names[0]))
         self.extents[var] = extent
-        with self.within({names[0]: var}, node):
+        self.inside.append("parallel" if kind in ("parallel", "vectorized", "bound") else kind)
+        with self.within({names[0]: var}, node), self.repeated():
             inside = self.nested(node, names[1:], extents[1:], kind, thread, notes, body)
+        self.inside.pop()
         return For(var, extent, inside, kind, thread, notes)
 
     def targets(self, node: ast.expr) -> list[str]:
@@ -256,6 +326,7 @@ class _ScriptReader(ScriptNames):
                     init = first
                 case _:
                     rest.append(stmt)
+        self.inside.append("block")
         with self.within({bound: axis.var for bound, (axis, _) in axes.items()}, node):
             block = Block(
                 name,
@@ -271,6 +342,7 @@ class _ScriptReader(ScriptNames):
                 reads = tuple(self.region(a) for a in clauses["reads"].args)
             if "writes" in clauses:
                 writes = tuple(self.region(a) for a in clauses["writes"].args)
+        self.inside.pop()
         return Block(
             block.name, block.axes, block.values, block.body, block.init, block.predicate, reads, writes, block.notes
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from itertools import count as count_from
 from typing import Final
 
 from graphopt.lowering.loops.expressions import (
@@ -18,6 +20,8 @@ from graphopt.lowering.loops.expressions import (
     ScalarNumber,
     Var,
     apply,
+    children,
+    loads_in,
     variables,
 )
 from graphopt.lowering.loops.nest import (
@@ -37,6 +41,7 @@ from graphopt.lowering.loops.nest import (
     Stmt,
     Store,
     accesses,
+    statements,
 )
 
 WIDTH: Final = 120
@@ -91,7 +96,7 @@ def show_expr(expr: Expr, dtype: str | None = INDEX) -> str:
 
 def show_stmt(stmt: Stmt) -> Iterator[str]:
     """The lines of a statement by itself."""
-    return _Statements({}).lines(stmt)
+    return _Statements({}, set()).lines(stmt)
 
 
 def _lines(nest: Nest) -> Iterator[str]:
@@ -106,7 +111,19 @@ def _lines(nest: Nest) -> Iterator[str]:
         yield f"    notes({_notes(nest.notes)})"
     for buffer in nest.allocs:
         yield f"    {buffer.name} = alloc({_storage(buffer)})"
-    yield from (f"    {line}" for line in _Statements({}).lines(nest.body))
+    yield from (f"    {line}" for line in _Statements({}, _names(nest)).lines(nest.body))
+
+
+def _names(nest: Nest) -> set[str]:
+    """The names of a program's buffers and variables."""
+    names = {p.name for p in (*nest.params, *nest.allocs)}
+    for stmt in statements(nest.body):
+        match stmt:
+            case For(var):
+                names.add(var.name)
+            case Block(axes=axes):
+                names |= {a.var.name for a in axes}
+    return names
 
 
 def _annotation(buffer: Buffer) -> str:
@@ -236,10 +253,11 @@ def _is_simple(expr: Apply) -> bool:
 
 
 class _Statements:
-    """Writes statements; ``extents`` are those of the loops and axes around them."""
+    """Writes statements; ``extents`` are those of the loops and axes around them, ``names`` those that are taken."""
 
-    def __init__(self, extents: dict[Var, Expr]) -> None:
+    def __init__(self, extents: dict[Var, Expr], names: set[str]) -> None:
         self.extents = extents
+        self.names = names
 
     def lines(self, stmt: Stmt) -> Iterator[str]:
         """The statement, line by line."""
@@ -248,14 +266,19 @@ class _Statements:
                 yield from self.loops(stmt)
             case Block():
                 yield f"with block({_quoted(stmt.name)}):"
-                inside = _Statements({**self.extents, **{a.var: a.extent for a in stmt.axes}})
+                inside = _Statements({**self.extents, **{a.var: a.extent for a in stmt.axes}}, self.names)
                 yield from _indented((*self.axes(stmt), *_declared(stmt)))
                 if stmt.init is not None:
                     yield "    with init():"
                     yield from _indented(_indented(inside.lines(stmt.init)))
                 yield from _indented(inside.lines(stmt.body))
             case Store(buffer, indices, value):
-                yield f"{show_expr(Load(buffer, indices))} = {show_expr(value, buffer.dtype)}"
+                target = show_expr(Load(buffer, indices))
+                if len(text := show_expr(value, buffer.dtype)) > WIDTH:
+                    lets, value = _shared(value, self.names)
+                    yield from (f"{let.name} = {show_expr(part, None)}" for let, part in lets)
+                    text = show_expr(value, buffer.dtype) if lets else text
+                yield f"{target} = {text}"
             case Seq(stmts):
                 if not stmts:
                     yield "pass"
@@ -293,7 +316,7 @@ class _Statements:
             notes = f", notes={_notes(stmt.notes)}" if stmt.notes else ""
             word = "bind" if stmt.kind == "bound" else stmt.kind
             yield f"for {names} in {word}({thread}{show_expr(stmt.extent)}{notes}):"
-        inside = _Statements({**self.extents, **{m.var: m.extent for m in merged}})
+        inside = _Statements({**self.extents, **{m.var: m.extent for m in merged}}, self.names)
         yield from _indented(inside.lines(merged[-1].body))
 
     def axes(self, block: Block) -> Iterator[str]:
@@ -307,6 +330,47 @@ class _Statements:
             run = []
             yield f"{axis.var.name} = axis.{axis.kind}({show_expr(axis.extent)}, {show_expr(value)})"
         yield from _remap(run)
+
+
+def _shared(expr: Expr, names: set[str]) -> tuple[list[tuple[Var, Expr]], Expr]:
+    """Local names for what an expression computes more than once, inner ones first, and the expression by them.
+
+    Only for what reads elements and is no index, for which operators do not simplify as they are read back.
+    """
+    uses: dict[Expr, int] = {}
+    order: list[Apply] = []
+
+    def count(part: Expr) -> None:
+        uses[part] = uses.get(part, 0) + 1
+        if uses[part] == 1:
+            for child in children(part):
+                count(child)
+            if isinstance(part, Apply) and part.dtype not in (INDEX, "bool") and loads_in(part):
+                order.append(part)
+
+    count(expr)
+    lets: dict[Expr, Var] = {}
+    done: dict[Expr, Expr] = {}
+
+    def named(part: Expr) -> Expr:
+        if part in lets:
+            return lets[part]
+        if part not in done:
+            before = children(part)
+            after = tuple([named(child) for child in before])
+            kept = all(a is b for a, b in zip(before, after, strict=True))
+            done[part] = part if kept or not isinstance(part, Apply) else Apply(part.fn, after, part.type)
+        return done[part]
+
+    result = []
+    for part in order:
+        if uses[part] > 1:
+            written = named(part)
+            name = next(n for n in chain("t", (f"t_{k}" for k in count_from(1))) if n not in names)
+            names.add(name)
+            lets[part] = Var(name, part.dtype)
+            result.append((lets[part], written))
+    return result, named(expr)
 
 
 def _indented(lines: Sequence[str] | Iterator[str]) -> Iterator[str]:

@@ -1,14 +1,17 @@
 """Programs are read as they are printed, and people's scripts as they are meant."""
 
 import importlib
+import re
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.errors import ScriptError
 from graphopt.lowering.loops.expressions import Apply, Const, Load, Var
+from graphopt.lowering.loops.interpret import interpret
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import BufferRegion, For, Invoke, Nest, Range, Seq, Store, blocks, statements
 from graphopt.lowering.loops.script import Buffer, alloc, axis, block, grid, init, program, read, show, show_expr
@@ -197,7 +200,17 @@ def test_regions_are_boxes() -> None:
         ("for j in grid(4, 4): pass", 14, "grid has 2 sizes for 1 variables"),
         ('for j in bind("threadIdx.w", 4): pass', 14, "a loop is bound to one of blockIdx.x"),
         ("for j in serial(4, notes=3): pass", 30, "notes are a dict"),
-        ('B = alloc((4,), "float32")', 5, "a buffer is allocated at the top"),
+        ('B = alloc((i,), "float32")', 5, "B has a size of its own for each i"),
+        ("A[i] = relu(A[i])", 12, "relu is no function of programs; write max(x, 0.0), in `A[i] = relu(A[i])`"),
+        ("A[i] = sqr(A[i])", 12, "did you mean sqrt"),
+        ("A[i] = B[i]", 12, "B is no buffer of the program; there are A, T, F"),
+        ("A[i] = i[0]", 12, "i is a variable, and has no elements"),
+        ("A[i] = A[j]", 14, "j is not bound here; there is i"),
+        ("while True: pass", 5, "a loop has a number of rounds"),
+        ("for j in range(4): pass", 14, "write serial(n)"),
+        ("i = A[0]", 5, "i is bound already"),
+        ("A = A[0]", 5, "A is bound already"),
+        ('A = alloc((4,), "float32")', 5, "A is bound already"),
         ('invoke("x", A[0:4:2])', 19, "a region has no steps"),
     ],
 )
@@ -234,6 +247,106 @@ def test_text_that_is_no_program_is_refused(text: str, message: str) -> None:
     with pytest.raises(ScriptError) as caught:
         read(text)
     assert message in str(caught.value)
+
+
+def written(body: str) -> Nest:
+    """The program with this body, beside the buffers A and B."""
+    head = '@program\ndef f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):\n'
+    return read(head + "".join(f"    {line}\n" for line in body.splitlines()))
+
+
+def test_a_local_name_stands_for_its_value() -> None:
+    named = """for i in serial(8):
+    with block("B"):
+        vi = axis.spatial(8, i)
+        t = A[vi] * 2.0
+        s: float32 = 3
+        o = vi + 0
+        B[o] = t + t * s"""
+    plain = """for i in serial(8):
+    with block("B"):
+        vi = axis.spatial(8, i)
+        B[vi] = A[vi] * 2.0 + A[vi] * 2.0 * 3.0"""
+    assert written(named) == written(plain)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("for i in serial(8):\n    t = B[i]\n    B[i] = 1.0\n    A[i] = t", "6:16: t reads B, which is written before"),
+        ("t = B[0]\nfor i in serial(8):\n    A[i] = t\n    B[i] = 1.0", "5:16: t reads B, which is written before"),
+        ("t = A[0]\nt = t + 1.0", "t has a value already, and keeps it"),
+        ("if A[0] > 0.0:\n    t = A[0]\nB[0] = t", "5:12: t is not bound here"),
+        ("t = A[0]\nB[0] = t[0]", "t is a local name for one value"),
+        ("t = A[0]\nfor t in serial(4):\n    pass", "t is bound already"),
+        ("t = A[0]\n" + "\n".join(f"{'t' * (k + 1)} = {'t' * k} * {'t' * k}" for k in range(1, 30)), "4096 parts"),
+        ('for i in parallel(8):\n    t = alloc((), "float32")', "would be shared by the rounds of a parallel loop"),
+    ],
+)
+def test_a_local_name_that_would_have_another_value_is_refused(body: str, message: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        written(body)
+    assert message in str(caught.value)
+
+
+def test_a_local_buffer_is_one_of_the_program() -> None:
+    nest = written(
+        """for i in parallel(8):
+    t = alloc((2,), "float32", scope="local")
+    t[0] = A[i]
+    B[i] = t[0]
+for i in serial(8):
+    with block("A"):
+        vi = axis.remap("S", [i])
+        t = alloc((), "float32")
+        t[()] = B[vi]
+        A[vi] = t[()] + t[()]"""
+    )
+    assert [(b.name, b.scope) for b in nest.allocs] == [("t", "local"), ("t_1", "global")]
+    assert read(show(nest)) == nest
+    a, b = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    interpret(nest, [a, b])
+    assert np.array_equal(b, np.arange(8))
+    assert np.array_equal(a, 2 * b)
+
+
+def test_the_root_block_is_the_program() -> None:
+    loop = "for i in serial(8):\n    A[i] = 1.0"
+    inner = "\n".join(f"    {line}" for line in loop.splitlines())
+    assert written(f'with block("root"):\n    notes({{"a": 1}})\n    reads()\n{inner}') == written(
+        f'notes({{"a": 1}})\n{loop}'
+    )
+
+
+def test_words_may_be_those_of_a_module() -> None:
+    text = re.sub(r"\b(Buffer|alloc|grid|block|axis|init|max)\b(?=[\[(.])", r"T.\1", MM_RELU)
+    assert "T.axis.remap" in text
+    assert read(text.replace("@program", "@T.program")) == read(MM_RELU)
+
+
+def test_a_long_line_names_what_it_computes_twice() -> None:
+    body = "t = exp(A[i]) * 2.0\nu = t * t + tanh(t)\nv = u * u + log(u) * B[i]\nB[i] = v * v + v + t"
+    nest = written("for i in serial(8):\n" + "\n".join(f"    {line}" for line in body.splitlines()))
+    shown = show(nest)
+    assert max(map(len, shown.splitlines())) <= 120
+    assert "t = exp(A[i]) * 2.0" in shown
+    assert read(shown) == nest
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_any_local_names_are_read_as_they_are_printed(random: Random) -> None:
+    dtype = random.choice(["float32", "float16", "int32", "int64", "uint8"])
+    lines, known = ["    n0 = A[i]", "    n1 = A[i + 1]"], ["n0", "n1"]
+    for k in range(2, random.randint(3, 9)):
+        a, b, c = (random.choice(known) for _ in range(3))
+        forms = [f"{a} + {b}", f"{a} - 3 * {c}", f"max({a}, {b})", f"-{a}", f"select(n0 < {b}, {b}, {c})"]
+        lines.append(f"    n{k} = {random.choice(forms)}")
+        known += [f"n{k}"] * 3
+    text = "\n".join(["for i in serial(7):", *lines, f"    B[i] = {known[-1]} + {known[-1]}"])
+    head = f'def f(A: Buffer[(8,), "{dtype}"], B: Buffer[(8,), "{dtype}"]):\n'
+    nest = read(head + "".join(f"    {line}\n" for line in text.splitlines()))
+    assert read(show(nest)) == nest
 
 
 def test_a_block_cannot_have_an_axis_that_is_no_loop() -> None:

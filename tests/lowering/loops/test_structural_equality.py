@@ -61,9 +61,21 @@ def test_random_programs_are_equal_to_themselves_and_to_few_others(random: Rando
             "the buffer Y as float32[128, 128] in global memory against the buffer Y as float32[128, 128] in local",
         ),
         ("SSR", "SSO", "block Y: axes (spatial, spatial, reduce) against axes (spatial, spatial, ordered)"),
-        ("B: Buffer[(128, 128)", "B: Buffer[(128, 129)", "128] in global memory against the buffer B as float32[128, 129"),
-        ("for i_1, j_1 in grid(128, 128)", "for i_1 in serial(128):\n        for j_1 in parallel(128)", "serial against"),
-        ("            with init", '            notes({"a": 1})\n            with init', "no notes against the note a: 1"),
+        (
+            "B: Buffer[(128, 128)",
+            "B: Buffer[(128, 129)",
+            "128] in global memory against the buffer B as float32[128, 129",
+        ),
+        (
+            "for i_1, j_1 in grid(128, 128)",
+            "for i_1 in serial(128):\n        for j_1 in parallel(128)",
+            "serial against",
+        ),
+        (
+            "            with init",
+            '            notes({"a": 1})\n            with init',
+            "no notes against the note a: 1",
+        ),
         ("            with init():\n                Y[vi, vj] = 0.0\n", "", "an init against no init"),
     ],
 )
@@ -81,7 +93,7 @@ def test_the_first_difference_is_one_line(old: str, new: str, words: str) -> Non
 
 
 def test_the_order_of_notes_says_nothing() -> None:
-    one, other = (f'@program\ndef f():\n    notes({{{n}}})\n    pass\n' for n in ('"a": 1, "b": 2', '"b": 2, "a": 1'))
+    one, other = (f"@program\ndef f():\n    notes({{{n}}})\n    pass\n" for n in ('"a": 1, "b": 2', '"b": 2, "a": 1'))
     assert equal(read(one), read(other))
 
 
