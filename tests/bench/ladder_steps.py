@@ -92,6 +92,22 @@ def kept_apart(on: Scheduling) -> None:
     on.s.unroll(k1)
 
 
+def tiled(on: Scheduling) -> None:
+    """Tiles of results within tiles, as a tuner makes them, each in memory of its own until it is done."""
+    s, y = on.s, on.block("Y")
+    i, j, k = s.get_loops(y)
+    i0, i1, i2, i3 = s.split(i, [None, 1, 32, 1])
+    j0, j1, j2, j3 = s.split(j, [None, 1, 8, 4])
+    k0, k1 = s.split(k, [None, 2])
+    s.reorder(i0, j0, i1, j1, k0, i2, j2, k1, i3, j3)
+    copy = on.written_apart(y)
+    s.reverse_compute_at(copy, j1)
+    s.fuse(i0, j0, i1, j1)
+    s.vectorize(j3)
+    s.vectorize(s.get_loops(copy)[-1])
+    s.decompose_reduction(y, k0)
+
+
 def convolved(width: int) -> Steps:
     """Pixels of a row in vectors, which the channels and the filter are summed up into."""
 
@@ -114,11 +130,13 @@ PRODUCT: Mapping[str, Steps] = {
     "decomposed, 4": strips(4),
     "decomposed, 16": strips(16),
     "unrolled": strips(16, unrolled=4),
+    "vectorized, 4": strips(4, is_vectorized=True),
     "vectorized": strips(16, is_vectorized=True),
     "vectorized, unrolled": strips(16, is_vectorized=True, unrolled=4),
     "blocked": lambda on: (blocked(on), None)[1],
     "blocked, packed": packed,
     "blocked, kept apart": kept_apart,
+    "tiled": tiled,
 }
 BATCHED: Mapping[str, Steps] = {
     "naive": naive,
@@ -130,6 +148,7 @@ CONVOLUTION: Mapping[str, Steps] = {"naive": naive, "vectorized": convolved(28),
 
 EXERCISES: Mapping[str, tuple[str, tuple[int, ...], Mapping[str, Steps]]] = {
     "product 128": ("product", (128,), PRODUCT),
+    "product 100": ("product", (100,), PRODUCT),
     "product 512": ("product", (512,), PRODUCT),
     "product 1024": ("product", (1024,), PRODUCT),
     "batched 16x128": ("batched", (16, 128), BATCHED),

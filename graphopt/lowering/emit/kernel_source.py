@@ -24,6 +24,7 @@ from graphopt.kernels.kernel import SIZE, STORED, Kernel
 from graphopt.lowering.emit.common_subexpressions import eager, private
 from graphopt.lowering.emit.emit_context import EmitContext
 from graphopt.lowering.emit.expression_text import Speller
+from graphopt.lowering.emit.full_tiles import separated
 from graphopt.lowering.emit.loop_invariants import IndexNames, InvariantKey
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
 from graphopt.lowering.emit.vector_loops import VectorLoops
@@ -217,7 +218,7 @@ class KernelWriter:
         for buffer in nest.allocs:
             if buffer in self.stacked:
                 self.stack(buffer)
-        body, extent = nest.body, Const(1)
+        body, extent = separated(nest.body), Const(1)
         context = EmitContext({})
         parallel = isinstance(body, For) and body.kind == "parallel"
         if isinstance(body, For) and parallel:
