@@ -15,7 +15,7 @@ import math
 import subprocess
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import ladder_steps
 from llvmlite.binding import get_host_cpu_name
@@ -115,7 +115,8 @@ class Tvm:
     def ask(self, line: str) -> str:
         """The answer to a line; the first one, to none."""
         inputs, outputs = self.process.stdin, self.process.stdout
-        assert inputs is not None and outputs is not None
+        assert inputs is not None
+        assert outputs is not None
         if line:
             inputs.write(line + "\n")
             inputs.flush()

@@ -14,11 +14,11 @@ from dataclasses import replace
 from graphopt.lowering.analysis.axis_transforms import redrawn
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.index.arithmetic import polynomial, simplify
+from graphopt.lowering.index.comparisons import comparisons, positive
 from graphopt.lowering.index.polynomials import Polynomial
-from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, substitute, variables, walk
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables, walk
 from graphopt.lowering.loops.nest import Axis, Block, described, expressions, map_expressions, statements
 
-COMPARISONS = ("lt", "le", "gt", "ge")
 PIECEWISE = ("min", "max", "abs", "floordiv", "mod")
 """Functions of indices that are affine but where they bend."""
 
@@ -61,23 +61,6 @@ def conditions(block: Block) -> Iterator[Expr]:
             for part in walk(whole):
                 if isinstance(part, Apply) and part.fn == "select":
                     yield from comparisons(part.args[0])
-
-
-def comparisons(condition: Expr) -> Iterator[Apply]:
-    """The comparisons of indices in a conjunction."""
-    if isinstance(condition, Apply) and condition.fn == "and":
-        for arg in condition.args:
-            yield from comparisons(arg)
-    elif isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX:
-        yield condition
-
-
-def positive(condition: Apply) -> Polynomial:
-    """An expression that is non-negative just where the condition holds."""
-    a, b = (polynomial(x) for x in condition.args)
-    if condition.fn in ("lt", "le"):
-        a, b = b, a
-    return a - b - (condition.fn in ("lt", "gt"))
 
 
 def affine_segments(chain: Chain, axis: Axis) -> list[tuple[Chain, Expr]]:

@@ -16,9 +16,9 @@ from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.analysis.access_analysis import REGISTERS, known_size, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
-from graphopt.lowering.analysis.loop_partition import comparisons, positive
 from graphopt.lowering.cpu.scheduling import Scheduling
 from graphopt.lowering.index.arithmetic import polynomial
+from graphopt.lowering.index.comparisons import comparisons, positive
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, maximum, minimum, substitute, variables
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped

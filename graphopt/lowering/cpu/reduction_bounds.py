@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.analysis.loop_partition import COMPARISONS, positive
+from graphopt.lowering.index.comparisons import COMPARISONS, positive
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.accumulation import accumulated, identity
 from graphopt.lowering.loops.expressions import (

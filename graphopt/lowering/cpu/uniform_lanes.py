@@ -11,8 +11,8 @@ from math import gcd, prod
 
 from graphopt.lowering.analysis.axis_transforms import redrawn, with_axis_split
 from graphopt.lowering.analysis.canonical_nest import Access, Chain
-from graphopt.lowering.analysis.loop_partition import COMPARISONS, positive
 from graphopt.lowering.index.arithmetic import polynomial
+from graphopt.lowering.index.comparisons import COMPARISONS, positive
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, apply, variables, walk
 from graphopt.lowering.loops.nest import expressions, map_expressions, statements

@@ -40,6 +40,7 @@ from graphopt.lowering.loops.expressions import (
     Load,
     Var,
     conjunction,
+    conjuncts,
     equal,
     variables,
 )
@@ -439,6 +440,13 @@ class KernelWriter:
 
     def branch(self, stmt: If, context: EmitContext) -> None:
         """A branch; both sides, masked, where the condition differs between lanes."""
+        if context.lanes is not None and stmt.otherwise is None:
+            parts = list(conjuncts(stmt.condition))
+            wide = [c for c in parts if context.lanes.var in variables(context.of(c))]
+            if 0 < len(wide) < len(parts):  # what all lanes share is no mask: where it fails, no address is in bounds
+                shared = conjunction(*(c for c in parts if c not in wide))
+                self.branch(If(shared, If(conjunction(*wide), stmt.then)), context)
+                return
         condition = self.spell.value(context.of(stmt.condition), context.lanes)
         if condition.wide and context.lanes is not None:
             sides = [(stmt.then, condition.within(4))]
@@ -487,14 +495,20 @@ class KernelWriter:
         invariant = lanes is not None and not any(
             lanes.var in variables(atom) for product in address.terms for atom in product
         )
+        mask = None
         if lanes is not None and invariant and target.buffer not in self.private.get(lanes.var, ()):
+            mask = None if accumulated(target, value) else lanes.mask
             text, lanes = self.horizontal(target, value, lanes), None
         else:
             text = self.spell.value(value, lanes)
         variable = self.local(target, address, lanes, written=True)
         if variable is None:
             self.stores += target.buffer.scope != "local"
+            if mask is not None:  # one element for all lanes, of which some count
+                self.line(f"if {self.spell.use('reduce_or')}({mask}):")
+            self.depth += mask is not None
             self.spell.store(target, text, lanes)
+            self.depth -= mask is not None
             return
         if lanes is not None and not text.wide:
             text = Text(f"{self.spell.use('splat')}({text.text}, {lanes.count})")

@@ -156,14 +156,15 @@ class VectorLoops:
                 self.writer.line(f"{variable.text} = {whole_value.text}")
 
     def updates(self, loop: For, context: EmitContext) -> bool:
-        """Whether the loop changes elements in memory that it reads, and does nothing else: in rounds of a loop around,
-        LLVM keeps such vectors in registers, but none of which a mask leaves lanes out."""
+        """Whether the loop does nothing but change elements in memory, the same ones in each round of a loop around:
+        LLVM keeps such vectors in registers between rounds, but none of which a mask leaves lanes out."""
         found = list(self.writer.flat(loop.body, replace(context, lanes=Lanes(loop.var, loop.var, 1))))
         for stmt, where in found:
             if not isinstance(stmt, Store):
                 return False
             target = Load(stmt.buffer, tuple(map(where.of, stmt.indices)))
-            if stmt.buffer.scope == "local" or target not in walk(where.of(stmt.value)):
+            again = any(var not in variables(target) for var in self.writer.order)
+            if stmt.buffer.scope == "local" or not again or target not in walk(where.of(stmt.value)):
                 return False
         return bool(found)
 
