@@ -85,13 +85,16 @@ _HOMES = {
 }
 """Where each public name is defined."""
 
+_MODULES = ("te", "tensor")
+"""Public modules that are attributes without being imported first."""
+
 _MOVED = {
     "graphopt.backend": "graphopt.interop.backend",
     "graphopt.lowering.compute": "graphopt.lowering.loops.compute",
 }
 """Where public modules are that had another name in the last version. An entry stays for one version."""
 
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
@@ -102,6 +105,8 @@ def __getattr__(name: str) -> object:
             return version("graphopt")
         except PackageNotFoundError:
             return "0 (not installed)"
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -103,6 +103,17 @@ class ExecutionError(GraphoptError):
     exit_code = 11
 
 
+class ExpressionError(UsageError, TypeError):
+    """A tensor expression that is wrong: ranks, dtypes or axes that do not go together.
+
+    ``reason`` is the message without ``place``, where in the user's code it is (``model.py:12: ``).
+    """
+
+    def __init__(self, reason: str, place: str = "") -> None:
+        super().__init__(place + reason)
+        self.reason, self.place = reason, place
+
+
 class ScheduleError(GraphoptError):
     """A step of a schedule that would change what a tensor program computes, or that names what is not there."""
 

@@ -7,12 +7,11 @@ they read, so a few of them are a program; ``nest`` writes it down, one block fo
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias, overload
 
 from graphopt.lowering.loops.expressions import (
     FLOATS,
@@ -23,116 +22,30 @@ from graphopt.lowering.loops.expressions import (
     ExprLike,
     Load,
     Var,
+    apply,
     as_expr,
     const,
     rewrite,
     select,
     substitute,
-    walk,
+    variables,
+    wrong,
 )
-from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
-from graphopt.lowering.loops.nest import (
-    STORES_ONCE,
-    TRUE,
-    Axis,
-    Block,
-    Buffer,
-    BufferRegion,
-    Check,
-    For,
-    Invoke,
-    Nest,
-    Seq,
-    Stmt,
-    Store,
-    described,
-    loads,
-    map_expressions,
-    mutate,
-    rename_buffers,
-    seq,
-    statements,
-)
+from graphopt.lowering.loops.nest import TRUE, Axis, Buffer, For, Nest, Stmt
+from graphopt.lowering.loops.nest_writer import NestWriter, sizes_of
+from graphopt.lowering.loops.stages import ComputeStage as ComputeStage
+from graphopt.lowering.loops.stages import ElementwiseStage as ElementwiseStage
+from graphopt.lowering.loops.stages import Extent as Extent
+from graphopt.lowering.loops.stages import IterVar as IterVar
+from graphopt.lowering.loops.stages import Procedure as Procedure
+from graphopt.lowering.loops.stages import Reduced as Reduced
+from graphopt.lowering.loops.stages import ReduceStage as ReduceStage
+from graphopt.lowering.loops.stages import Requirement as Requirement
+from graphopt.lowering.loops.stages import Tensor as Tensor
+from graphopt.lowering.loops.stages import producers_first as producers_first
+from graphopt.lowering.loops.stages import reads as reads
 
-Extent: TypeAlias = "Expr | int"
 _fresh = count()
-
-
-@dataclass(frozen=True, slots=True)
-class ReduceStage:
-    """A reduction: ``values`` combined over all points of the reduction axes.
-
-    ``combined`` says what an accumulator becomes at a step: expressions over the variables ``accumulators`` and
-    ``steps``, one of each for each value. It starts as its identity.
-    """
-
-    axes: tuple[Axis, ...]
-    values: tuple[Expr, ...]
-    identities: tuple[Expr, ...]
-    accumulators: tuple[Var, ...]
-    steps: tuple[Var, ...]
-    combined: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """A condition that must hold at every point of the axes before a tensor is computed."""
-
-    axes: tuple[Axis, ...]
-    condition: Expr
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ElementwiseStage:
-    """An element-wise stage: ``values[k]`` is the formula of the k-th output, over the axes' variables."""
-
-    axes: tuple[Axis, ...]
-    values: tuple[Expr, ...]
-    requirements: tuple[Requirement, ...] = ()
-    is_stored: bool = False
-    """Whether readers are to find its elements in memory: in an order that is faster, computed once and for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reduced:
-    """A reduction stage: each element combines many values."""
-
-    axes: tuple[Axis, ...]
-    reduction: ReduceStage
-    requirements: tuple[Requirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Procedure:
-    """A stage of statements that write the outputs, where no formula of one element exists (sorting, recurrences).
-
-    ``build`` makes them from the output buffers; it may use further buffers, which it names in ``scratch``.
-    ``stores_once``: each element of its output is stored once, and not read again, so that what is done to it element
-    by element can be done there.
-    """
-
-    build: Callable[..., Stmt]
-    inputs: tuple[Tensor, ...]
-    scratch: tuple[Buffer, ...] = ()
-    stores_once: bool = False
-
-
-ComputeStage: TypeAlias = ElementwiseStage | Reduced | Procedure
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor(Buffer):
-    """A buffer with its definition: the ``port``-th output of a stage, or an input if the stage is None."""
-
-    stage: ComputeStage | None = field(default=None, compare=False)
-    port: int = 0
-    number: int = -1
-
-    @property
-    def rank(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
 
 
 def _tensor(
@@ -146,14 +59,25 @@ def placeholder(shape: Sequence[Extent], dtype: str = "float32", name: str = "x"
     return _tensor(name, shape, dtype, None, 0, next(_fresh))
 
 
-def _axes(shape: Sequence[Extent], kind: str = "spatial") -> tuple[Axis, ...]:
-    assert kind in ("spatial", "reduce", "ordered")
-    return tuple(Axis(Var(f"_{next(_fresh)}"), as_expr(extent), kind) for extent in shape)  # type: ignore[arg-type]
+def _axes(shape: Sequence[Extent], names: Sequence[str] = ()) -> tuple[Axis, ...]:
+    extents = [as_expr(extent) for extent in shape]
+    if names:
+        several = zip(extents, names, strict=True)
+        return tuple(IterVar(f"_{next(_fresh)}", INDEX, e, "spatial", label=n).axis for e, n in several)
+    return tuple(Axis(Var(f"_{next(_fresh)}"), extent) for extent in extents)
 
 
-def reduce_axis(extent: Extent) -> Axis:
-    """An axis to reduce over."""
-    return _axes((extent,), "reduce")[0]
+def reduce_axis(extent: Extent | tuple[Extent, Extent], name: str = "") -> IterVar:
+    """An axis to reduce over: of ``n`` steps from 0, or of those from ``lower`` up to ``upper``, ``(lower, upper)``.
+
+    It is a value itself: ``sum(x[i, k], axis=k)``. Its ``name`` is that of its loop. ExpressionError for a range that
+    runs backwards.
+    """
+    lower, upper = extent if isinstance(extent, tuple) else (0, extent)
+    first, length = as_expr(lower), as_expr(upper) - as_expr(lower)
+    if isinstance(length, Const) and length.value < 0:
+        raise wrong(f"a reduce axis from {lower} up to {upper} runs backwards")
+    return IterVar(f"_{next(_fresh)}", INDEX, length, "reduce", first, name)
 
 
 def compute(
@@ -163,18 +87,41 @@ def compute(
     name: str = "t",
     requirements: Sequence[Requirement] = (),
     is_stored: bool = False,
+    axis_names: Sequence[str] = (),
 ) -> Tensor:
-    """A tensor with the formula ``fn(i, j, ...)`` for its element at ``i, j, ...``: an expression or one reduction."""
-    axes = _axes(shape)
+    """A tensor with the formula ``fn(i, j, ...)`` for its element at ``i, j, ...``: an expression or one reduction.
+
+    ``axis_names`` are those of the loops. ExpressionError for a formula that is no expression, of another dtype than
+    ``dtype``, or over an axis that is not the tensor's.
+    """
+    axes = _axes(shape, axis_names)
     element = fn(*(a.var for a in axes))
+    _check_axes(name, element, axes)
     if isinstance(element, ReduceStage):
         (tensor,) = _reduced(shape, axes, element, (name,), requirements)
         return tensor
     value = as_expr(element, dtype or _plain_dtype(element))
     if dtype is not None and value.dtype != dtype:
-        raise TypeError(f"{name}: its elements are {value.dtype}, not {dtype}")
+        wanted = f"cast them, as in cast(x, {dtype!r})"
+        raise wrong(f"{name}: its elements are {value.dtype}, not {dtype}: {wanted}")
     stage = ElementwiseStage(axes, (value,), tuple(requirements), is_stored)
     return _tensor(name, shape, value.dtype, stage, 0, next(_fresh))
+
+
+def _check_axes(name: str, element: ExprLike | ReduceStage, axes: tuple[Axis, ...]) -> None:
+    """ExpressionError for a named axis in a formula that neither the tensor nor its reduction has."""
+    reduced = element.axes if isinstance(element, ReduceStage) else ()
+    values = element.values if isinstance(element, ReduceStage) else (element,)
+    known = {a.var for a in (*axes, *reduced)}
+    for var in {v for value in values if isinstance(value, Expr) for v in variables(value)} - known:
+        if isinstance(var, IterVar):
+            what = f"the axis {var.label or 'k'}"
+            why = (
+                f"{what} is not reduced over: sum(..., axis={var.label or 'k'})"
+                if var.kind == "reduce"
+                else (f"{what} is another tensor's")
+            )
+            raise wrong(f"{name}: {why}")
 
 
 def _plain_dtype(value: ExprLike) -> str:
@@ -262,43 +209,92 @@ def _limits(dtype: str) -> tuple[int, int]:
     return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def _reduction(fn: str, value: Expr, axes: Sequence[Axis], identity: Expr) -> ReduceStage:
-    a, b = Var("_acc", value.dtype), Var("_step", value.dtype)
-    return ReduceStage(tuple(axes), (value,), (identity,), (a,), (b,), (Apply(fn, (a, b), value.dtype),))
+ReduceAxes: TypeAlias = "IterVar | Axis | Sequence[IterVar | Axis]"
+"""One axis made by ``reduce_axis``, or several."""
 
 
-def sum(value: Expr, *axes: Axis) -> ReduceStage:
-    """The sum over the axes."""
-    return _reduction("add", value, axes, const(0, value.dtype))
+def _is_axis(x: object) -> bool:
+    return isinstance(x, Axis) or (isinstance(x, IterVar) and x.kind == "reduce")
 
 
-def prod(value: Expr, *axes: Axis) -> ReduceStage:
+def _reduced_over(fn: str, axes: Sequence[Any], axis: Any) -> list[IterVar | Axis]:
+    """The axes of a reduction. ExpressionError where there are none, or what is given is none."""
+    given = [*axes, *(() if axis is None else axis if isinstance(axis, list | tuple) else (axis,))]
+    for a in given:
+        if not _is_axis(a):
+            raise wrong(f"{fn} is over axes that reduce_axis makes, and not over {a!r}")
+    if not given:
+        raise wrong(f"nothing says over which axes {fn} is: {fn}(x[i, k], axis=k)")
+    if len({a.var for a in given}) < len(given):
+        raise wrong(f"{fn} is over one axis twice")
+    return given
+
+
+def _counted(axes: Sequence[IterVar | Axis], values: Sequence[Expr]) -> tuple[tuple[Axis, ...], tuple[Expr, ...]]:
+    """Axes that count from 0, and the values over these."""
+    moved: dict[Var, Expr] = {a: a + a.lower for a in axes if isinstance(a, IterVar) and a.lower != Const(0)}
+    plain = tuple(a.axis if isinstance(a, IterVar) else a for a in axes)
+    return plain, tuple(substitute(v, moved) for v in values) if moved else tuple(values)
+
+
+def _reduction(
+    fn: str, value: ExprLike, axes: Sequence[IterVar | Axis], identity: Callable[[str], Expr]
+) -> ReduceStage:
+    over, (element,) = _counted(axes, (as_expr(value, _plain_dtype(value)),))
+    a, b = Var("_acc", element.dtype), Var("_step", element.dtype)
+    combined = Apply(fn, (a, b), element.dtype)
+    return ReduceStage(over, (element,), (identity(element.dtype),), (a,), (b,), (combined,))
+
+
+def sum(value: ExprLike, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
+    """The sum over the axes: ``sum(x[i, k], axis=k)``."""
+    return _reduction("add", value, _reduced_over("sum", axes, axis), lambda dtype: const(0, dtype))
+
+
+def prod(value: ExprLike, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
     """The product over the axes."""
-    return _reduction("mul", value, axes, const(1, value.dtype))
+    return _reduction("mul", value, _reduced_over("prod", axes, axis), lambda dtype: const(1, dtype))
 
 
-def max(value: Expr, *axes: Axis) -> ReduceStage:
-    """The maximum over the axes; NaN where one value is NaN."""
-    return _reduction("max", value, axes, lowest(value.dtype))
+@overload
+def max(value: ExprLike, *axes: IterVar | Axis, axis: ReduceAxes) -> ReduceStage: ...
+@overload
+def max(value: ExprLike, *axes: IterVar | Axis) -> ReduceStage: ...  # type: ignore[overload-overlap]
+@overload
+def max(value: ExprLike, *axes: ExprLike) -> Expr: ...
+def max(value: ExprLike, *axes: Any, axis: ReduceAxes | None = None) -> ReduceStage | Expr:
+    """The maximum over the axes, ``max(x[i, k], axis=k)``, or of two values, ``max(x[i], 0.0)``; NaN where one value is
+    NaN."""
+    if axis is None and len(axes) == 1 and not _is_axis(axes[0]):
+        return apply("max", value, axes[0])
+    return _reduction("max", value, _reduced_over("max", axes, axis), lowest)
 
 
-def min(value: Expr, *axes: Axis) -> ReduceStage:
-    """The minimum over the axes; NaN where one value is NaN."""
-    return _reduction("min", value, axes, highest(value.dtype))
+@overload
+def min(value: ExprLike, *axes: IterVar | Axis, axis: ReduceAxes) -> ReduceStage: ...
+@overload
+def min(value: ExprLike, *axes: IterVar | Axis) -> ReduceStage: ...  # type: ignore[overload-overlap]
+@overload
+def min(value: ExprLike, *axes: ExprLike) -> Expr: ...
+def min(value: ExprLike, *axes: Any, axis: ReduceAxes | None = None) -> ReduceStage | Expr:
+    """The minimum over the axes, or of two values; NaN where one value is NaN."""
+    if axis is None and len(axes) == 1 and not _is_axis(axes[0]):
+        return apply("min", value, axes[0])
+    return _reduction("min", value, _reduced_over("min", axes, axis), highest)
 
 
-def any(value: Expr, *axes: Axis) -> ReduceStage:
+def any(value: Expr, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
     """Logical or over the axes."""
-    return _reduction("or", value, axes, Const(False, "bool"))
+    return _reduction("or", value, _reduced_over("any", axes, axis), lambda dtype: Const(False, "bool"))
 
 
-def all(value: Expr, *axes: Axis) -> ReduceStage:
+def all(value: Expr, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
     """Logical and over the axes."""
-    return _reduction("and", value, axes, TRUE)
+    return _reduction("and", value, _reduced_over("all", axes, axis), lambda dtype: TRUE)
 
 
 def reduction(
-    axes: Sequence[Axis],
+    axes: Sequence[IterVar | Axis],
     values: Sequence[Expr],
     identities: Sequence[Expr],
     combine: Callable[[tuple[Var, ...], tuple[Var, ...]], Sequence[Expr]],
@@ -307,39 +303,11 @@ def reduction(
     accumulators = tuple(Var(f"_acc{k}", v.dtype) for k, v in enumerate(values))
     steps = tuple(Var(f"_step{k}", v.dtype) for k, v in enumerate(values))
     combined = tuple(combine(accumulators, steps))
-    return ReduceStage(tuple(axes), tuple(values), tuple(identities), accumulators, steps, combined)
+    over, elements = _counted(axes, values)
+    return ReduceStage(over, elements, tuple(identities), accumulators, steps, combined)
 
 
 # ------------------------------------------------------------------ from tensors to nests
-
-
-def reads(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The direct inputs of a tensor's computation, in order of first use."""
-    stage = tensor.stage
-    if stage is None:
-        return ()
-    if isinstance(stage, Procedure):
-        return stage.inputs
-    exprs = list(stage.values if isinstance(stage, ElementwiseStage) else stage.reduction.values)
-    exprs += [r.condition for r in stage.requirements]
-    buffers = (e.buffer for expr in exprs for e in walk(expr) if isinstance(e, Load))
-    return tuple(dict.fromkeys(b for b in buffers if isinstance(b, Tensor)))
-
-
-def producers_first(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs and all their producers, in topological order."""
-    order: dict[Tensor, None] = {}
-    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(outputs)]
-    while stack:
-        tensor, ready = stack.pop()
-        if tensor in order:
-            continue
-        if ready:
-            order[tensor] = None
-        else:
-            stack.append((tensor, True))
-            stack += [(t, False) for t in reversed(reads(tensor)) if t not in order]
-    return list(order)
 
 
 def inline(outputs: Sequence[Tensor], chosen: Callable[[Tensor], bool]) -> tuple[Tensor, ...]:
@@ -395,137 +363,36 @@ def _inlined_stage(
     return Reduced(stage.axes, replace(stage.reduction, values=values), tuple(dict.fromkeys((*moved, *requirements))))
 
 
-def nest(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Sequence[Var] = ()) -> Nest:
+def nest(
+    name: str,
+    inputs: Sequence[Tensor] | None = None,
+    outputs: Sequence[Tensor] | None = None,
+    sizes: Sequence[Var] | None = None,
+) -> Nest:
     """The program from inputs to outputs: one block for each tensor, in plain serial loops.
 
-    Buffers, loops and axes get names of their own, in order, so that equal programs are equal nests.
+    Given one list of tensors, those that nothing computes are the inputs; where no inputs are given at all, they are
+    the tensors that are read, in order. ``sizes`` are the open sizes that it takes: those in the tensors where they are
+    not given. ExpressionError where there is no output, or a tensor is read that is not among the inputs.
+
+    Buffers, loops and axes get names of their own, in order, so that equal programs are equal nests; axes with names
+    keep them.
     """
-    return _NestWriter(inputs, outputs, sizes).nest(name)
-
-
-class _NestWriter:
-    """Gives names, and writes one stage after another."""
-
-    def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Sequence[Var]) -> None:
-        self.inputs, self.outputs, self.sizes = inputs, outputs, sizes
-        self.used_names: set[str] = {v.name for v in sizes}
-        self.buffers: dict[Buffer, Buffer] = {}
-        self.loops = count()
-
-    def name(self, wanted: str) -> str:
-        """The name, with a number behind it where it is taken."""
-        candidates = (wanted if k == 0 else f"{wanted}_{k}" for k in count())
-        name = next(c for c in candidates if c not in self.used_names)
-        self.used_names.add(name)
-        return name
-
-    def buffer(self, tensor: Buffer) -> Buffer:
-        """The plain buffer for a tensor."""
-        if tensor not in self.buffers:
-            plain = Buffer(self.name(tensor.name), tensor.shape, tensor.dtype, tensor.scope, tensor.strides)
-            self.buffers[tensor] = plain
-        return self.buffers[tensor]
-
-    def nest(self, name: str) -> Nest:
-        order = producers_first(self.outputs)
-        inputs = [self.buffer(t) for t in self.inputs]
-        outputs = [self.buffer(t) for t in self.outputs]
-        body: list[Stmt] = []
-        scratch: list[Buffer] = []
-        written: set[int] = set()
-        for tensor in order:
-            if tensor.stage is None:
-                if tensor not in self.inputs:
-                    raise ValueError(f"{name}: {tensor.name} is read, but is not among the inputs")
-            elif tensor.number not in written:
-                written.add(tensor.number)
-                together = {t.port: t for t in order if t.number == tensor.number}
-                body += self.stage(tensor.stage, together, scratch)
-        kept = {*inputs, *outputs}
-        allocs = [b for t in order if (b := self.buffer(t)) not in kept]
-        return Nest(name, (*inputs, *outputs, *self.sizes), seq(*body), (*allocs, *scratch))
-
-    def stage(self, stage: ComputeStage, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> list[Stmt]:
-        if isinstance(stage, Procedure):
-            return [self.procedure(stage, outputs, scratch)]
-        first = outputs[builtins.min(outputs)]
-        nests = [
-            self.block(f"{self.buffer(first).name}_check", r.axes, Check(r.condition, r.message))
-            for r in stage.requirements
-        ]
-        where = tuple(a.var for a in stage.axes)
-        if isinstance(stage, ElementwiseStage):
-            stores = [Store(t, where, stage.values[port]) for port, t in sorted(outputs.items())]
-            return [*nests, self.block(self.buffer(first).name, stage.axes, seq(*stores))]
-        return [*nests, self.reduced(stage, outputs, where, scratch)]
-
-    def reduced(
-        self, stage: Reduced, outputs: Mapping[int, Tensor], where: tuple[Var, ...], scratch: list[Buffer]
-    ) -> Stmt:
-        r, first = stage.reduction, outputs[builtins.min(outputs)]
-        name = self.buffer(first).name
-        targets: list[Buffer] = []
-        for port, value in enumerate(r.values):
-            if port in outputs:
-                targets.append(outputs[port])
-            else:  # an accumulator that nobody asked for still has to be kept
-                targets.append(Buffer(f"{name}_{port}", first.shape, value.dtype))
-                scratch.append(self.buffer(targets[-1]))
-        operands = {v: Load(t, where) for v, t in zip(r.accumulators, targets, strict=True)}
-        known_steps = dict(zip(r.steps, r.values, strict=True))
-        combined = [substitute(c, {**operands, **known_steps}) for c in r.combined]
-        if len(combined) > 1:
-            return self.block(
-                name, (*stage.axes, *r.axes), _together(targets, where, combined), _started(targets, where, r)
-            )
-        body = Store(targets[0], where, combined[0])
-        return self.block(name, (*stage.axes, *r.axes), body, _started(targets, where, r))
-
-    def block(self, name: str, axes: Sequence[Axis], body: Stmt, init: Stmt | None = None) -> Stmt:
-        """The block in its loops, one for each axis."""
-        numbers = [next(self.loops) for _ in axes]
-        loops = [Var(f"i{n}") for n in numbers]
-        renamed = {a.var: Var(f"v{n}") for a, n in zip(axes, numbers, strict=True)}
-        renamed_axes = tuple(Axis(renamed[a.var], a.extent, a.kind) for a in axes)
-        block = Block(name, renamed_axes, tuple(loops), self.plain(body, renamed), init and self.plain(init, renamed))
-        return wrapped([LoopSpec(var, a.extent) for var, a in zip(loops, axes, strict=True)], described(block))
-
-    def plain(self, stmt: Stmt, variables: Mapping[Var, Expr]) -> Stmt:
-        """The statement over plain buffers and the axes' own variables."""
-        stmt = map_expressions(stmt, lambda e: variables.get(e) if isinstance(e, Var) else None)
-        used = {e.buffer for e in loads(stmt)} | {s.buffer for s in statements(stmt) if isinstance(s, Store)}
-        called = (a for s in statements(stmt) if isinstance(s, Invoke) for a in s.args)
-        used |= {a.buffer for a in called if isinstance(a, BufferRegion)}
-        return rename_buffers(stmt, {b: self.buffer(b) for b in sorted(used, key=lambda b: b.name)})
-
-    def procedure(self, stage: Procedure, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> Stmt:
-        """The statements of a procedure, its loops named in order: in one block without axes, unless there are parallel
-        loops among them."""
-        stmt = stage.build(*(outputs[port] for port in sorted(outputs)))
-        used = [s.var for s in statements(stmt) if isinstance(s, For)]
-        renamed = {v: Var(f"i{next(self.loops)}") for v in used}
-        scratch += [self.buffer(b) for b in stage.scratch]
-
-        def names(s: Stmt) -> Stmt | None:
-            return replace(s, var=renamed[s.var]) if isinstance(s, For) else None
-
-        named = mutate(self.plain(stmt, renamed), names)
-        parts = named.stmts if isinstance(named, Seq) else (named,)
-        if builtins.any(isinstance(s, For) and s.kind == "parallel" for s in parts) and not stage.stores_once:
-            return named
-        name = self.buffer(outputs[builtins.min(outputs)]).name
-        return Block(name, (), (), named, notes=(STORES_ONCE,) if stage.stores_once else ())
-
-
-def _together(targets: Sequence[Buffer], where: tuple[Var, ...], values: Sequence[Expr]) -> Stmt:
-    """Stores of values that all read what was there before: each but the last value decides by itself whether it
-    changes, so the accumulator that others compare with is stored last."""
-    stores = [Store(t, where, v) for t, v in zip(targets, values, strict=True)]
-    return seq(*reversed(stores))
-
-
-def _started(targets: Sequence[Buffer], where: tuple[Var, ...], r: ReduceStage) -> Stmt:
-    return seq(*(Store(t, where, i) for t, i in zip(targets, r.identities, strict=True)))
+    if outputs is None:
+        given = tuple(inputs or ())
+        inputs, outputs = [t for t in given if t.stage is None], [t for t in given if t.stage is not None]
+        inputs = inputs or None
+    if not outputs:
+        raise wrong(f"{name} has no output: none of its tensors is computed")
+    order = producers_first(outputs)
+    if inputs is None:
+        inputs = [t for t in order if t.stage is None]
+    for tensor in order:
+        if tensor.stage is None and tensor not in inputs:
+            raise wrong(f"{name}: {tensor.name} is read, but is not among the inputs")
+    if sizes is None:
+        sizes = sizes_of([*inputs, *order])
+    return NestWriter(inputs, outputs, sizes).nest(name)
 
 
 __all__ = [

@@ -8,10 +8,15 @@ and drops neutral elements as it is built, so that index expressions stay short.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from graphopt.errors import ExpressionError
 
 if TYPE_CHECKING:
     from graphopt.lowering.loops.nest import Buffer
@@ -125,7 +130,7 @@ class Expr:
         return apply("ge", self, other)
 
     def __bool__(self) -> bool:
-        raise TypeError("an expression has no truth value while the program is built: use select, & and |")
+        raise wrong("an expression has no truth value while the program is built: use select, & and |")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,23 +217,44 @@ def const(value: ScalarNumber, dtype: str) -> Const:
     return Const(float(value) if dtype in FLOATS else int(value), dtype)
 
 
+_PACKAGE = str(Path(__file__).parents[2])
+
+
+def wrong(reason: str) -> ExpressionError:
+    """The error for a wrong tensor expression, with the place in the user's code where it is written."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return ExpressionError(reason, "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}: ")
+
+
 def as_expr(value: ExprLike, dtype: str = INDEX) -> Expr:
-    """The value itself, or the number as a constant of the dtype."""
-    return value if isinstance(value, Expr) else const(value, dtype)
+    """The value itself, or the number as a constant of the dtype. ExpressionError for what is neither."""
+    if isinstance(value, Expr):
+        return value
+    if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
+        raise wrong(f"{_described(value)}, and an expression or a number is expected")
+    return const(value, dtype)
+
+
+def _described(value: Any) -> str:
+    """What a value is that is no expression, and what to do about it where that is known."""
+    return str(getattr(value, "as_no_expression", f"{value!r} is a {type(value).__name__}"))
 
 
 def apply(fn: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     """An application of a function, simplified where that is trivial; some functions need a ``dtype``.
 
-    Raises TypeError where dtypes do not agree or the function is not known.
+    Raises ExpressionError where dtypes do not agree or the function is not known.
     """
     if fn not in FUNCTIONS or len(args) != FUNCTIONS[fn]:
-        raise TypeError(f"{fn} of {len(args)} arguments is not a function of tensor programs")
+        raise wrong(f"{fn} of {len(args)} arguments is not a function of tensor programs")
     values = args[1:] if fn == "select" else args
     common = next((a.dtype for a in values if isinstance(a, Expr)), dtype or INDEX)
     exprs = [as_expr(a, common) for a in values]
     if len({e.dtype for e in exprs}) > 1 and fn not in ("shl", "shr"):
-        raise TypeError(f"{fn} of {' and '.join(e.dtype for e in exprs)}: cast one of them")
+        dtypes = " and ".join(e.dtype for e in exprs)
+        raise wrong(f"{fn} of {dtypes}: cast one of them, as in cast(x, {common!r})")
     if fn == "select":
         exprs.insert(0, as_expr(args[0], "bool"))
     kind = "bool" if fn in COMPARISONS or fn in LOGIC else dtype or common

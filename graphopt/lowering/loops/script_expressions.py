@@ -372,7 +372,7 @@ class ScriptNames:
         try:
             return apply(fn, *args, dtype=dtype)
         except (TypeError, ValueError, OverflowError) as e:
-            raise self.error(node, str(e)) from None
+            raise self.error(node, getattr(e, "reason", str(e))) from None
 
     def call(self, node: ast.Call, name: str, args: Sequence[ast.expr], dtype: str | None) -> Expr:
         """A call of a function by name, not simplified; or a number with an explicit dtype."""

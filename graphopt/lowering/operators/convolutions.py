@@ -8,9 +8,8 @@ from math import prod
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops import compute as t
-from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.compute import IterVar, Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
-from graphopt.lowering.loops.nest import Axis
 from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
@@ -157,7 +156,7 @@ class _Phases:
 
         return compute(self.shape, element, name="phases")
 
-    def _met(self, at: Sequence[Expr], turns: Sequence[Axis]) -> tuple[list[Expr], list[Expr], list[Expr]]:
+    def _met(self, at: Sequence[Expr], turns: Sequence[IterVar]) -> tuple[list[Expr], list[Expr], list[Expr]]:
         """For phases and places, the element of the image that is met in a turn, that of the window, and where there is
         one: not all phases have as many."""
         strides = self.where.strides

@@ -134,7 +134,8 @@ def _reduce(op: Operation) -> Tensor:
         element = cast(x[at], inner)
         return element if kind.value is None else kind.value(element)
 
-    combine = {t.max: t.any, t.min: t.all}.get(kind.combine, kind.combine) if dtype == "bool" else kind.combine
+    logical: dict[Callable[..., ReduceStage], Callable[..., ReduceStage]] = {t.max: t.any, t.min: t.all}
+    combine = logical.get(kind.combine, kind.combine) if dtype == "bool" else kind.combine
     total = over(x.shape, axes, element, combine, label(op), keepdims)
     n = count(x.shape, axes)
     if kind.finish is None and total.dtype == dtype and isinstance(n, Const):

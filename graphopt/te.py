@@ -1,0 +1,215 @@
+"""Tensor expressions, as people write them: ``from graphopt import te``.
+
+``te.compute((n, m), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k))`` is a tensor; ``te.nest("product", [a, b, c])`` is
+the program that computes it. The axes of a formula are named as the function's parameters are, and so are its loops.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from collections.abc import Callable, Sequence
+from keyword import iskeyword
+from typing import Any, TypeAlias
+
+from graphopt.lowering.loops import compute as _compute
+from graphopt.lowering.loops.compute import (
+    Extent,
+    IterVar,
+    ReduceStage,
+    Tensor,
+    all,
+    any,
+    compute_several,
+    highest,
+    lowest,
+    max,
+    min,
+    nest,
+    placeholder,
+    prod,
+    reduction,
+    require,
+    sum,
+)
+from graphopt.lowering.loops.expressions import (
+    INDEX,
+    Expr,
+    ExprLike,
+    Var,
+    apply,
+    as_expr,
+    cast,
+    const,
+    equal,
+    maximum,
+    minimum,
+    select,
+    wrong,
+)
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import WORDS
+from graphopt.lowering.loops.script_expressions import NAMED
+
+Function: TypeAlias = Callable[[ExprLike], Expr]
+if_then_else = select
+
+
+def size(name: str) -> Var:
+    """An open size, known when the program runs: ``n = te.size("n")``."""
+    return Var(_usable(name))
+
+
+var = size
+
+
+def reduce_axis(extent: Extent | tuple[Extent, Extent], name: str = "") -> IterVar:
+    """An axis to reduce over, ``te.reduce_axis(n, "k")``, or with bounds, ``te.reduce_axis((1, n), name="k")``.
+
+    It stands in expressions as it is: ``te.sum(a[i, k], axis=k)``. ExpressionError for a range that runs backwards.
+    """
+    return _compute.reduce_axis(extent, _usable(name) if name else "")
+
+
+def compute(shape: Sequence[Extent], fn: Callable[..., Any], dtype: str | None = None, name: str = "t") -> Tensor:
+    """A tensor of a shape whose element at ``i, j, ...`` is ``fn(i, j, ...)``: an expression or one reduction.
+
+    Its loops are named as the parameters are. ExpressionError where the function does not take one index for each axis,
+    or what it gives is no element.
+    """
+
+    def formula(*at: Expr) -> Any:
+        element = fn(*at)
+        if not isinstance(element, ReduceStage):
+            as_expr(element)
+        return element
+
+    return _compute.compute(shape, formula, dtype, name, axis_names=_labels(fn, len(shape), name))
+
+
+def _labels(fn: Callable[..., Any], rank: int, name: str) -> list[str]:
+    """The names of a function's parameters; none where they are not one for each axis, as in ``lambda *i: ...``."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    if builtins.any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return []
+    taken = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in taken if p.default is p.empty]
+    if not len(needed) <= rank <= len(taken):
+        raise wrong(f"{name}: indices taken by the formula: {len(needed)}, and axes of the shape: {rank}")
+    labels = [p.name for p in taken[:rank]]
+    return labels if builtins.all(_is_usable(label) for label in labels) else []
+
+
+def _is_usable(name: str) -> bool:
+    return name.isidentifier() and not (name.startswith("_") or iskeyword(name) or name in WORDS or name in NAMED)
+
+
+def _usable(name: str) -> str:
+    """A name that scripts may use. ExpressionError for another."""
+    if not isinstance(name, str) or not _is_usable(name):
+        raise wrong(f"{name!r} is no name for an axis or a size: an identifier that scripts do not use is expected")
+    return name
+
+
+def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> Nest:
+    """The program of tensors, inputs first: ``te.nest`` by the name that TVM has for it."""
+    return nest(name, tensors)
+
+
+def _function(fn: str) -> Function:
+    def call(x: ExprLike) -> Expr:
+        return apply(fn, as_expr(x, "float32"))
+
+    call.__name__ = call.__qualname__ = fn
+    call.__doc__ = f"``{fn}`` of a value."
+    return call
+
+
+abs, sign, floor, ceil, trunc, round = map(_function, ("abs", "sign", "floor", "ceil", "trunc", "round"))
+exp, expm1, log, log1p, sqrt = map(_function, ("exp", "expm1", "log", "log1p", "sqrt"))
+sigmoid, tanh, erf = map(_function, ("sigmoid", "tanh", "erf"))
+sin, cos, tan, asin, acos, atan = map(_function, ("sin", "cos", "tan", "asin", "acos", "atan"))
+sinh, cosh, asinh, acosh, atanh = map(_function, ("sinh", "cosh", "asinh", "acosh", "atanh"))
+isnan, isinf = map(_function, ("isnan", "isinf"))
+
+
+def power(base: Expr, exponent: ExprLike) -> Expr:
+    """A power."""
+    return apply("pow", base, exponent)
+
+
+def fmod(a: ExprLike, b: ExprLike) -> Expr:
+    """The remainder of a division, with the sign of what is divided, as in C."""
+    return apply("fmod", a, b)
+
+
+def rsqrt(x: Expr) -> Expr:
+    """One over the square root."""
+    return 1.0 / apply("sqrt", x)
+
+
+__all__ = [
+    "INDEX",
+    "Expr",
+    "IterVar",
+    "ReduceStage",
+    "Tensor",
+    "abs",
+    "acos",
+    "acosh",
+    "all",
+    "any",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cast",
+    "ceil",
+    "compute",
+    "compute_several",
+    "const",
+    "cos",
+    "cosh",
+    "create_prim_func",
+    "equal",
+    "erf",
+    "exp",
+    "expm1",
+    "floor",
+    "fmod",
+    "highest",
+    "if_then_else",
+    "isinf",
+    "isnan",
+    "log",
+    "log1p",
+    "lowest",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "nest",
+    "placeholder",
+    "power",
+    "prod",
+    "reduce_axis",
+    "reduction",
+    "require",
+    "round",
+    "rsqrt",
+    "select",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "size",
+    "sqrt",
+    "sum",
+    "tan",
+    "tanh",
+    "trunc",
+    "var",
+]

@@ -1,0 +1,151 @@
+"""Reductions and products of tensors, softmax and normalizations among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphopt.lowering.loops.compute import Tensor
+from graphopt.tensor.application import Operand, op
+from graphopt.tensor.elementwise import add
+
+Axes = int | Sequence[int] | None
+
+
+def _reduce(name: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    axes = None if axis is None else [axis] if isinstance(axis, int) else list(axis)
+    if axes == []:
+        axes = None
+        tensor: Tensor = op(name, [x], noop_with_empty_axes=1, keepdims=keepdims)
+        return tensor
+    tensor = op(name, [x] if axes is None else [x, axes], keepdims=keepdims)
+    return tensor
+
+
+def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The sum over an axis or several (None: all)."""
+    return _reduce("ReduceSum", x, axis, keepdims)
+
+
+def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The mean over an axis or several (None: all)."""
+    return _reduce("ReduceMean", x, axis, keepdims)
+
+
+def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The largest element over an axis or several (None: all)."""
+    return _reduce("ReduceMax", x, axis, keepdims)
+
+
+def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The smallest element over an axis or several (None: all)."""
+    return _reduce("ReduceMin", x, axis, keepdims)
+
+
+def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The product over an axis or several (None: all)."""
+    return _reduce("ReduceProd", x, axis, keepdims)
+
+
+def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The logarithm of the sum of exponentials over an axis or several (None: all)."""
+    return _reduce("ReduceLogSumExp", x, axis, keepdims)
+
+
+def argmax(x: Tensor, axis: int = 0, keepdims: bool = False) -> Tensor:
+    """The index along an axis of the first largest element, as int64."""
+    tensor: Tensor = op("ArgMax", [x], axis=axis, keepdims=keepdims)
+    return tensor
+
+
+def argmin(x: Tensor, axis: int = 0, keepdims: bool = False) -> Tensor:
+    """The index along an axis of the first smallest element, as int64."""
+    tensor: Tensor = op("ArgMin", [x], axis=axis, keepdims=keepdims)
+    return tensor
+
+
+def cumsum(x: Tensor, axis: int = 0) -> Tensor:
+    """The sums of all elements along an axis up to each."""
+    tensor: Tensor = op("CumSum", [x, np.array(axis, np.int64)])
+    return tensor
+
+
+def matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+    """The product of matrices, of the last two axes; the axes before them broadcast. A vector is a row or a column.
+
+    With ``transpose_a`` or ``transpose_b`` the last two axes of that operand are swapped first.
+    """
+    tensor: Tensor = op("MatMul", [_swapped(a) if transpose_a else a, _swapped(b) if transpose_b else b])
+    return tensor
+
+
+def dense(x: Tensor, weight: Tensor, bias: Operand = None, transpose_weight: bool = True) -> Tensor:
+    """A dense layer: x of [..., k] times a weight of [n, k] (of [k, n] without ``transpose_weight``), plus the bias of
+    [n]."""
+    product = matmul(x, weight, transpose_b=transpose_weight)
+    return product if bias is None else add(product, bias)
+
+
+def _swapped(x: Tensor) -> Tensor:
+    """The last two axes swapped."""
+    tensor: Tensor = op("Transpose", [x], perm=(*range(x.rank - 2), x.rank - 1, x.rank - 2))
+    return tensor
+
+
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """The exponentials divided by their sum along an axis; no overflow."""
+    tensor: Tensor = op("Softmax", [x], axis=axis)
+    return tensor
+
+
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """The logarithm of softmax."""
+    tensor: Tensor = op("LogSoftmax", [x], axis=axis)
+    return tensor
+
+
+def layer_norm(x: Tensor, scale: Operand, bias: Operand = None, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
+    """Rows with mean 0 and variance 1, scaled and shifted; a row is all axes from ``axis`` on."""
+    tensor: Tensor = op("LayerNormalization", [x, scale, bias], axis=axis, epsilon=epsilon)
+    return tensor
+
+
+def rms_norm(x: Tensor, scale: Operand, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
+    """Rows divided by the root of their mean square, scaled."""
+    tensor: Tensor = op("RMSNormalization", [x, scale], axis=axis, epsilon=epsilon)
+    return tensor
+
+
+def batch_norm(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """Channels (axis 1) of x of [n, c, ...] with statistics that are given; each is of [c]."""
+    tensor: Tensor = op("BatchNormalization", [x, scale, bias, mean, variance], epsilon=epsilon)
+    return tensor
+
+
+def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """Each image's channels with mean 0 and variance 1, scaled and shifted."""
+    tensor: Tensor = op("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
+    return tensor
+
+
+def group_norm(x: Tensor, scale: Tensor, bias: Tensor, groups: int, epsilon: float = 1e-5) -> Tensor:
+    """Groups of channels of x of [n, c, ...] with mean 0 and variance 1; scale and bias are of [c]."""
+    tensor: Tensor = op("GroupNormalization", [x, scale, bias], num_groups=groups, epsilon=epsilon)
+    return tensor
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention: softmax(query keyᵀ · scale + mask) value, each of [batch, heads, length, width].
+
+    ``scale`` is one over the root of the width where it is None.
+    """
+    tensor: Tensor = op("Attention", [query, key, value, mask], is_causal=is_causal, scale=scale)
+    return tensor
