@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from graphopt.lowering.module.module import Module as Module
     from graphopt.lowering.module.passes import Pass as Pass
     from graphopt.lowering.module.passes import Pipeline as Pipeline
+    from graphopt.lowering.module.tensor_functions import emit_compute as emit_compute
     from graphopt.lowering.operators.table import lower as lower
     from graphopt.lowering.schedule.schedule import Schedule as Schedule
     from graphopt.optimize import optimize as optimize
@@ -64,6 +65,7 @@ _HOMES = {
     "Visitor": "graphopt.ir.visitor",
     "as_pass": "graphopt.interop.passes",
     "compile": "graphopt.compile",
+    "emit_compute": "graphopt.lowering.module.tensor_functions",
     "extract": "graphopt.tools.submodel",
     "from_torch": "graphopt.frontends.torch",
     "fuse_by_pattern": "graphopt.program.dispatch",

@@ -180,10 +180,13 @@ def one(op: str, inputs: Sequence[Operand], **attrs: Any) -> Tensor:
     return tensor
 
 
-def emit_compute(function: Any, inputs: Sequence[Operand], *, name: str = "") -> Any:
-    """The output of a tensor function (``graphopt.lowering.loops.compute``), which becomes a program of the module."""
+def emit_compute(function: Any, inputs: Sequence[Operand], *, name: str = "", **arguments: Any) -> Any:
+    """The output of a tensor function (``graphopt.te``, ``graphopt.tensor``), which becomes a program of the module;
+    further arguments are passed on to it."""
     scope = current()
-    return scope.tensors(scope.builder.emit_compute(function, [scope.operand(x) for x in inputs], name=name))
+    return scope.tensors(
+        scope.builder.emit_compute(function, [scope.operand(x) for x in inputs], name=name, **arguments)
+    )
 
 
 def call(

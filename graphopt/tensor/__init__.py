@@ -1,13 +1,13 @@
 """Tensor functions: an inventory of functions from tensors to a tensor, to compose with one's own.
 
-``tensor.softmax(x)`` of a tensor (``te.placeholder``, ``te.compute``) is a tensor with the loops that the compiler writes
-for the op. ``GraphBuilder.emit_compute(tensor.softmax, [x], axis=1)`` puts them into a graph; ``op`` makes a function of
-any op.
+``tensor.softmax(x)`` of a tensor (``te.placeholder``, ``te.compute``) is a tensor with the loops that the compiler has
+for the op. ``GraphBuilder.emit_compute(tensor.softmax, [x], axis=1)`` puts them into a graph; ``op`` makes a function
+of any op.
 """
 
 from __future__ import annotations
 
-from graphopt.tensor.application import Operand, op
+from graphopt.tensor.application import Operand, op, several
 from graphopt.tensor.elementwise import (
     abs,
     add,
@@ -163,6 +163,7 @@ __all__ = [
     "neg",
     "one_hot",
     "op",
+    "several",
     "pad",
     "pow",
     "prod",

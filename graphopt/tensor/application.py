@@ -27,14 +27,21 @@ from graphopt.lowering.operators.operation import NotLowered, Operation, SizeVar
 from graphopt.lowering.operators.table import describe
 
 Operand: TypeAlias = "Tensor | Array | float | int | bool | Sequence[Expr | int] | None"
-"""An input: a tensor, an array or a number that is known, sizes (also open ones) where an op takes integers, or nothing.
-"""
+"""An input: a tensor, an array or a number that is known, integers (also open sizes), or nothing."""
 MOST_KNOWN = 64
 """As many elements at most may an array have that is written into the program."""
 
 
-def op(name: str, inputs: Sequence[Operand], n_outputs: int = 1, **attrs: Any) -> Any:
-    """The output of an ONNX op in its newest form on tensors (a tuple where ``n_outputs`` is not 1).
+def op(name: str, inputs: Sequence[Operand], **attrs: Any) -> Tensor:
+    """The output of an ONNX op in its newest form on tensors: ``op("Conv", [x, w], strides=(2, 2))``.
+
+    Attributes that are None are left out. Raises as ``several`` does.
+    """
+    return several(name, 1, inputs, **attrs)[0]
+
+
+def several(name: str, n_outputs: int, inputs: Sequence[Operand], **attrs: Any) -> tuple[Tensor, ...]:
+    """The first so many outputs of an ONNX op on tensors.
 
     ExpressionError where the op does not take these inputs or attributes, where no loops can say what it computes, and
     where the sizes of what it gives depend on elements.
@@ -57,7 +64,7 @@ def op(name: str, inputs: Sequence[Operand], n_outputs: int = 1, **attrs: Any) -
         results = describe(operation)
     except (InvalidModelError, NotLowered) as error:
         raise wrong(f"{name}: {error}") from None
-    return results[0] if n_outputs == 1 else results[:n_outputs]
+    return results[:n_outputs]
 
 
 def _given(name: str, x: Operand, dtype: str, sizes: _GivenSizes) -> tuple[Fact | None, Tensor | None]:
@@ -78,8 +85,8 @@ def _given(name: str, x: Operand, dtype: str, sizes: _GivenSizes) -> tuple[Fact 
         raise wrong(f"{name} takes tensors, arrays, numbers and sizes, and not {x!r}")
     if array.size > MOST_KNOWN:
         raise wrong(
-            f"{name}: an array of {array.size} elements is too large to be part of a program ({MOST_KNOWN} at most): make "
-            "it an input"
+            f"{name}: an array of {array.size} elements is too large to be part of a program ({MOST_KNOWN} at most): "
+            "make it an input"
         )
     return fact_of(Constant.of(array)), _known(array)
 

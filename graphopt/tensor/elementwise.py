@@ -10,14 +10,12 @@ from graphopt.lowering.loops.compute import Tensor
 from graphopt.tensor.application import Operand, op
 
 
-def _one(name: str, x: Operand, **attrs: object) -> Tensor:
-    tensor: Tensor = op(name, [x], **attrs)
-    return tensor
+def _one(name: str, x: Operand, **attrs: float | str) -> Tensor:
+    return op(name, [x], **attrs)
 
 
-def _two(name: str, a: Operand, b: Operand, **attrs: object) -> Tensor:
-    tensor: Tensor = op(name, [a, b], **attrs)
-    return tensor
+def _two(name: str, a: Operand, b: Operand, **attrs: float | str) -> Tensor:
+    return op(name, [a, b], **attrs)
 
 
 def add(a: Operand, b: Operand) -> Tensor:
@@ -207,14 +205,12 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
 
 def clip(x: Tensor, low: Operand = None, high: Operand = None) -> Tensor:
     """The elements moved to where they are from ``low`` to ``high`` (None: no bound)."""
-    tensor: Tensor = op("Clip", [x, low, high])
-    return tensor
+    return op("Clip", [x, low, high])
 
 
 def where(condition: Tensor, then: Operand, otherwise: Operand) -> Tensor:
     """Elements of ``then`` where the condition holds, of ``otherwise`` elsewhere."""
-    tensor: Tensor = op("Where", [condition, then, otherwise])
-    return tensor
+    return op("Where", [condition, then, otherwise])
 
 
 def cast(x: Tensor, dtype: str) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.lowering.loops.compute import Tensor
-from graphopt.lowering.loops.expressions import Const, wrong
+from graphopt.lowering.loops.expressions import Const, Expr, wrong
 from graphopt.tensor.application import Operand, op
 
 PerAxis = int | Sequence[int]
@@ -34,7 +34,7 @@ def _conv(
 ) -> Tensor:
     if x.rank != rank + 2:
         raise wrong(f"conv{rank}d takes images of rank {rank + 2}, and {x.name} is of rank {x.rank}")
-    tensor: Tensor = op(
+    return op(
         "Conv",
         [x, weight, bias],
         strides=_each(stride, rank),
@@ -42,7 +42,6 @@ def _conv(
         dilations=_each(dilation, rank),
         group=groups,
     )
-    return tensor
 
 
 def conv1d(
@@ -106,7 +105,7 @@ def conv_transpose(
 ) -> Tensor:
     """A transposed convolution over all sizes, with a weight of [in, out / groups, *kernel]."""
     rank = x.rank - 2
-    tensor: Tensor = op(
+    return op(
         "ConvTranspose",
         [x, weight, bias],
         strides=_each(stride, rank),
@@ -115,7 +114,6 @@ def conv_transpose(
         dilations=_each(dilation, rank),
         group=groups,
     )
-    return tensor
 
 
 def max_pool(
@@ -123,7 +121,7 @@ def max_pool(
 ) -> Tensor:
     """The largest element of each window; ``stride`` is the kernel's size where it is None."""
     rank = x.rank - 2
-    tensor: Tensor = op(
+    return op(
         "MaxPool",
         [x],
         kernel_shape=_each(kernel, rank),
@@ -131,7 +129,6 @@ def max_pool(
         pads=_pads(padding, rank),
         dilations=_each(dilation, rank),
     )
-    return tensor
 
 
 def avg_pool(
@@ -139,7 +136,7 @@ def avg_pool(
 ) -> Tensor:
     """The mean of each window, of its elements within the image unless ``count_padding``."""
     rank = x.rank - 2
-    tensor: Tensor = op(
+    return op(
         "AveragePool",
         [x],
         kernel_shape=_each(kernel, rank),
@@ -147,19 +144,16 @@ def avg_pool(
         pads=_pads(padding, rank),
         count_include_pad=count_padding,
     )
-    return tensor
 
 
 def global_avg_pool(x: Tensor) -> Tensor:
     """The mean over all sizes, which become 1."""
-    tensor: Tensor = op("GlobalAveragePool", [x])
-    return tensor
+    return op("GlobalAveragePool", [x])
 
 
 def global_max_pool(x: Tensor) -> Tensor:
     """The largest element over all sizes, which become 1."""
-    tensor: Tensor = op("GlobalMaxPool", [x])
-    return tensor
+    return op("GlobalMaxPool", [x])
 
 
 def resize(x: Tensor, sizes: Sequence[int], mode: str = "nearest", coordinates: str = "half_pixel") -> Tensor:
@@ -167,6 +161,5 @@ def resize(x: Tensor, sizes: Sequence[int], mode: str = "nearest", coordinates: 
 
     ``mode`` is ``nearest``, ``linear`` or ``cubic``, and ``coordinates`` ONNX's ``coordinate_transformation_mode``.
     """
-    whole = (*x.shape[:2], *sizes)
-    tensor: Tensor = op("Resize", [x, None, None, whole], mode=mode, coordinate_transformation_mode=coordinates)
-    return tensor
+    whole: tuple[Expr | int, ...] = (*x.shape[:2], *sizes)
+    return op("Resize", [x, None, None, whole], mode=mode, coordinate_transformation_mode=coordinates)

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.lowering.loops.compute import Tensor
 from graphopt.lowering.loops.expressions import Const, Expr, wrong
-from graphopt.tensor.application import Operand, op
+from graphopt.tensor.application import Operand, op, several
 
 SizeLike = Expr | int
 """A size: a number, or an expression such as ``x.shape[0]``."""
@@ -16,51 +16,43 @@ SizeLike = Expr | int
 
 def reshape(x: Tensor, shape: Sequence[SizeLike]) -> Tensor:
     """The same elements in another shape, of which one size may be -1."""
-    tensor: Tensor = op("Reshape", [x, tuple(shape)], allowzero=1)
-    return tensor
+    return op("Reshape", [x, tuple(shape)], allowzero=1)
 
 
 def flatten(x: Tensor, axis: int = 1) -> Tensor:
     """A matrix: the axes before ``axis`` are one, and the others are."""
-    tensor: Tensor = op("Flatten", [x], axis=axis)
-    return tensor
+    return op("Flatten", [x], axis=axis)
 
 
 def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     """The axes in another order (None: from behind)."""
     order = tuple(reversed(range(x.rank))) if axes is None else tuple(a % max(x.rank, 1) for a in axes)
-    tensor: Tensor = op("Transpose", [x], perm=order)
-    return tensor
+    return op("Transpose", [x], perm=order)
 
 
 def expand_dims(x: Tensor, axis: int | Sequence[int]) -> Tensor:
     """With axes of size 1 at these places of the result."""
-    tensor: Tensor = op("Unsqueeze", [x, _ints(axis)])
-    return tensor
+    return op("Unsqueeze", [x, _ints(axis)])
 
 
 def squeeze(x: Tensor, axis: int | Sequence[int]) -> Tensor:
     """Without these axes, of size 1."""
-    tensor: Tensor = op("Squeeze", [x, _ints(axis)])
-    return tensor
+    return op("Squeeze", [x, _ints(axis)])
 
 
 def broadcast_to(x: Tensor, shape: Sequence[SizeLike]) -> Tensor:
     """The elements repeated as numpy broadcasts."""
-    tensor: Tensor = op("Expand", [x, tuple(shape)])
-    return tensor
+    return op("Expand", [x, tuple(shape)])
 
 
 def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
     """The whole tensor repeated so many times along each axis."""
-    tensor: Tensor = op("Tile", [x, _ints(repeats)])
-    return tensor
+    return op("Tile", [x, _ints(repeats)])
 
 
 def concat(*tensors: Tensor, axis: int = 0) -> Tensor:
     """Tensors one behind another along an axis."""
-    tensor: Tensor = op("Concat", list(tensors), axis=axis)
-    return tensor
+    return op("Concat", list(tensors), axis=axis)
 
 
 def stack(*tensors: Tensor, axis: int = 0) -> Tensor:
@@ -75,8 +67,7 @@ def split(x: Tensor, parts: int | Sequence[int], axis: int = 0) -> tuple[Tensor,
         if not isinstance(size, Const) or int(size.value) % parts:
             raise wrong(f"split: axis {axis} is of {_said(size)}, and {parts} equal parts are asked for")
         parts = [int(size.value) // parts] * parts
-    result = op("Split", [x, _ints(parts)], n_outputs=len(parts), axis=axis)
-    return (result,) if isinstance(result, Tensor) else tuple(result)
+    return several("Split", len(parts), [x, _ints(parts)], axis=axis)
 
 
 def slice(
@@ -89,8 +80,7 @@ def slice(
     """A part of the tensor: from ``begin`` up to ``end`` along the axes (the first ones), as Python slices."""
     where = list(range(len(begin))) if axes is None else list(axes)
     stride = [1] * len(begin) if steps is None else list(steps)
-    tensor: Tensor = op("Slice", [x, _ints(begin), _ints(end), _ints(where), _ints(stride)])
-    return tensor
+    return op("Slice", [x, _ints(begin), _ints(end), _ints(where), _ints(stride)])
 
 
 def pad(
@@ -98,38 +88,33 @@ def pad(
 ) -> Tensor:
     """With so many elements before and behind along each axis; ``mode`` is ``constant``, ``reflect``, ``edge`` or
     ``wrap``."""
-    tensor: Tensor = op("Pad", [x, _ints([*before, *behind]), value], mode=mode)
-    return tensor
+    return op("Pad", [x, _ints([*before, *behind]), value], mode=mode)
 
 
 def gather(x: Tensor, indices: Operand, axis: int = 0) -> Tensor:
     """The elements (rows, ...) along an axis at the indices; negative ones count from behind."""
-    tensor: Tensor = op("Gather", [x, indices], axis=axis)
-    return tensor
+    return op("Gather", [x, indices], axis=axis)
 
 
 def gather_elements(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """Along an axis the element at each index, elsewhere where the index itself stands (``take_along_axis``)."""
-    tensor: Tensor = op("GatherElements", [x, indices], axis=axis)
-    return tensor
+    return op("GatherElements", [x, indices], axis=axis)
 
 
 def scatter(x: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, reduction: str = "none") -> Tensor:
     """The tensor with elements put (or with ``reduction`` added, ...) at indices along an axis."""
-    tensor: Tensor = op("ScatterElements", [x, indices, updates], axis=axis, reduction=reduction)
-    return tensor
+    return op("ScatterElements", [x, indices, updates], axis=axis, reduction=reduction)
 
 
 def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest (or smallest) elements along an axis, in order, and where they stand."""
-    values, places = op("TopK", [x, np.array([k], np.int64)], n_outputs=2, axis=axis, largest=largest)
+    values, places = several("TopK", 2, [x, np.array([k], np.int64)], axis=axis, largest=largest)
     return values, places
 
 
 def one_hot(indices: Tensor, depth: int, axis: int = -1, dtype: str = "float32") -> Tensor:
     """1 where the index stands along a new axis of size ``depth``, and 0 elsewhere."""
-    tensor: Tensor = op("OneHot", [indices, np.array(depth, np.int64), np.array([0, 1], dtype)], axis=axis)
-    return tensor
+    return op("OneHot", [indices, np.array(depth, np.int64), np.array([0, 1], dtype)], axis=axis)
 
 
 def _ints(values: int | Sequence[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -15,12 +15,7 @@ Axes = int | Sequence[int] | None
 
 def _reduce(name: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     axes = None if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    if axes == []:
-        axes = None
-        tensor: Tensor = op(name, [x], noop_with_empty_axes=1, keepdims=keepdims)
-        return tensor
-    tensor = op(name, [x] if axes is None else [x, axes], keepdims=keepdims)
-    return tensor
+    return op(name, [x, axes] if axes else [x], keepdims=keepdims, noop_with_empty_axes=axes == [])
 
 
 def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -55,20 +50,17 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 def argmax(x: Tensor, axis: int = 0, keepdims: bool = False) -> Tensor:
     """The index along an axis of the first largest element, as int64."""
-    tensor: Tensor = op("ArgMax", [x], axis=axis, keepdims=keepdims)
-    return tensor
+    return op("ArgMax", [x], axis=axis, keepdims=keepdims)
 
 
 def argmin(x: Tensor, axis: int = 0, keepdims: bool = False) -> Tensor:
     """The index along an axis of the first smallest element, as int64."""
-    tensor: Tensor = op("ArgMin", [x], axis=axis, keepdims=keepdims)
-    return tensor
+    return op("ArgMin", [x], axis=axis, keepdims=keepdims)
 
 
 def cumsum(x: Tensor, axis: int = 0) -> Tensor:
     """The sums of all elements along an axis up to each."""
-    tensor: Tensor = op("CumSum", [x, np.array(axis, np.int64)])
-    return tensor
+    return op("CumSum", [x, np.array(axis, np.int64)])
 
 
 def matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
@@ -76,8 +68,7 @@ def matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = 
 
     With ``transpose_a`` or ``transpose_b`` the last two axes of that operand are swapped first.
     """
-    tensor: Tensor = op("MatMul", [_swapped(a) if transpose_a else a, _swapped(b) if transpose_b else b])
-    return tensor
+    return op("MatMul", [_swapped(a) if transpose_a else a, _swapped(b) if transpose_b else b])
 
 
 def dense(x: Tensor, weight: Tensor, bias: Operand = None, transpose_weight: bool = True) -> Tensor:
@@ -89,50 +80,42 @@ def dense(x: Tensor, weight: Tensor, bias: Operand = None, transpose_weight: boo
 
 def _swapped(x: Tensor) -> Tensor:
     """The last two axes swapped."""
-    tensor: Tensor = op("Transpose", [x], perm=(*range(x.rank - 2), x.rank - 1, x.rank - 2))
-    return tensor
+    return op("Transpose", [x], perm=(*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """The exponentials divided by their sum along an axis; no overflow."""
-    tensor: Tensor = op("Softmax", [x], axis=axis)
-    return tensor
+    return op("Softmax", [x], axis=axis)
 
 
 def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     """The logarithm of softmax."""
-    tensor: Tensor = op("LogSoftmax", [x], axis=axis)
-    return tensor
+    return op("LogSoftmax", [x], axis=axis)
 
 
 def layer_norm(x: Tensor, scale: Operand, bias: Operand = None, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
     """Rows with mean 0 and variance 1, scaled and shifted; a row is all axes from ``axis`` on."""
-    tensor: Tensor = op("LayerNormalization", [x, scale, bias], axis=axis, epsilon=epsilon)
-    return tensor
+    return op("LayerNormalization", [x, scale, bias], axis=axis, epsilon=epsilon)
 
 
 def rms_norm(x: Tensor, scale: Operand, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
     """Rows divided by the root of their mean square, scaled."""
-    tensor: Tensor = op("RMSNormalization", [x, scale], axis=axis, epsilon=epsilon)
-    return tensor
+    return op("RMSNormalization", [x, scale], axis=axis, epsilon=epsilon)
 
 
 def batch_norm(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float = 1e-5) -> Tensor:
     """Channels (axis 1) of x of [n, c, ...] with statistics that are given; each is of [c]."""
-    tensor: Tensor = op("BatchNormalization", [x, scale, bias, mean, variance], epsilon=epsilon)
-    return tensor
+    return op("BatchNormalization", [x, scale, bias, mean, variance], epsilon=epsilon)
 
 
 def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, epsilon: float = 1e-5) -> Tensor:
     """Each image's channels with mean 0 and variance 1, scaled and shifted."""
-    tensor: Tensor = op("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
-    return tensor
+    return op("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
 
 
 def group_norm(x: Tensor, scale: Tensor, bias: Tensor, groups: int, epsilon: float = 1e-5) -> Tensor:
     """Groups of channels of x of [n, c, ...] with mean 0 and variance 1; scale and bias are of [c]."""
-    tensor: Tensor = op("GroupNormalization", [x, scale, bias], num_groups=groups, epsilon=epsilon)
-    return tensor
+    return op("GroupNormalization", [x, scale, bias], num_groups=groups, epsilon=epsilon)
 
 
 def attention(
@@ -147,5 +130,4 @@ def attention(
 
     ``scale`` is one over the root of the width where it is None.
     """
-    tensor: Tensor = op("Attention", [query, key, value, mask], is_causal=is_causal, scale=scale)
-    return tensor
+    return op("Attention", [query, key, value, mask], is_causal=is_causal, scale=scale)

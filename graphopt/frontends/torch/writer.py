@@ -21,6 +21,7 @@ from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.ir.types import is_size
 from graphopt.lowering.module.builder import GraphBuilder
 from graphopt.lowering.module.builder import ValueLike as ValueLike
+from graphopt.lowering.module.tensor_functions import TensorFunction
 
 Number: TypeAlias = "int | Value"
 """A size or another integer: a number where it is known, an int64 value of rank 0 where it is not."""
@@ -67,6 +68,11 @@ class OpWriter:
             return tuple(self.cast(v, dtype) if dtype else v for v, dtype in zip(values, narrow, strict=True))
         made = self.builder.emit(name, inputs, attrs, n_outputs=outputs, name=self.label)
         return (made,) if outputs == 1 else made
+
+    def emit_compute(self, function: TensorFunction, inputs: Sequence[ValueLike], **arguments: Any) -> Any:
+        """The output of a tensor function (``graphopt.te``, ``graphopt.tensor``), a program of the module from now on:
+        ``writer.emit_compute(tensor.softmax, [x], axis=1)``."""
+        return self.builder.emit_compute(function, inputs, **arguments)
 
     def _wider(self, name: str, inputs: Sequence[ValueLike]) -> dict[str, tuple[str, str]]:
         """For each constraint of the op's that its inputs do not meet: the dtype of results under it, and one that it

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from keyword import iskeyword
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,17 +19,11 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Header, Node, Origin, Value
 from graphopt.ir.infer import infer, infer_in_graph, infer_node
 from graphopt.ir.infer_nests import NEST
-from graphopt.ir.types import Size, Symbol, TensorType, Type, symbol, symbols
-from graphopt.lowering.loops import compute
-from graphopt.lowering.loops.compute import Tensor
-from graphopt.lowering.loops.expressions import Expr, Var
-from graphopt.lowering.loops.nest import BY_RULE, Nest
-from graphopt.lowering.loops.script import WORDS
-from graphopt.lowering.loops.script_expressions import NAMED
+from graphopt.ir.types import Size, TensorType, Type, symbol, symbols
+from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.module.module import DOMAIN, MAIN, External, Module
-from graphopt.lowering.operators.node import tensor_of
-from graphopt.lowering.operators.operation import DTYPES, NotLowered, SizeVars
+from graphopt.lowering.module.tensor_functions import TensorFunction, program_of
 
 ValueLike: TypeAlias = "Value | Array | float | int | bool | None"
 """An argument of a call: a value of the graph, an array or a number that becomes a constant, or nothing."""
@@ -143,30 +136,17 @@ class GraphBuilder:
         return self._made(op, values, given, n_outputs, None, name)
 
     def emit_compute(
-        self, function: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[ValueLike], *, name: str = ""
+        self, function: TensorFunction, inputs: Sequence[ValueLike], *, name: str = "", **arguments: Any
     ) -> Any:
-        """Adds a tensor function: ``function`` makes tensors (``lowering.loops.compute``) from placeholders.
+        """Adds a tensor function: ``function`` makes tensors (``graphopt.te``, ``graphopt.tensor``) from placeholders,
+        and gets the further arguments: ``emit_compute(tensor.softmax, [x], axis=1)``.
 
         It becomes a program of the module, by the function's name or ``name``. Gives a tuple where it makes several.
+        UsageError where the function cannot take these values.
         """
         values = self._values(inputs)
-        sizes = _NamedSizes()
-        try:
-            given = [tensor_of(self.fact(v), sizes, f"x{k}") for k, v in enumerate(values) if v is not None]
-        except NotLowered as why:
-            raise UsageError(f"a tensor function cannot take this: {why}") from None
-        for tensor in given:
-            if tensor.dtype not in DTYPES:
-                raise UsageError(f"a tensor function cannot take this: kernels do not compute with {tensor.dtype}")
-        results = function(*given)
-        tensors = tuple(results) if isinstance(results, list | tuple) else (results,)
-        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
-            raise UsageError(f"a tensor function gives tensors that compute makes, not {results!r}")
-        if any(t.stage is None for t in tensors):
-            raise UsageError("a tensor function has to compute what it gives, and may not give back what it takes")
-        wanted = name or (function.__name__ if function.__name__.isidentifier() else "compute")
-        plain = compute.nest(wanted, given, tensors, tuple(sizes.variables.values()))
-        return self.emit(f"{DOMAIN}::{self._placed(replace(plain, notes=(*plain.notes, BY_RULE)))}", inputs=values)
+        nest = program_of(function, [None if v is None else self.fact(v) for v in values], name, arguments)
+        return self.emit(f"{DOMAIN}::{self._placed(nest)}", inputs=[v for v in values if v is not None])
 
     def call(
         self,
@@ -338,22 +318,6 @@ class GraphBuilder:
         ):
             raise UsageError(f"nothing tells the size {name!r}{nearest_or_some(name, sorted(declared))}")
         return types
-
-
-class _NamedSizes(SizeVars):
-    """Variables for symbols that have the symbols' own names where they can."""
-
-    spells_out = True
-
-    def _atom(self, atom: Any) -> Expr:
-        match atom:
-            case Symbol(name) if atom not in self.variables and name.isidentifier() and not _is_taken(name):
-                return self.variables.setdefault(atom, Var(name))
-        return super()._atom(atom)
-
-
-def _is_taken(name: str) -> bool:
-    return iskeyword(name) or name in WORDS or name in NAMED
 
 
 def _number_of_outputs(name: str, outputs: Callable[..., Any], types: Sequence[Type | None], attrs: Attrs) -> int:
