@@ -150,7 +150,7 @@ class _GivenSizes(SizeVars):
             if fact.shape is None:
                 raise wrong(f"{name}: nothing tells the shape of what it gives")
             if any(n not in self.expressions for size in fact.shape for n in symbols(size)):
-                raise wrong(f"{name}: the sizes of what it gives depend on elements, and no loops are known for that")
+                raise wrong(f"{name}: no formula is known for the sizes of what it gives")
 
     def _atom(self, atom: SizeAtom) -> Expr:
         match atom:

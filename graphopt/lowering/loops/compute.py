@@ -177,7 +177,8 @@ def procedure(
 
     The statements may hold loops and stores without blocks; they run in order, on one thread but for parallel loops.
     """
-    stage, number = Procedure(build, tuple(inputs), tuple(scratch), stores_once), next(_fresh)
+    buffers = tuple(Buffer(n, tuple(map(as_expr, s)), d) for n, s, d in outputs)
+    stage, number = Procedure(build, tuple(inputs), tuple(scratch), stores_once, buffers), next(_fresh)
     return tuple(_tensor(n, s, d, stage, k, number) for k, (n, s, d) in enumerate(outputs))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from keyword import iskeyword
 
 from graphopt.lowering.loops.expressions import Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
@@ -72,9 +73,9 @@ class NestWriter:
         self.loops = count()
 
     def name(self, wanted: str) -> str:
-        """The name, with a number behind it where it is taken."""
+        """The name, with a number behind it where it is taken, or a word of Python's that scripts cannot use."""
         candidates = (wanted if k == 0 else f"{wanted}_{k}" for k in count())
-        name = next(c for c in candidates if c not in self.used_names)
+        name = next(c for c in candidates if c not in self.used_names and not iskeyword(c))
         self.used_names.add(name)
         return name
 
@@ -170,7 +171,9 @@ class NestWriter:
     def procedure(self, stage: Procedure, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> Stmt:
         """The statements of a procedure, its loops named in order: in one block without axes, unless there are parallel
         loops among them."""
-        stmt = stage.build(*(outputs[port] for port in sorted(outputs)))
+        unasked = {k: b for k, b in enumerate(stage.outputs) if k not in outputs}  # they are written all the same
+        stmt = stage.build(*({**outputs, **unasked}[port] for port in sorted({*outputs, *unasked})))
+        scratch += [self.buffer(b) for b in unasked.values()]
         used = [s.var for s in statements(stmt) if isinstance(s, For)]
         renamed = {v: Var(f"i{next(self.loops)}") for v in used}
         scratch += [self.buffer(b) for b in stage.scratch]

@@ -103,6 +103,8 @@ class Procedure:
     inputs: tuple[Tensor, ...]
     scratch: tuple[Buffer, ...] = ()
     stores_once: bool = False
+    outputs: tuple[Buffer, ...] = ()
+    """What is written, in order."""
 
 
 ComputeStage: TypeAlias = ElementwiseStage | Reduced | Procedure
