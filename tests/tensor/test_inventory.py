@@ -284,6 +284,6 @@ def test_all_of_them_compiled() -> None:
             inputs.append(builder.input(f"x{k}_{j}", array.dtype.name, array.shape))
         builder.output(f"y{k}", builder.emit_compute(case.function, inputs, name=f"f{k}"))
         wanted[f"y{k}"] = np.asarray(case.expected(*case.arrays))
-    results = graphopt.compile(builder.build())(**feeds)
+    results = graphopt.compile(builder.build())(feeds)
     for (name, _), (label, want) in zip(CASES.items(), wanted.items(), strict=True):
         np.testing.assert_allclose(results[label], want, rtol=2e-5, atol=2e-5, err_msg=name)

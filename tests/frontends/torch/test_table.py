@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+import graphopt
+from graphopt import tensor
 from graphopt.frontends.torch import Table
 from tests.frontends.torch.graphs import of_function, run, torch
 
@@ -30,3 +32,17 @@ def test_an_entry_for_a_composed_operator_keeps_it_whole() -> None:
 
     (found,) = run(of_function(torch.nn.functional.gelu, torch.ones(2), table=table), torch.tensor([-1.0, 1.0]))
     assert np.array_equal(found, [0, 1])
+
+
+def test_an_entry_emits_a_tensor_function() -> None:
+    table = Table()
+
+    @table.entry(torch.ops.aten.softmax.int, torch.ops.aten._softmax.default)
+    def softmax(g: Any, x: Any, axis: int, *rest: Any) -> Any:
+        return g.emit_compute(tensor.softmax, [x], axis=axis)
+
+    x = torch.randn(3, 5)
+    graph = graphopt.from_torch(torch.nn.Softmax(1), x, table=table)
+    assert "graphopt::Nest" in {n.op for n in graph.nodes()}
+    (got,) = graphopt.compile(graph)(x.numpy()).values()
+    assert np.allclose(got, torch.softmax(x, 1).numpy(), atol=1e-6)
