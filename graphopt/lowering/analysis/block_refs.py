@@ -15,6 +15,7 @@ from typing import Final, ParamSpec, TypeAlias, TypeVar
 from graphopt.errors import ScheduleError
 from graphopt.lowering.loops.expressions import Expr, Var, apply
 from graphopt.lowering.loops.nest import (
+    ROOT_BLOCK,
     Block,
     Buffer,
     For,
@@ -204,9 +205,16 @@ def free_name(names: set[str], wanted: str) -> str:
 # ------------------------------------------------------------------ questions
 
 
+def is_root(nest: Nest, within: BlockRef | LoopRef | str) -> bool:
+    """Whether a reference is that of the root block: the whole program, whose notes are the program's."""
+    if isinstance(within, LoopRef) or getattr(within, "name", within) != ROOT_BLOCK:
+        return False
+    return not any(isinstance(s, Block) and s.name == ROOT_BLOCK for s in statements(nest.body))
+
+
 def get_block(nest: Nest, name: str) -> BlockRef:
-    """The block of that name."""
-    return BlockRef(find_block(nest, name).stmt.name)
+    """The block of that name; ``root`` is the whole program."""
+    return BlockRef(ROOT_BLOCK) if is_root(nest, name) else BlockRef(find_block(nest, name).stmt.name)
 
 
 def get_loop(nest: Nest, name: str) -> LoopRef:
@@ -218,17 +226,23 @@ def get_loop(nest: Nest, name: str) -> LoopRef:
 
 def get_loops(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
     """The loops around a block, outermost first, up to the next enclosing block."""
+    if is_root(nest, block):
+        return ()
     return tuple(LoopRef(loop.var.name) for loop in find_block(nest, block).loops)
 
 
 def get_child_blocks(nest: Nest, within: BlockRef | LoopRef) -> tuple[BlockRef, ...]:
     """The blocks directly within a loop or block, in order."""
+    if is_root(nest, within):
+        return tuple(BlockRef(b.name) for b in outer_blocks(nest.body))
     body = find_loop(nest, within).stmt.body if isinstance(within, LoopRef) else find_block(nest, within).stmt.body
     return tuple(BlockRef(b.name) for b in outer_blocks(body))
 
 
 def get_parent_block(nest: Nest, within: BlockRef | LoopRef) -> BlockRef | None:
     """The enclosing block of a loop or block; None at the top."""
+    if is_root(nest, within):
+        return None
     site = find_loop(nest, within) if isinstance(within, LoopRef) else find_block(nest, within)
     return next((BlockRef(s.name) for s in reversed(site.above) if isinstance(s, Block)), None)
 

@@ -38,6 +38,8 @@ Notes: TypeAlias = tuple[tuple[str, Note], ...]
 TRUE: Final = Const(True, "bool")
 THREADS: Final = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
 """The CUDA axes that a loop may be bound to."""
+ROOT_BLOCK: Final = "root"
+"""The name that the whole program has as a block: its notes are the program's."""
 BY_RULE: Final[tuple[str, Note]] = ("schedule", "default")
 """The note of a nest that is scheduled by rule when it is compiled; every other that a user gives stays as it is."""
 STORES_ONCE: Final[tuple[str, Note]] = ("stores", "once")

@@ -18,6 +18,7 @@ from graphopt.lowering.loops.expressions import (
     variables,
 )
 from graphopt.lowering.loops.nest import (
+    ROOT_BLOCK,
     THREADS,
     TRUE,
     Axis,
@@ -50,8 +51,6 @@ WORDS: Final = (
 )
 """The words of scripts beside the functions of expressions and the dtypes."""
 QUALIFIED: Final = frozenset({*WORDS, *NAMED, *DTYPES, "program"})
-ROOT: Final = "root"
-"""The block that a whole program is: its notes are the program's."""
 LOOPS: Final[Mapping[str, LoopKind]] = {
     "bind": "bound",
     **{kind: kind for kind in get_args(LoopKind) if kind != "bound"},
@@ -103,7 +102,7 @@ class _ScriptReader(ScriptNames):
         match rest:
             case [
                 ast.With([ast.withitem(ast.Call(ast.Name("block"), [ast.Constant(str(name))], []), None)], inside)
-            ] if name == ROOT:
+            ] if name == ROOT_BLOCK:
                 rooted, rest = self.header(inside)
                 notes = tuple({**dict(notes), **dict(rooted)}.items())
         return Nest(function.name, params, self.statements(rest), tuple(self.allocs), notes)

@@ -14,6 +14,7 @@ from graphopt.lowering.analysis.block_refs import (
     Site,
     find_loop,
     find_place,
+    is_root,
     primitive,
     replaced,
 )
@@ -146,7 +147,7 @@ def bind(nest: Nest, loop: AnyLoop, thread: str) -> tuple[Nest, None]:
 
 @primitive
 def annotate(nest: Nest, within: BlockRef | LoopRef | str, key: str, value: Note) -> tuple[Nest, None]:
-    """Put a note on a block or loop, in place of one with the same key.
+    """Put a note on a block or loop, in place of one with the same key; on the block ``root``, on the program.
 
     Before::
 
@@ -162,8 +163,10 @@ def annotate(nest: Nest, within: BlockRef | LoopRef | str, key: str, value: Note
                 v0 = axis.spatial(8, i0)
                 B[v0] = A[v0] + 1.0
     """
-    site = find_place(nest, within)
     kept = tuple(value) if isinstance(value, list | tuple) else value
+    if is_root(nest, within):
+        return replace(nest, notes=tuple({**dict(nest.notes), key: kept}.items())), None
+    site = find_place(nest, within)
     notes = tuple({**dict(site.stmt.notes), key: kept}.items())
     return replaced(nest, site, replace(site.stmt, notes=notes)), None
 
@@ -186,11 +189,14 @@ def unannotate(nest: Nest, within: BlockRef | LoopRef | str, key: str) -> tuple[
                 v0 = axis.spatial(8, i0)
                 B[v0] = A[v0] + 1.0
     """
-    site = find_place(nest, within)
-    notes = dict(site.stmt.notes)
+    site = None if is_root(nest, within) else find_place(nest, within)
+    notes = dict(nest.notes if site is None else site.stmt.notes)
     if key not in notes:
-        raise ScheduleError(f"{_name(site)} has no note {key!r}; it has {', '.join(map(repr, notes)) or 'none'}")
+        name = "the program" if site is None else _name(site)
+        raise ScheduleError(f"{name} has no note {key!r}; it has {', '.join(map(repr, notes)) or 'none'}")
     del notes[key]
+    if site is None:
+        return replace(nest, notes=tuple(notes.items())), None
     return replaced(nest, site, replace(site.stmt, notes=tuple(notes.items()))), None
 
 

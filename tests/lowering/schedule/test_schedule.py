@@ -4,7 +4,7 @@ import pytest
 
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
-from graphopt.lowering.loops.script import read
+from graphopt.lowering.loops.script import read, show
 from graphopt.lowering.schedule.schedule import Schedule, TracedInt
 
 CHAIN = """
@@ -114,3 +114,20 @@ def test_show_is_the_script(s: Schedule) -> None:
 def test_a_schedule_is_one_of_a_nest() -> None:
     with pytest.raises(UsageError, match="a schedule is one of a nest, as a module holds it by name, not of 3"):
         Schedule(3)  # type: ignore[arg-type]
+
+
+def test_the_root_block_is_the_program() -> None:
+    s = Schedule(read(CHAIN))
+    root = s.get_block("root")
+    assert s.get_child_blocks(root) == tuple(map(s.get_block, ("T", "Y", "outer")))
+    assert s.get_loops(root) == ()
+    assert s.get_parent_block(root) is None
+    s.annotate(root, "unroll.depth", 64)
+    assert dict(s.nest.notes) == {"unroll.depth": 64}
+    assert 'notes({"unroll.depth": 64})' in show(s.nest)
+    assert read(show(s.nest)) == s.nest
+    assert s.trace.replay(read(CHAIN)).nest == s.nest
+    s.unannotate(root, "unroll.depth")
+    assert s.nest == read(CHAIN)
+    with pytest.raises(ScheduleError, match="the program has no note 'x'; it has none"):
+        s.unannotate("root", "x")
