@@ -70,7 +70,7 @@ DOORS = {
         "calibration.measured_file",
         "runtime.disk_cache",
     },
-    "rich": {"cli"},
+    "rich": {"cli", "display"},
     "safetensors": {"nn.state"},
     "scipy": {"calibration.fit", "rewrite.extract", "run.measure"},
     "starlette": {"serving.app"},

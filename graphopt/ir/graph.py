@@ -15,7 +15,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Va
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
-from graphopt.display import Displayed
+from graphopt.display import Scripted, shortened
 from graphopt.ir import custom_ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
@@ -209,7 +209,7 @@ class Header:
 
 
 @dataclass(eq=False, repr=False)
-class Graph(Displayed):
+class Graph(Scripted):
     """A dataflow graph with named inputs and outputs.
 
     ``inputs`` are the values of its ``Input`` nodes in order; ``outputs`` are values, with their
@@ -280,7 +280,17 @@ class Graph(Displayed):
         return seen
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name}: {len(self)} nodes>"
+        return f"<Graph {shortened(self.name)}: {len(self)} nodes>"
+
+    def script(self, constants: list[Constant] | None = None) -> str:
+        """The text of the graph, which ``graphopt.ir.text.parse`` reads back.
+
+        Constants too large to be written out are appended to ``constants`` and stand as ``{#n}``, their number there;
+        reading wants the same list.
+        """
+        from graphopt.ir.text import show  # which prints what is defined here
+
+        return show(self, constants)
 
     def __len__(self) -> int:
         """How many nodes apply an op: inputs and constants are not counted."""

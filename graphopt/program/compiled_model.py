@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from graphopt.display import Displayed
+from graphopt.display import Displayed, shortened
 from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
 from graphopt.program import program_cache
 from graphopt.run.settings import CompileReport, Settings
@@ -113,6 +113,12 @@ class CompiledModel(Displayed):
             self._begin()
         else:
             self._tell(self._only[1], stacklevel=4)
+
+    def __repr__(self) -> str:
+        made = (
+            f"{self.report.kernels} kernels in {self.report.calls} calls" if self.is_ready else "nothing compiled yet"
+        )
+        return f"<CompiledModel ({shortened(', '.join(self.input_names))}): {made}>"
 
     # -- calling
 

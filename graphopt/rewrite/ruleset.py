@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphopt.display import Displayed
 from graphopt.errors import ReadError, RuleError, nearest
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.reading.parsed import parsed
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-@dataclass(frozen=True)
-class Ruleset:
+@dataclass(frozen=True, repr=False)
+class Ruleset(Displayed):
     """Rules in the order in which they are tried, and native passes. Names are unique."""
 
     rules: tuple[Rule, ...] = ()
     passes: tuple[NativePass, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Ruleset of {len(self.rules)} rules and {len(self.passes)} passes>"
 
     def __post_init__(self) -> None:
         for name, times in Counter([r.name for r in self.rules] + [p.name for p in self.passes]).items():

@@ -18,10 +18,10 @@ from graphopt.run.steps import OwnStep, step_named
 
 
 @runtime_checkable
-class Shown(Protocol):
-    """A value that has a text notation."""
+class Scripted(Protocol):
+    """A value that has a script."""
 
-    def show(self) -> str:
+    def script(self) -> str:
         """The value as text."""
 
 
@@ -54,8 +54,8 @@ def text_of(value: object) -> str:
     match value:
         case Graph():
             return show(value)
-        case Shown():
-            return value.show()
+        case Scripted():
+            return value.script()
         case Saturated():
             return f"# {value.nodes} e-nodes in {len(value.classes)} classes: {value.stop}"
         case Extraction():

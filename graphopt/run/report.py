@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from graphopt.display import Displayed
+from graphopt.display import Displayed, shortened
 from graphopt.verify.verification import Verification
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Measured:
     """Whether time was up before all groups were tried; those that were not are taken back."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report(Displayed):
     """Everything that one run did. Costs are modelled seconds of one inference on the target; sizes are in bytes."""
 
@@ -162,6 +162,10 @@ class Report(Displayed):
     """What was done, so that it can be done again; not part of the JSON."""
     graphs: tuple[Graph, Graph] | None = field(default=None, compare=False, repr=False)
     """What the rules saw first, and the result; not part of the JSON."""
+
+    def __repr__(self) -> str:
+        before, after = sum(self.ops_before.values()), sum(self.ops_after.values())
+        return f"<Report {shortened(self.model)}: {before} ops, {after} after, for {self.target}>"
 
     @property
     def seconds(self) -> float:

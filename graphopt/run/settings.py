@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from graphopt.calibration.schedule_tables import default_path
+from graphopt.display import Displayed
 from graphopt.errors import UsageError
 from graphopt.progress import Listener
 from graphopt.runtime.host import UnloweredNode
@@ -101,8 +102,8 @@ class Settings:
         return self.tuned == "require" or self.database is not None
 
 
-@dataclass(frozen=True)
-class CompileReport:
+@dataclass(frozen=True, repr=False)
+class CompileReport(Displayed):
     """What became of a model, or of one specialization of it."""
 
     steps: tuple[StepReport, ...]
@@ -117,6 +118,11 @@ class CompileReport:
     """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""
     verification: Verification = OFF
     """How the program compared with the model; for a program that was compiled before, what was found then."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<CompileReport: {self.kernels} kernels in {self.calls} calls, {len(self.unlowered)} nodes in no kernel>"
+        )
 
     @property
     def reference(self) -> tuple[tuple[str, str, str], ...]:

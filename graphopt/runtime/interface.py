@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from graphopt.display import Displayed
+from graphopt.display import Displayed, shortened
 from graphopt.errors import InputError
 from graphopt.runtime.binding import Binder, Binding, Lease
 from graphopt.runtime.device import Resident
@@ -54,6 +54,10 @@ class Interface(Displayed):
         self._signature = Signature(code, self._dtypes)
         self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._closed = False
+
+    def __repr__(self) -> str:
+        names = f"({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})"
+        return f"<{type(self).__name__} {shortened(names)}: {len(self.code.steps)} steps>"
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Cards that notebooks display: HTML for a graph, a rule, a nest, a program or a report. Imported by name
-(``display``).
+"""Cards that notebooks display: HTML for a graph, a rule, a nest, a program or a report, and the same as text.
+Imported by name (``display``).
 
 A card has no script and no style but its own. It is built as a tree of elements, so that a model's names are text
 whatever they hold. A graph of up to ``DRAWN`` ops is drawn, where fast-sugiyama is installed.
@@ -8,10 +8,11 @@ whatever they hold. A graph of up to ``DRAWN`` ops is drawn, where fast-sugiyama
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from xml.etree import ElementTree
 
+from graphopt.display import Scripted, coloured_parts
 from graphopt.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from graphopt.lowering.loops.nest import Nest
     from graphopt.program.compiled_model import CompiledModel
     from graphopt.rewrite.rule.rule import Rule
+    from graphopt.rewrite.ruleset import Ruleset
     from graphopt.run.report import Report
+    from graphopt.run.settings import CompileReport
     from graphopt.runtime.interface import Interface
     from graphopt.web.drawing import Drawing
 
@@ -36,12 +39,37 @@ Content: TypeAlias = "Element | str"
 
 def card(value: object) -> str:
     """The card of a value, as HTML. TypeError for one that has none."""
+    whole = _e("div", *_elements(value), style="max-width: 60em; line-height: 1.4")
+    return ElementTree.tostring(whole, encoding="unicode", method="html")
+
+
+def text(value: object) -> str:
+    """What the card of a value says, as lines of text. TypeError for one that has none."""
+    return "\n".join(line.rstrip() for element in _elements(value) for line in _text_lines(element))
+
+
+def _elements(value: object) -> Iterable[Element]:
     for kind in type(value).__mro__:
         function = _CARDS.get(f"{kind.__module__}.{kind.__name__}")
         if function is not None:
-            whole = _e("div", *function(value), style="max-width: 60em; line-height: 1.4")
-            return ElementTree.tostring(whole, encoding="unicode", method="html")
+            return function(value)
     raise TypeError(f"nothing says how a {type(value).__name__} is displayed")
+
+
+def _text_lines(element: Element) -> Iterable[str]:
+    """An element as lines; a table in columns, as wide as they have to be."""
+    if element.tag != "table":
+        yield from "".join(element.itertext()).splitlines()
+        return
+    rows = [
+        [(" ".join("".join(cell.itertext()).split()), cell.get("style", "")) for cell in row]
+        for row in element.iter("tr")
+    ]
+    widths = [max(len(cell[0]) for cell in column if cell) for column in zip_longest(*rows, fillvalue=("", ""))]
+    for row in rows if len(rows) > 1 else []:
+        sides = [str.rjust if style.endswith("right") else str.ljust for _, style in row]
+        alone = len(row) < len(widths)  # "and 3 more"
+        yield "  " + "  ".join(c if alone else side(c, w) for (c, _), side, w in zip(row, sides, widths, strict=False))
 
 
 def _e(tag: str, *content: Content, **attributes: str) -> Element:
@@ -63,7 +91,8 @@ def _title(name: str, note: str) -> Element:
 
 
 def _code(text: str) -> Element:
-    return _e("pre", text, style="margin: .3em 0; overflow-x: auto; max-height: 24em")
+    spans = (_e("span", part, style=f"color: {color}") if color else part for part, color in coloured_parts(text))
+    return _e("pre", *spans, style="margin: .3em 0; overflow-x: auto; max-height: 24em")
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], side: str = "left") -> Element:
@@ -142,17 +171,23 @@ def _picture(drawing: Drawing) -> Element:
 
 
 def _of_rule(rule: Rule) -> Iterable[Element]:
-    from graphopt.rewrite.rule.notation import show_rule
-
     yield _title(rule.name, f"rule [{rule.family}] {rule.soundness.value}")
-    yield _code(show_rule(rule))
+    yield _code(rule.script())
 
 
 def _of_nest(nest: Nest) -> Iterable[Element]:
-    from graphopt.lowering.loops.script_print import show
-
     yield _title(nest.name, "loops")
-    yield _code(show(nest))
+    yield _code(nest.script())
+
+
+def _of_script(value: Scripted) -> Iterable[Element]:
+    yield _title(type(value).__name__, "")
+    yield _code(value.script())
+
+
+def _of_ruleset(rules: Ruleset) -> Iterable[Element]:
+    yield _title("Ruleset", f"of {len(rules.rules)} rules and {len(rules.passes)} passes")
+    yield _table(("rule", "family", "soundness"), ((r.name, r.family, r.soundness.value) for r in rules.rules))
 
 
 def _of_program(program: Interface) -> Iterable[Element]:
@@ -205,6 +240,12 @@ def _of_report(report: Report) -> Iterable[Element]:
     yield _table(("rule", "applied"), ((rule, str(n)) for rule, n in report.by_rule().items()), "right")
 
 
+def _of_compile_report(report: CompileReport) -> Iterable[Element]:
+    yield _title("Report", f"of a compilation: {report.kernels} kernels in {report.calls} calls")
+    if report.unlowered:
+        yield _table(("computed by no kernel", "op", "why", "runs in"), report.unlowered)
+
+
 _CARDS: Final[dict[str, Callable[[Any], Iterable[Element]]]] = {
     "graphopt.ir.graph.Graph": _of_graph,
     "graphopt.rewrite.rule.rule.Rule": _of_rule,
@@ -212,5 +253,8 @@ _CARDS: Final[dict[str, Callable[[Any], Iterable[Element]]]] = {
     "graphopt.runtime.interface.Interface": _of_program,
     "graphopt.program.compiled_model.CompiledModel": _of_model,
     "graphopt.run.report.Report": _of_report,
+    "graphopt.run.settings.CompileReport": _of_compile_report,
+    "graphopt.rewrite.ruleset.Ruleset": _of_ruleset,
+    "graphopt.display.Scripted": _of_script,
 }
 """Who makes the card of what, by the name of the class, so that none of them is imported before one is there."""

@@ -158,7 +158,7 @@ def test_convolution_without_a_padded_copy(c, f, h, w):
     nest = read(CONV.format(c=c, f=f, h=h, w=w))
     s = Schedule(nest)
     s.compute_inline("P")
-    assert "P = alloc" not in s.show()
+    assert "P = alloc" not in s.script()
     same_results(nest, s.nest)
 
 

@@ -177,7 +177,7 @@ def walk(name: str, seed: int, done: Counter[str]) -> None:
         assert read(show(s.nest)) == s.nest
         assert replay(Trace.from_json(s.trace.to_json()), nest, seed).nest == s.nest
     except Exception as error:
-        raise AssertionError(f"{show(nest)} after\n{s.trace}\n{s.show()}") from error
+        raise AssertionError(f"{show(nest)} after\n{s.trace}\n{s.script()}") from error
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -64,13 +64,13 @@ def test_parameters_may_be_inputs() -> None:
 def test_the_same_module_gives_the_same_graph() -> None:
     net = Net().initialize()
     assert nn.export(net, IMAGE) == nn.export(net, IMAGE)
-    assert nn.export(net, IMAGE).show([]) == nn.export(net, IMAGE).show([])
+    assert nn.export(net, IMAGE).script() == nn.export(net, IMAGE).script()
 
 
 def test_types_are_text_or_types() -> None:
     type = graphopt.TensorType("float32", (2, 3))
     for given in (type, str(type), "float32[2, 3]"):
-        assert nn.export(nn.ReLU(), {"x": given}).show() == (
+        assert nn.export(nn.ReLU(), {"x": given}).script() == (
             "graph main (ir 10, opset 23)\nx: float32[2, 3]\n%0: float32[2, 3] = Relu(x)\nreturn %0 as y\n"
         )
 
@@ -101,7 +101,7 @@ def test_programs_and_functions_of_the_users_own_go_along() -> None:
     module = nn.export(Mixed().initialize(), {"x": "float32[n, 4]"})
     assert list(module) == ["halves", "nn_test.double", "main"]
     beside: list[Any] = []
-    again = graphopt.Module.read(module.show(beside), beside)
+    again = graphopt.Module.read(module.script(beside), beside)
     assert again == module
     x = floats(3, 4)
     wanted = graphopt.compile(module)(x)["y"]

@@ -15,7 +15,7 @@ from graphopt.web.cards import card
 from tests.web.models import HOSTILE, hostile, large, optimized, small
 
 TAGS = {"div", "p", "strong", "pre", "table", "thead", "tbody", "tr", "th", "td", "svg", "g", "title", "rect", "text"}
-TAGS |= {"path"}
+TAGS |= {"path", "span"}
 
 
 class Reader(HTMLParser):

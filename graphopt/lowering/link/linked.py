@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from graphopt.display import Scripted
 from graphopt.ir.constants import Array
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall
@@ -51,8 +52,8 @@ class Work:
     sizes: Mapping[Var, Size]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Linked:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Linked(Scripted):
     """A linked program, without object code: steps call ``kernels`` by number, and Python ``functions`` by name."""
 
     inputs: tuple[Port, ...]
@@ -71,7 +72,11 @@ class Linked:
     """Conditions on sizes."""
     work: tuple[Work, ...] = ()
 
-    def show(self) -> str:
+    def __repr__(self) -> str:
+        parts = f"{len(self.steps)} steps, {len(self.kernels)} kernels, {len(self.buffers)} buffers"
+        return f"<Linked ({', '.join(p.name for p in self.inputs)}): {parts}>"
+
+    def script(self) -> str:
         """The plan as text: buffers by number, and steps."""
         buffers = (f"b{number}: {_buffer(b)}" for number, b in enumerate(self.buffers))
         ports = (f"# {kind}: {', '.join(f'{p.name} = b{p.buffer}' for p in ports)}" for kind, ports in self._ports)

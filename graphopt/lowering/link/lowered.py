@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from graphopt.display import Scripted
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import Symbol
@@ -142,8 +143,8 @@ class Scheduled:
     nest: Nest
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lowered:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Lowered(Scripted):
     """A graph with the results of the lowering steps so far; each step adds one."""
 
     graph: Graph
@@ -192,10 +193,13 @@ class Lowered:
         }
         return replace(self, scheduled=scheduled)
 
-    def show(self) -> str:
+    def __repr__(self) -> str:
+        return f"<Lowered of {self.graph!r}>"
+
+    def script(self) -> str:
         """The result of the last step as text: nodes, groups, nests, kernels, or the plan."""
         if self.linked is not None:
-            return self.linked.show()
+            return self.linked.script()
         if self.kernels:
             return "\n".join(dict.fromkeys(source_of(w) for parts in self.kernels.values() for _, w in parts))
         if self.scheduled:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from graphopt.display import Displayed
+from graphopt.display import Scripted, shortened
 from graphopt.lowering.loops.expressions import Const, Expr, Load, ScalarNumber, Var, rewrite, walk
 
 MemoryScope: TypeAlias = Literal["global", "shared", "local"]
@@ -174,8 +174,8 @@ class Block:
 Stmt: TypeAlias = For | Block | Store | Seq | If | Check | Invoke
 
 
-@dataclass(frozen=True, slots=True)
-class Nest(Displayed):
+@dataclass(frozen=True, slots=True, repr=False)
+class Nest(Scripted):
     """A tensor program: a function of buffers and sizes that writes some of the buffers.
 
     ``allocs`` are buffers that live only while it runs.
@@ -186,6 +186,17 @@ class Nest(Displayed):
     body: Stmt
     allocs: tuple[Buffer, ...] = ()
     notes: Notes = ()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(p.name if isinstance(p, Var) else _typed(p) for p in self.params)
+        many = sum(1 for _ in blocks(self.body))
+        return f"<Nest {self.name}({shortened(sizes)}): {many} block{'s' * (many != 1)}>"
+
+    def script(self) -> str:
+        """The script, which ``graphopt.script.read`` gives an equal program of."""
+        from graphopt.lowering.loops.script_print import show  # which prints what is defined here
+
+        return show(self)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -204,6 +215,12 @@ class Nest(Displayed):
             s.buffer for s in statements(self.body) if isinstance(s, Store)
         }
         return tuple(b for b in self.buffers if b in written)
+
+
+def _typed(buffer: Buffer) -> str:
+    from graphopt.lowering.loops.script_print import show_expr
+
+    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_expr, buffer.shape))}]"
 
 
 def seq(*stmts: Stmt) -> Stmt:

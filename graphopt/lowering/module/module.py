@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from keyword import iskeyword
 from types import MappingProxyType
 from typing import TypeAlias
+from warnings import warn
 
+from graphopt.display import Scripted
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir.constants import Constant
 from graphopt.ir.custom_ops import added
@@ -46,7 +48,7 @@ class External:
 ModuleFunction: TypeAlias = Graph | Nest | External
 
 
-class Module(MutableMapping[str, ModuleFunction]):
+class Module(MutableMapping[str, ModuleFunction], Scripted):
     """A module: functions by name, in order of insertion; a replaced function keeps its place.
 
     A graph or nest takes the name that it is put under.
@@ -147,7 +149,20 @@ class Module(MutableMapping[str, ModuleFunction]):
                 raise UsageError(f"{external.name} is not registered: graphopt.register({external.name!r}, function)")
         return graph
 
-    def show(self, constants: list[Constant] | None = None) -> str:
+    def __repr__(self) -> str:
+        return f"<Module of {', '.join(map(repr, self.values())) or 'nothing'}>"
+
+    def show(self, constants: list[Constant] | None = None) -> str | None:  # type: ignore[override]
+        """Prints the script, in colour where it is shown by a terminal or notebook.
+
+        With ``constants``, gives the text instead, as ``script`` does now: deprecated, for one version.
+        """
+        if constants is None:
+            return super().show()  # type: ignore[func-returns-value]
+        warn("module.show(constants) is module.script(constants) now", DeprecationWarning, stacklevel=2)
+        return self.script(constants)
+
+    def script(self, constants: list[Constant] | None = None) -> str:
         """The script of the module; ``read`` gives an equal module back.
 
         Constants too large to be written out are appended to ``constants`` and stand as ``{#n}``, their number there;

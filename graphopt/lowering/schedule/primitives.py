@@ -15,7 +15,7 @@ HEAD = """\
 
 A `Schedule` rewrites a loop nest step by step: `s = graphopt.Schedule(nest)`. A step that would change what the program
 computes, or names what is not there, raises a `ScheduleError` and leaves the nest as it was. `s.nest` is the nest,
-`s.show()` its script, `s.trace` the steps; [tensor programs](tensor-programs.md) use them. An example is the program
+`s.show()` prints it, `s.trace` the steps; [tensor programs](tensor-programs.md) use them. An example is the program
 before a step, the step, and the program after it; `...` is an end that they share. Examples are docstrings, and tests
 (`python -m graphopt.lowering.schedule.primitives > docs/schedules.md`).
 """

@@ -13,6 +13,7 @@ from functools import wraps
 from random import Random
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from graphopt.display import Scripted
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.analysis import block_refs
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
@@ -92,7 +93,7 @@ def _decided(call: TraceStep, drawn: tuple[Argument, R]) -> tuple[TraceStep, R]:
     return replace(call, decision=decision), result
 
 
-class Schedule:
+class Schedule(Scripted):
     """A nest under transformation, with a trace; ``seed`` determines what the sampling methods draw.
 
     ``wanted`` are decisions for them to take, in their order, wherever they are possible (None: draw). A nest that was
@@ -165,7 +166,10 @@ class Schedule:
         moved = {old: new for new, old in enumerate(sorted(needed))}
         return Trace(tuple(_moved(self._steps[old], moved) for old in sorted(needed)))
 
-    def show(self) -> str:
+    def __repr__(self) -> str:
+        return f"<Schedule of {self.nest!r} in {len(self.trace.steps)} steps>"
+
+    def script(self) -> str:
         """The nest's script."""
         return show(self.nest)
 

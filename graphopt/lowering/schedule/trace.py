@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from graphopt.display import Scripted
 from graphopt.errors import ScheduleError
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def _references(argument: Argument) -> tuple[Reference, ...]:
     return tuple(r for a in argument for r in _references(a)) if isinstance(argument, tuple) else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+@dataclass(frozen=True, slots=True, repr=False)
+class Trace(Scripted):
     """A trace: the steps of a schedule in order."""
 
     steps: tuple[TraceStep, ...] = ()
@@ -86,7 +87,11 @@ class Trace:
 
         return replay(self, nest, seed)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self.steps)} steps>"
+
+    def script(self) -> str:
+        """The steps as Python."""
         return "".join(f"{line}\n" for line in _lines(self))
 
     def to_json(self) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from graphopt.display import Displayed
+from graphopt.display import Scripted, shortened
 from graphopt.errors import UsageError, nearest_or_some
 
 
@@ -222,8 +222,8 @@ ABSENT = VarPattern("_")
 """An input that is not there, where others follow it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule(Displayed):
+@dataclass(frozen=True, slots=True, repr=False)
+class Rule(Scripted):
     """Terms that are equal wherever the left side is valid and the guards hold.
 
     ``lhs`` and ``rhs`` have one term for each root. ``targets`` names the targets the rule is for
@@ -242,6 +242,18 @@ class Rule(Displayed):
     targets: frozenset[str] = frozenset()
     source: str = field(default="", compare=False)
     pays: tuple[GuardExpr, ...] = ()
+
+    def __repr__(self) -> str:
+        from graphopt.rewrite.rule.notation import show_term
+
+        sides = " => ".join(", ".join(map(show_term, side)) for side in (self.lhs, self.rhs))
+        return f"<Rule {self.name}: {shortened(sides)}>"
+
+    def script(self) -> str:
+        """The rule as it stands in a file of rules."""
+        from graphopt.rewrite.rule.notation import show_rule  # which prints what is defined here
+
+        return show_rule(self)
 
 
 def conjuncts(guard: GuardExpr | None) -> tuple[tuple[GuardExpr, ...], tuple[GuardExpr, ...]]:

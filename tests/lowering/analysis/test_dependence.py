@@ -94,7 +94,7 @@ def f(a: Buffer[(24,), "float32"], y: Buffer[(3, 24), "float32"]):
 """)
     )
     s.parallel("i")
-    assert "parallel(3)" in s.show()
+    assert "parallel(3)" in s.script()
 
 
 DIGITS = """

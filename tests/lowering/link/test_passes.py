@@ -32,29 +32,29 @@ return y
 
 def test_each_step_adds_what_its_name_says() -> None:
     program = legalize_ops(parse(TEXT))
-    assert "Reshape is a view" in program.show()
+    assert "Reshape is a view" in program.script()
     program = fuse_ops(program)
-    assert "MatMul (anchor) + Relu (elementwise)" in program.show()
+    assert "MatMul (anchor) + Relu (elementwise)" in program.script()
     program = lower_to_programs(program)
-    assert program.show().count("@program") == 2
+    assert program.script().count("@program") == 2
     assert not program.scheduled
     program = schedule(program)
-    assert "vectorized" in program.show()
+    assert "vectorized" in program.script()
     assert not program.kernels
     program = emit(program)
-    assert "def kernel(" in program.show()
+    assert "def kernel(" in program.script()
     assert program.linked is None
     program = plan_memory(program)
-    assert "view of" in program.show()
+    assert "view of" in program.script()
     assert program.plan.kernels == lowered(parse(TEXT), BY_RULE, Steps()).kernels
 
 
 def test_a_step_can_be_run_on_what_another_made() -> None:
     program = lower_to_programs(fuse_ops(legalize_ops(parse(TEXT))))
     plain = replace(program, options=Options(schedule=lambda nest: nest))
-    assert "vectorized" in schedule(program).show()
-    assert "vectorized" not in schedule(plain).show()
-    assert "vectorized" in schedule(program).show()  # nothing was changed
+    assert "vectorized" in schedule(program).script()
+    assert "vectorized" not in schedule(plain).script()
+    assert "vectorized" in schedule(program).script()  # nothing was changed
 
 
 def test_a_step_of_the_users_own_in_place_of_the_schedule_and_after_it() -> None:
@@ -89,7 +89,7 @@ def test_copies_of_loops_are_nests_that_are_scheduled_like_others() -> None:
     nests = list(dict.fromkeys(program.nests()))
     program = plan_memory(emit(schedule(program)))
     assert set(program.kernels) == set(nests)
-    assert "for b" in program.show()
+    assert "for b" in program.script()
 
 
 def test_kernels_are_begun_as_they_are_written() -> None:

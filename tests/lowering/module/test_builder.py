@@ -77,14 +77,14 @@ def test_ops_tensor_functions_and_calls_make_a_program(optimize: bool) -> None:
 
 
 def test_a_module_prints_as_one_script() -> None:
-    text = network().build().show()
+    text = network().build().script()
     assert "def dense(\n" in text
     assert "external test.linear\n" in text
     assert "external test.note (effects)\n" in text
     assert "graph main" in text
     assert "= module::dense(" in text
     assert "= test::linear(" in text
-    assert text == network().build().show()
+    assert text == network().build().script()
 
 
 def test_a_tensor_function_has_a_meaning_for_the_reference_evaluator() -> None:

@@ -36,7 +36,7 @@ def module() -> Module:
 
 
 def test_a_module_prints_as_one_script() -> None:
-    assert module().show() == f"{GRAPH}\n{LINEAR}\nexternal env_relu = env.relu (effects)\n"
+    assert module().script() == f"{GRAPH}\n{LINEAR}\nexternal env_relu = env.relu (effects)\n"
 
 
 def test_a_function_is_taken_out_tuned_and_put_back() -> None:
@@ -96,7 +96,7 @@ def test_large_constants_stand_beside_the_script() -> None:
     constant = Constant.of(np.arange(4096, dtype="float32"))
     graphs = [parse("x: float32[4096]\ny = Add(x, float32[4096]{#0})\nreturn y", [constant]) for _ in range(2)]
     beside: list[Constant] = []
-    text = Module({"f": graphs[0], "g": graphs[1]}).show(beside)
+    text = Module({"f": graphs[0], "g": graphs[1]}).script(beside)
     assert beside == [constant, constant]
     assert "{#0}" in text
     assert "{#1}" in text

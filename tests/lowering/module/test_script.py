@@ -58,9 +58,9 @@ return y
 def again(module: Module) -> Module:
     """The module printed and read."""
     beside: list[Constant] = []
-    text = module.show(beside)
+    text = module.script(beside)
     read = Module.read(text, beside)
-    assert read.show([]) == module.show([])
+    assert read.script() == module.script()
     return read
 
 

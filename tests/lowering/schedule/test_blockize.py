@@ -42,7 +42,7 @@ def test_the_start_stays_within_a_tile_of_the_whole_reduction():
     nest = read(PRODUCT.format(n=4))
     s = Schedule(nest)
     s.blockize("k")
-    assert "C_init" not in s.show()
+    assert "C_init" not in s.script()
     same_results(nest, s.nest)
 
 

@@ -287,7 +287,7 @@ def test_a_short_tail_needs_no_guard(extent: int, width: int) -> None:
     text = PRODUCT.replace("7", str(extent))
     s = schedule(text)
     s.split("i", [None, width], tail="short")
-    assert "where" not in s.show()
+    assert "where" not in s.script()
     same_results(read(text), s.nest)
 
 
@@ -320,7 +320,7 @@ def test_notes_stay_with_the_outer_loop() -> None:
     assert noted == {i0.name: {"a": (1, "b")}, "i_1": {}, "j": {}, "k": {}}
     s.unannotate(i0, "a")
     s.unannotate("C", "c")
-    assert "notes" not in s.show()
+    assert "notes" not in s.script()
 
 
 PROGRAMS = [PRODUCT, PRODUCT, PAIR, SUMS, HALO, RECURRENCE, MIXED, TWICE, ORDERS]

@@ -108,7 +108,7 @@ def test_arguments_that_a_trace_cannot_keep_are_refused(s: Schedule) -> None:
 
 
 def test_show_is_the_script(s: Schedule) -> None:
-    assert read(s.show()) == s.nest
+    assert read(s.script()) == s.nest
 
 
 def test_a_schedule_is_one_of_a_nest() -> None:

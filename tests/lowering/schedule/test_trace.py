@@ -72,7 +72,7 @@ def test_other_decisions_reach_all_that_used_them(nest: Nest) -> None:
     trace = tiled(nest).trace
     assert trace.decisions == {3: (2, 4), 4: (2, 2, 4), 12: 2}
     other = trace.with_decisions({3: [8, 1], 4: (1, 8, 2), 12: 0}).replay(nest)
-    text = other.show()
+    text = other.script()
     assert "for i_0_j_0 in parallel(8):" in text
     assert "vectorized(2)" in text
     assert "'unroll', v17" in str(other.trace)
