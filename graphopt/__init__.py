@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     from graphopt.ir.types import TensorType as TensorType
     from graphopt.ir.visitor import Mutator as Mutator
     from graphopt.ir.visitor import Visitor as Visitor
+    from graphopt.lowering.loops.interpret import interpret as interpret
     from graphopt.lowering.module.builder import GraphBuilder as GraphBuilder
     from graphopt.lowering.module.external import register as register
     from graphopt.lowering.module.module import Module as Module
     from graphopt.lowering.module.passes import Pass as Pass
     from graphopt.lowering.module.passes import Pipeline as Pipeline
+    from graphopt.lowering.module.structural_equality import difference as difference
+    from graphopt.lowering.module.structural_equality import equal as equal
+    from graphopt.lowering.module.structural_equality import structural_hash as structural_hash
     from graphopt.lowering.module.tensor_functions import emit_compute as emit_compute
     from graphopt.lowering.operators.table import lower as lower
     from graphopt.lowering.schedule.schedule import Schedule as Schedule
@@ -65,10 +69,13 @@ _HOMES = {
     "Visitor": "graphopt.ir.visitor",
     "as_pass": "graphopt.interop.passes",
     "compile": "graphopt.compile",
+    "difference": "graphopt.lowering.module.structural_equality",
     "emit_compute": "graphopt.lowering.module.tensor_functions",
+    "equal": "graphopt.lowering.module.structural_equality",
     "extract": "graphopt.tools.submodel",
     "from_torch": "graphopt.frontends.torch",
     "fuse_by_pattern": "graphopt.program.dispatch",
+    "interpret": "graphopt.lowering.loops.interpret",
     "learn_rule": "graphopt.interop.learned",
     "load": "graphopt.ir.onnx_io",
     "lower": "graphopt.lowering.operators.table",
@@ -82,13 +89,14 @@ _HOMES = {
     "simplify": "graphopt.interop.drop_in",
     "slim": "graphopt.interop.drop_in",
     "standard": "graphopt.rewrite.ruleset",
+    "structural_hash": "graphopt.lowering.module.structural_equality",
     "tune_choices": "graphopt.benchmark.active_measurement",
     "tune_model": "graphopt.benchmark.tune",
 }
 """Where each public name is defined."""
 
-_MODULES = ("te", "tensor")
-"""Public modules that are attributes without being imported first."""
+_MODULES = ("errors", "interop", "nn", "runtime", "schedule", "script", "te", "tensor", "tuning")
+"""Public modules, which ``import graphopt`` makes attributes of it, too."""
 
 _MOVED = {
     "graphopt.backend": "graphopt.interop.backend",
@@ -108,14 +116,14 @@ def __getattr__(name: str) -> object:
         except PackageNotFoundError:
             return "0 (not installed)"
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"graphopt.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})
 
 
 class _Moved:

@@ -57,6 +57,11 @@ class Scripted(Displayed):
         return self.script()
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def shortened(text: str, length: int = 90) -> str:
     """The text on one line, without its middle where it is longer."""
     line = " ".join(text.split())

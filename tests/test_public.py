@@ -19,6 +19,14 @@ def test_every_public_name_is_there() -> None:
         graphopt.nonsense  # noqa: B018
 
 
+def test_public_modules_are_attributes() -> None:
+    names = ("errors", "nn", "runtime", "schedule", "script", "tuning")
+    assert set(names) <= set(dir(graphopt))
+    assert python(f"import graphopt\nprint(*(getattr(graphopt, n).__name__ for n in {names}))").split() == [
+        f"graphopt.{name}" for name in names
+    ]
+
+
 def test_importing_is_light() -> None:
     heavy = {"numpy", "onnx", "networkx", "egglog", "typer"}
     assert not heavy & set(python("import sys, graphopt; print(*sys.modules)").split())

@@ -25,6 +25,8 @@ docs.generators`); `help(...)` prints types, too. Of methods, and of what module
 
 MODULES = (
     "graphopt.nn",
+    "graphopt.script",
+    "graphopt.schedule",
     "graphopt.runtime",
     "graphopt.interop.backend",
     "graphopt.lowering.loops.compute",

@@ -15,7 +15,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Va
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
-from graphopt.display import Scripted, shortened
+from graphopt.display import Scripted, counted, shortened
 from graphopt.ir import custom_ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
@@ -280,7 +280,7 @@ class Graph(Scripted):
         return seen
 
     def __repr__(self) -> str:
-        return f"<Graph {shortened(self.name)}: {len(self)} nodes>"
+        return f"<Graph {shortened(self.name)}: {counted(len(self), 'node')}>"
 
     def script(self, constants: list[Constant] | None = None) -> str:
         """The text of the graph, which ``graphopt.ir.text.parse`` reads back.

@@ -115,9 +115,7 @@ class CompiledModel(Displayed):
             self._tell(self._only[1], stacklevel=4)
 
     def __repr__(self) -> str:
-        made = (
-            f"{self.report.kernels} kernels in {self.report.calls} calls" if self.is_ready else "nothing compiled yet"
-        )
+        made = self.report.summary if self.is_ready else "nothing compiled yet"
         return f"<CompiledModel ({shortened(', '.join(self.input_names))}): {made}>"
 
     # -- calling

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from graphopt.calibration.schedule_tables import default_path
-from graphopt.display import Displayed
+from graphopt.display import Displayed, counted
 from graphopt.errors import UsageError
 from graphopt.progress import Listener
 from graphopt.runtime.host import UnloweredNode
@@ -120,9 +120,12 @@ class CompileReport(Displayed):
     """How the program compared with the model; for a program that was compiled before, what was found then."""
 
     def __repr__(self) -> str:
-        return (
-            f"<CompileReport: {self.kernels} kernels in {self.calls} calls, {len(self.unlowered)} nodes in no kernel>"
-        )
+        return f"<CompileReport: {self.summary}, {counted(len(self.unlowered), 'node')} in no kernel>"
+
+    @property
+    def summary(self) -> str:
+        """How many kernels there are, and calls of them."""
+        return f"{counted(self.kernels, 'kernel')} in {counted(self.calls, 'call')}"
 
     @property
     def reference(self) -> tuple[tuple[str, str, str], ...]:

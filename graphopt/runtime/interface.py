@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from graphopt.display import Displayed, shortened
+from graphopt.display import Displayed, counted, shortened
 from graphopt.errors import InputError
 from graphopt.runtime.binding import Binder, Binding, Lease
 from graphopt.runtime.device import Resident
@@ -57,7 +57,7 @@ class Interface(Displayed):
 
     def __repr__(self) -> str:
         names = f"({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})"
-        return f"<{type(self).__name__} {shortened(names)}: {len(self.code.steps)} steps>"
+        return f"<{type(self).__name__} {shortened(names)}: {counted(len(self.code.steps), 'step')}>"
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from xml.etree import ElementTree
 
-from graphopt.display import Scripted, coloured_parts
+from graphopt.display import Scripted, coloured_parts, counted
 from graphopt.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _of_program(program: Interface) -> Iterable[Element]:
     code = program.code
     ports = [("input", p.name, _declared(program, p.buffer)) for p in code.inputs]
     ports += [("output", p.name, _declared(program, p.buffer)) for p in code.outputs]
-    yield _title("Program", f"of {len(code.steps)} steps")
+    yield _title("Program", f"of {counted(len(code.steps), 'step')}")
     yield _table(("", "name", "type"), ports)
 
 
@@ -210,9 +210,8 @@ def _of_model(model: CompiledModel) -> Iterable[Element]:
         yield _title("Compiled model", f"a program is compiled for each rank, and for what {model.input_names} hold")
         return
     report = model.report
-    kernels = f"{report.kernels} kernels in {report.calls} calls"
-    threads = f"{model.settings.threads} thread{'s' * (model.settings.threads > 1)}"
-    yield _title("Compiled model", f"for {model.settings.target.name}, {threads}: {kernels}")
+    threads = counted(model.settings.threads, "thread")
+    yield _title("Compiled model", f"for {model.settings.target.name}, {threads}: {report.summary}")
     yield from list(_of_program(model.program))[1:]
     if report.unlowered:
         yield _table(("computed by no kernel", "op", "why", "runs in"), report.unlowered)
@@ -241,7 +240,7 @@ def _of_report(report: Report) -> Iterable[Element]:
 
 
 def _of_compile_report(report: CompileReport) -> Iterable[Element]:
-    yield _title("Report", f"of a compilation: {report.kernels} kernels in {report.calls} calls")
+    yield _title("Report", f"of a compilation: {report.summary}")
     if report.unlowered:
         yield _table(("computed by no kernel", "op", "why", "runs in"), report.unlowered)
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from graphopt.display import Scripted, shortened
+from graphopt.display import Scripted, counted, shortened
 from graphopt.lowering.loops.expressions import Const, Expr, Load, ScalarNumber, Var, rewrite, walk
 
 MemoryScope: TypeAlias = Literal["global", "shared", "local"]
@@ -129,6 +129,9 @@ class Seq:
 
     stmts: tuple[Stmt, ...]
 
+    def __repr__(self) -> str:
+        return f"<Seq of {counted(len(self.stmts), 'statement')}>"
+
 
 @dataclass(frozen=True, slots=True)
 class If:
@@ -150,6 +153,11 @@ class For:
     thread: str | None = None
     notes: Notes = ()
 
+    def __repr__(self) -> str:
+        from graphopt.lowering.loops.script_print import show_expr
+
+        return f"<For {self.var.name}: {self.kind} {shortened(show_expr(self.extent))}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -165,6 +173,9 @@ class Block:
     reads: tuple[BufferRegion, ...] = ()
     writes: tuple[BufferRegion, ...] = ()
     notes: Notes = ()
+
+    def __repr__(self) -> str:
+        return f"<Block {self.name}({', '.join(a.var.name for a in self.axes)})>"
 
     def of_kind(self, kind: AxisKind) -> tuple[Axis, ...]:
         """The axes of one kind."""
@@ -189,8 +200,7 @@ class Nest(Scripted):
 
     def __repr__(self) -> str:
         sizes = ", ".join(p.name if isinstance(p, Var) else _typed(p) for p in self.params)
-        many = sum(1 for _ in blocks(self.body))
-        return f"<Nest {self.name}({shortened(sizes)}): {many} block{'s' * (many != 1)}>"
+        return f"<Nest {self.name}({shortened(sizes)}): {counted(sum(1 for _ in blocks(self.body)), 'block')}>"
 
     def script(self) -> str:
         """The script, which ``graphopt.script.read`` gives an equal program of."""

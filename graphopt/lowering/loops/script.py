@@ -22,7 +22,8 @@ from graphopt.errors import ScriptError
 from graphopt.lowering.loops.expressions import ScalarNumber
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script_expressions import DTYPES, NAMED
-from graphopt.lowering.loops.script_parse import WORDS, parse
+from graphopt.lowering.loops.script_parse import WORDS as WORDS
+from graphopt.lowering.loops.script_parse import parse
 from graphopt.lowering.loops.script_print import show, show_expr
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 from warnings import warn
 
-from graphopt.display import Scripted
+from graphopt.display import Scripted, shortened
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir.constants import Constant
 from graphopt.ir.custom_ops import added
@@ -150,7 +150,7 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
         return graph
 
     def __repr__(self) -> str:
-        return f"<Module of {', '.join(map(repr, self.values())) or 'nothing'}>"
+        return f"<Module of {shortened(', '.join(self)) or 'nothing'}>"
 
     def show(self, constants: list[Constant] | None = None) -> str | None:  # type: ignore[override]
         """Prints the script, in colour where it is shown by a terminal or notebook.
@@ -158,7 +158,8 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
         With ``constants``, gives the text instead, as ``script`` does now: deprecated, for one version.
         """
         if constants is None:
-            return super().show()  # type: ignore[func-returns-value]
+            super().show()
+            return None
         warn("module.show(constants) is module.script(constants) now", DeprecationWarning, stacklevel=2)
         return self.script(constants)
 

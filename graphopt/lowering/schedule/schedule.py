@@ -13,7 +13,7 @@ from functools import wraps
 from random import Random
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from graphopt.display import Scripted
+from graphopt.display import Scripted, counted
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.analysis import block_refs
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
@@ -167,7 +167,7 @@ class Schedule(Scripted):
         return Trace(tuple(_moved(self._steps[old], moved) for old in sorted(needed)))
 
     def __repr__(self) -> str:
-        return f"<Schedule of {self.nest!r} in {len(self.trace.steps)} steps>"
+        return f"<Schedule of {self.nest!r}: {counted(len(self.trace.steps), 'step')}>"
 
     def script(self) -> str:
         """The nest's script."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from graphopt.display import Scripted
+from graphopt.display import Scripted, counted
 from graphopt.errors import ScheduleError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Trace(Scripted):
         return replay(self, nest, seed)
 
     def __repr__(self) -> str:
-        return f"<Trace of {len(self.steps)} steps>"
+        return f"<Trace of {counted(len(self.steps), 'step')}>"
 
     def script(self) -> str:
         """The steps as Python."""
