@@ -253,11 +253,13 @@ def _is_simple(expr: Apply) -> bool:
 
 
 class _Statements:
-    """Writes statements; ``extents`` are those of the loops and axes around them, ``names`` those that are taken."""
+    """Writes statements; ``extents`` are those of the loops and axes around them, ``names`` those that are taken, and
+    they stand ``deep`` levels in."""
 
-    def __init__(self, extents: dict[Var, Expr], names: set[str]) -> None:
+    def __init__(self, extents: dict[Var, Expr], names: set[str], deep: int = 1) -> None:
         self.extents = extents
         self.names = names
+        self.deep = deep
 
     def lines(self, stmt: Stmt) -> Iterator[str]:
         """The statement, line by line."""
@@ -266,7 +268,7 @@ class _Statements:
                 yield from self.loops(stmt)
             case Block():
                 yield f"with block({_quoted(stmt.name)}):"
-                inside = _Statements({**self.extents, **{a.var: a.extent for a in stmt.axes}}, self.names)
+                inside = _Statements({**self.extents, **{a.var: a.extent for a in stmt.axes}}, self.names, self.deep + 1)
                 yield from _indented((*self.axes(stmt), *_declared(stmt)))
                 if stmt.init is not None:
                     yield "    with init():"
@@ -274,7 +276,8 @@ class _Statements:
                 yield from _indented(inside.lines(stmt.body))
             case Store(buffer, indices, value):
                 target = show_expr(Load(buffer, indices))
-                if len(text := show_expr(value, buffer.dtype)) > WIDTH:
+                text = show_expr(value, buffer.dtype)
+                if 4 * self.deep + len(f"{target} = {text}") > WIDTH:
                     lets, value = _shared(value, self.names)
                     yield from (f"{let.name} = {show_expr(part, None)}" for let, part in lets)
                     text = show_expr(value, buffer.dtype) if lets else text
@@ -316,7 +319,7 @@ class _Statements:
             notes = f", notes={_notes(stmt.notes)}" if stmt.notes else ""
             word = "bind" if stmt.kind == "bound" else stmt.kind
             yield f"for {names} in {word}({thread}{show_expr(stmt.extent)}{notes}):"
-        inside = _Statements({**self.extents, **{m.var: m.extent for m in merged}}, self.names)
+        inside = _Statements({**self.extents, **{m.var: m.extent for m in merged}}, self.names, self.deep + 1)
         yield from _indented(inside.lines(merged[-1].body))
 
     def axes(self, block: Block) -> Iterator[str]:
@@ -338,14 +341,14 @@ def _shared(expr: Expr, names: set[str]) -> tuple[list[tuple[Var, Expr]], Expr]:
     Only for what reads elements and is no index, for which operators do not simplify as they are read back.
     """
     uses: dict[Expr, int] = {}
-    order: list[Apply] = []
+    order: list[Expr] = []
 
     def count(part: Expr) -> None:
         uses[part] = uses.get(part, 0) + 1
         if uses[part] == 1:
             for child in children(part):
                 count(child)
-            if isinstance(part, Apply) and part.dtype not in (INDEX, "bool") and loads_in(part):
+            if isinstance(part, Apply | Load) and part.dtype not in (INDEX, "bool") and loads_in(part):
                 order.append(part)
 
     count(expr)
