@@ -79,7 +79,9 @@ def test_a_script_is_what_is_printed_and_reads_back() -> None:
 
 
 def test_long_constants_are_left_out() -> None:
-    graph = parse("x: float32[4096]\nw = float32[4096]{#0}\ny = Add(x, w)\nreturn y", [Constant.of(np.ones(4096, "f4"))])
+    graph = parse(
+        "x: float32[4096]\nw = float32[4096]{#0}\ny = Add(x, w)\nreturn y", [Constant.of(np.ones(4096, "f4"))]
+    )
     assert "w = float32[4096]{#0}" in str(graph)
     beside: list[Constant] = []
     graph.script(beside)

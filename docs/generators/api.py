@@ -26,7 +26,6 @@ docs.generators`); `help(...)` prints types, too. Of methods, and of what module
 MODULES = (
     "graphopt.nn",
     "graphopt.script",
-    "graphopt.schedule",
     "graphopt.runtime",
     "graphopt.interop.backend",
     "graphopt.lowering.loops.compute",
@@ -34,6 +33,9 @@ MODULES = (
     "graphopt.errors",
 )
 """Modules of which whatever they list as public is documented beside the package's own names."""
+
+ELSEWHERE = {"graphopt.schedule": "schedules.md"}
+"""Public modules that have a page of their own."""
 
 WIDTH = 100
 """A signature that is wider has a line for each parameter."""
@@ -43,13 +45,20 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def page() -> str:
     """The page in Markdown."""
-    parts = [HEAD]
+    links = {name: f"#{name.replace('.', '')}" for name in MODULES} | ELSEWHERE
+    rows = (f"| [`{name}`]({link}) | {_says(import_module(name))} |" for name, link in links.items())
+    parts = [HEAD, "\n".join(("| public module | |", "|---|---|", *rows, ""))]
     for name in sorted(set(graphopt.__all__) - {"__version__"}, key=str.lower):
         parts += _entry(f"graphopt.{name}", getattr(graphopt, name), 2)
     for name in MODULES:
         module = import_module(name)
         parts += _section(name, module, 2)
     return "\n".join(parts)
+
+
+def _says(module: ModuleType) -> str:
+    """The first line of a module's docstring."""
+    return (module.__doc__ or "").strip().splitlines()[0].rstrip(".").replace("``", "`")
 
 
 def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:

@@ -103,7 +103,7 @@ class _ScriptReader(ScriptNames):
             case [
                 ast.With([ast.withitem(ast.Call(ast.Name("block"), [ast.Constant(str(name))], []), None)], inside)
             ] if name == ROOT_BLOCK:
-                rooted, rest = self.header(inside)
+                rooted, rest = self.header(inside, is_root=True)
                 notes = tuple({**dict(notes), **dict(rooted)}.items())
         return Nest(function.name, params, self.statements(rest), tuple(self.allocs), notes)
 
@@ -128,7 +128,7 @@ class _ScriptReader(ScriptNames):
                 return self.buffer(arg, arg.arg, args, keywords)
         raise self.error(arg, f'{arg.arg} is a Buffer[shape, "dtype"] or a size')
 
-    def header(self, body: Sequence[ast.stmt]) -> tuple[Notes, list[ast.stmt]]:
+    def header(self, body: Sequence[ast.stmt], is_root: bool = False) -> tuple[Notes, list[ast.stmt]]:
         """The notes of a program, its allocations (kept), and the statements that remain."""
         notes: Notes = ()
         rest = []
@@ -138,8 +138,8 @@ class _ScriptReader(ScriptNames):
                     self.allocs.append(self.buffer(stmt, name, args, keywords))
                 case ast.Expr(ast.Call(ast.Name("notes"), [written], [])):
                     notes = self.notes(written)
-                case ast.Expr(ast.Call(ast.Name("reads" | "writes"), _, [])):
-                    pass  # of a root block, where they follow from the blocks in it
+                case ast.Expr(ast.Call(ast.Name("reads" | "writes"), _, [])) if is_root:
+                    pass  # they follow from the blocks in it
                 case _:
                     rest.append(stmt)
         return notes, rest

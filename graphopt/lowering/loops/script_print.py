@@ -268,7 +268,9 @@ class _Statements:
                 yield from self.loops(stmt)
             case Block():
                 yield f"with block({_quoted(stmt.name)}):"
-                inside = _Statements({**self.extents, **{a.var: a.extent for a in stmt.axes}}, self.names, self.deep + 1)
+                inside = _Statements(
+                    {**self.extents, **{a.var: a.extent for a in stmt.axes}}, self.names, self.deep + 1
+                )
                 yield from _indented((*self.axes(stmt), *_declared(stmt)))
                 if stmt.init is not None:
                     yield "    with init():"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import zip_longest
+from itertools import count, zip_longest
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -92,6 +92,8 @@ class _Parts:
 
     def __init__(self) -> None:
         self.numbers: dict[Var | Buffer, int] = {}
+        self.fresh = count()
+        """Not how many there are: loops beside each other may have one name, which is bound anew."""
         self.block = ""
         self.at: Stmt | None = None
 
@@ -102,7 +104,7 @@ class _Parts:
         kinds = tuple("size" if isinstance(p, Var) else "buffer" for p in nest.params)
         yield self.part(f"parameters ({', '.join(kinds)})", kinds)
         for size in nest.sizes:
-            self.numbers[size] = len(self.numbers)
+            self.numbers[size] = next(self.fresh)
         for buffer in nest.buffers:
             yield from self.buffer(buffer)
         yield from self.notes(nest.notes)
@@ -120,7 +122,7 @@ class _Parts:
                 yield from self.expr(extent)
                 yield self.part(f"{kind}{f' on {thread}' if thread else ''}", kind, thread)
                 yield from self.notes(notes)
-                self.numbers[var] = len(self.numbers)
+                self.numbers[var] = next(self.fresh)
                 yield from self.stmt(body)
             case Block():
                 yield from self.of_block(stmt)
@@ -157,7 +159,7 @@ class _Parts:
             yield from self.expr(axis.extent)
             yield from self.expr(value)
         for axis in block.axes:
-            self.numbers[axis.var] = len(self.numbers)
+            self.numbers[axis.var] = next(self.fresh)
         yield from self.expr(block.predicate)
         yield self.part("no init" if block.init is None else "an init", block.init is None)
         if block.init is not None:
@@ -187,7 +189,7 @@ class _Parts:
         if buffer in self.numbers:
             yield self.part(buffer.name, "buffer", self.numbers[buffer])
             return
-        self.numbers[buffer] = len(self.numbers)
+        self.numbers[buffer] = next(self.fresh)
         yield self.part(buffer.name, "buffer", self.numbers[buffer])
 
         def words() -> str:
