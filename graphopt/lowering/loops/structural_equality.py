@@ -13,8 +13,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from itertools import count, zip_longest
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from graphopt.display import shortened
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var
 from graphopt.lowering.loops.nest import (
     Block,
@@ -31,6 +32,10 @@ from graphopt.lowering.loops.nest import (
     Store,
 )
 from graphopt.lowering.loops.script_print import show_expr, show_stmt
+
+
+LINE: Final = 60
+"""So much of either side is told, and twice as much of the statements that they are in."""
 
 
 class _Part(NamedTuple):
@@ -68,7 +73,7 @@ def structural_hash(nest: Nest) -> bytes:
 
 def _told(p: _Part | None, q: _Part | None) -> str:
     """The difference of two parts."""
-    sides = " against ".join("nothing" if part is None else part.words() for part in (p, q))
+    sides = " against ".join("nothing" if part is None else shortened(part.words(), LINE) for part in (p, q))
     known = p or q
     assert known is not None
     where = f"block {known.block}: " if known.block else ""
@@ -82,7 +87,10 @@ def _told(p: _Part | None, q: _Part | None) -> str:
 
 
 def _line(stmt: Stmt) -> str:
-    """The first line of a statement."""
+    """The first line of a statement; a store is one."""
+    if isinstance(stmt, Store):
+        text = f"{show_expr(Load(stmt.buffer, stmt.indices))} = {show_expr(stmt.value, stmt.buffer.dtype)}"
+        return shortened(text, 2 * LINE)
     alone = replace(stmt, body=Seq(())) if isinstance(stmt, For) else stmt
     return next(show_stmt(alone)).removesuffix(":")
 
