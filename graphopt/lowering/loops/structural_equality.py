@@ -33,7 +33,6 @@ from graphopt.lowering.loops.nest import (
 )
 from graphopt.lowering.loops.script_print import show_expr, show_stmt
 
-
 LINE: Final = 60
 """So much of either side is told, and twice as much of the statements that they are in."""
 
