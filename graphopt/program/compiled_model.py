@@ -27,6 +27,7 @@ from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
 from graphopt.runtime.signature import given
 from graphopt.runtime.steps import Array, HostStep, walk
+from graphopt.runtime.timing import Timing
 from graphopt.verify.verification import Verification
 
 if TYPE_CHECKING:
@@ -137,6 +138,20 @@ class CompiledModel(Displayed):
             return self._only[0].profile(*inputs)
         chosen, rest = self._chosen(self._feeds(inputs))
         return chosen.profile(rest)
+
+    def time(self, *inputs: Any, number: int = 10, repeat: int = 3, **sizes: int) -> Timing:
+        """The timing of ``repeat`` series of ``number`` calls, after one to warm up; results go to new arrays in each.
+
+        Without inputs, they are drawn: random floats, and other elements 0; ``sizes`` then say what open sizes are.
+        Raises UsageError where a size is missing or unknown, or where inputs decide what the program is, and what a
+        call raises.
+        """
+        if self._only is not None:
+            return self._only[0].time(*inputs, number=number, repeat=repeat, **sizes)
+        if not inputs:
+            raise UsageError("inputs decide what the program is: time it on given ones")
+        chosen, rest = self._chosen(self._feeds(inputs))
+        return chosen.time(rest, number=number, repeat=repeat, **sizes)
 
     def sizes(self, *inputs: Any) -> dict[str, int]:
         """What some inputs say of the sizes that the program leaves open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from graphopt.runtime.host import BUILT_IN, HostFunction
 from graphopt.runtime.layout import CodeLayout
 from graphopt.runtime.signature import Signature, given
 from graphopt.runtime.steps import Array, Code, HostStep, walk
+from graphopt.runtime.timing import Timing, check_sizes, drawn, flops_of, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Interface(Displayed):
     """A program, apart from how it runs. Those that run say what ``_binder`` is."""
 
     _binder: Binder
+    _noun = "input"
+    """What messages call an array of a call."""
 
     def __init__(
         self,
@@ -51,7 +55,7 @@ class Interface(Displayed):
             self._functions |= {name: Region(code.regions[name], threads) for name in sorted(left)}
         _check(code, self._functions)
         self._layout = layout
-        self._signature = Signature(code, self._dtypes)
+        self._signature = Signature(code, self._dtypes, self._noun)
         self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._closed = False
 
@@ -78,6 +82,29 @@ class Interface(Displayed):
         """The sizes that some inputs bind. Raises InputError for what the program does not take."""
         _, binding = self._accepted(inputs)
         return {name: binding.symbols[name] for name in self.symbols}
+
+    def time(self, *inputs: Any, number: int = 10, repeat: int = 3, **sizes: int) -> Timing:
+        """The timing of ``repeat`` series of ``number`` calls, after one to warm up; results go to new arrays in each.
+
+        Without inputs, they are drawn: random floats, and other elements 0; ``sizes`` then say what open sizes are.
+        Raises UsageError where a size is missing or unknown, or where nothing tells what an input is, and what a call
+        raises.
+        """
+        if inputs:
+            check_sizes("the program on these arrays", (), sizes, ())
+            call = partial(self.__call__, *inputs)
+            return timed(call, number, repeat, flops=flops_of(self.code, self.sizes(*inputs)))
+        arrays = self.drawn(sizes)
+        return timed(partial(self.__call__, arrays), number, repeat, flops=flops_of(self.code, sizes))
+
+    def drawn(self, sizes: Mapping[str, int], name: str = "the program") -> dict[str, Array]:
+        """Arrays for the inputs where open sizes are these: random floats, and 0. UsageError as for ``time``."""
+        check_sizes(name, self.symbols, sizes, self.symbols)
+        return drawn(name, self.code, self._dtypes, sizes)
+
+    def __call__(self, *inputs: Any, out: Mapping[str, Array] | None = None) -> dict[str, Any]:
+        """The outputs by name."""
+        raise NotImplementedError
 
     def leases(self, symbols: Mapping[str, int] | None = None) -> tuple[Lease, ...]:
         """Which part of the arena each buffer has, and when, with these sizes: what is known before anything runs."""

@@ -29,9 +29,10 @@ def given(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:
 
 
 class Signature:
-    """The inputs of a program: their names, dtypes and shapes."""
+    """The inputs of a program: their names, dtypes and shapes. Messages call one of them a ``noun``."""
 
-    def __init__(self, code: Code, dtypes: Mapping[str, np.dtype[Any]]) -> None:
+    def __init__(self, code: Code, dtypes: Mapping[str, np.dtype[Any]], noun: str = "input") -> None:
+        self._noun = noun
         self.names = tuple(p.name for p in code.inputs)
         self._specs = tuple(code.buffers[p.buffer] for p in code.inputs)
         self._dtypes = tuple(dtypes[s.dtype] for s in self._specs)
@@ -62,7 +63,7 @@ class Signature:
         later = False
         for k, value in enumerate(values):
             if type(value) is not np.ndarray:
-                value = self._array(k, value)
+                value = self.array(k, value)
             later |= self._check(k, value, symbols)
             if self._specs[k].dtype != "object" and not isinstance(value, Resident):
                 dtype = self._dtypes[k]
@@ -84,7 +85,7 @@ class Signature:
             if isinstance(inputs, str | bytes) or not isinstance(inputs, Sequence):
                 raise InputError(f"a mapping of names to arrays or a sequence is expected, not {type(inputs).__name__}")
             if len(inputs) > len(self.names):
-                raise InputError(f"{len(inputs)} arrays are given, and the inputs are {self._listed()}")
+                raise InputError(f"{len(inputs)} arrays are given, and the {self._noun}s are {self._listed()}")
             inputs = dict(zip(self.names, inputs, strict=False))
         try:
             if len(inputs) == len(self.names):
@@ -99,14 +100,14 @@ class Signature:
         missing = [n for n in self.names if n not in given]
         unknown = sorted(str(n) for n in given if n not in self.names)
         problems = [f"no array is given for {', '.join(map(repr, missing))}"] if missing else []
-        problems += [f"there is no input {', '.join(map(repr, unknown))}"] if unknown else []
-        raise InputError(f"{' and '.join(problems)}: the inputs are {self._listed()}")
+        problems += [f"there is no {self._noun} {', '.join(map(repr, unknown))}"] if unknown else []
+        raise InputError(f"{' and '.join(problems)}: the {self._noun}s are {self._listed()}")
 
     def _listed(self) -> str:
         return ", ".join(map(repr, self.names)) or "none"
 
-    def _array(self, k: int, value: Any) -> Any:
-        """Something that an array can be had of, as an array without a copy."""
+    def array(self, k: int, value: Any) -> Any:
+        """Something that an array can be had of, as an array without a copy. InputError where none can."""
         if self._specs[k].dtype == "object" or isinstance(value, Resident):
             return value
         if isinstance(value, np.ndarray | np.generic):
@@ -118,11 +119,14 @@ class Signature:
                 return np.asarray(value)
         except Exception as error:  # of whatever library the array is
             raise InputError(
-                f"input {self.names[k]!r}: numpy cannot take this {type(value).__name__}: {error}"
+                f"{self._called(k)}: numpy cannot take this {type(value).__name__}: {error}"
             ) from None
         raise InputError(
-            f"input {self.names[k]!r} is of type {type(value).__name__}, and an array is expected: {self._expected(k)}"
+            f"{self._called(k)} is of type {type(value).__name__}, and an array is expected: {self._expected(k)}"
         )
+
+    def _called(self, k: int) -> str:
+        return f"{self._noun} {self.names[k]!r}"
 
     def _expected(self, k: int) -> str:
         shape = self._specs[k].shape
@@ -142,7 +146,7 @@ class Signature:
         shape = spec.shape or ()
         if not right or (spec.shape is not None and value.ndim != len(shape)):
             raise InputError(
-                f"input {self.names[k]!r} is {value.dtype}{list(value.shape)}, and {self._expected(k)} is expected"
+                f"{self._called(k)} is {value.dtype}{list(value.shape)}, and {self._expected(k)} is expected"
             )
         later = False
         for axis, (size, wanted) in enumerate(zip(value.shape, shape, strict=spec.shape is not None)):
@@ -167,5 +171,5 @@ class Signature:
     def _refuse(self, k: int, axis: int, size: int, wanted: Size, expected: int) -> None:
         why = str(expected) if isinstance(wanted, int) else f"{expected}, as {show(wanted)} is by the other inputs,"
         raise InputError(
-            f"input {self.names[k]!r} has size {size} along axis {axis}, and {why} is expected: {self._expected(k)}"
+            f"{self._called(k)} has size {size} along axis {axis}, and {why} is expected: {self._expected(k)}"
         )

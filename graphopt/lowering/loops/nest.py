@@ -23,10 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from graphopt.display import Scripted, counted, shortened
 from graphopt.lowering.loops.expressions import Const, Expr, Load, ScalarNumber, Var, rewrite, walk
+
+if TYPE_CHECKING:
+    from graphopt.runtime.timing import Timing
 
 MemoryScope: TypeAlias = Literal["global", "shared", "local"]
 """The memory scope of a buffer: global memory, shared memory of a CUDA block, or registers."""
@@ -42,6 +46,8 @@ ROOT_BLOCK: Final = "root"
 """The name that the whole program has as a block: its notes are the program's."""
 BY_RULE: Final[tuple[str, Note]] = ("schedule", "default")
 """The note of a nest that is scheduled by rule when it is compiled; every other that a user gives stays as it is."""
+FUNCTIONS: Final = "graphopt.lowering.link.nest_function"
+"""Where nests become functions: it lies above nests, so that it is named here and not imported."""
 STORES_ONCE: Final[tuple[str, Note]] = ("stores", "once")
 """The note of a procedure's block that stores each element of its result once, and does not read it again."""
 
@@ -225,6 +231,20 @@ class Nest(Scripted):
             s.buffer for s in statements(self.body) if isinstance(s, Store)
         }
         return tuple(b for b in self.buffers if b in written)
+
+    def __call__(self, *arrays: Any, **sizes: int) -> None:
+        """Runs the program on arrays in the order of its buffers, and writes those of its outputs in place.
+
+        It is compiled at the first call, as it is scheduled, for one thread (``graphopt.build`` takes more). Open sizes
+        are those of the arrays. Raises InputError where arrays do not fit, and CompilationError where the program does
+        not compile.
+        """
+        import_module(FUNCTIONS).function_of(self)(*arrays, **sizes)
+
+    def time(self, *arrays: Any, number: int = 10, repeat: int = 3, **sizes: int) -> Timing:
+        """The timing of ``repeat`` series of ``number`` runs on these arrays, or on random ones of these ``sizes``."""
+        timing: Timing = import_module(FUNCTIONS).function_of(self).time(*arrays, number=number, repeat=repeat, **sizes)
+        return timing
 
 
 def _typed(buffer: Buffer) -> str:

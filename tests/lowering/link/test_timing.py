@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.lowering.link.timing import NestTiming, time_nest
+from graphopt.lowering.link.timing import Timing, time_nest
 from graphopt.lowering.loops import compute as te
 from graphopt.lowering.loops.compute import compute, placeholder, reduce_axis
 from graphopt.lowering.loops.expressions import Var
@@ -56,4 +56,4 @@ def test_sizes_are_given_by_name() -> None:
 
 
 def test_a_timing_knows_its_middle() -> None:
-    assert NestTiming((3.0, 1.0, 2.0)).median == 2.0
+    assert Timing((3.0, 1.0, 2.0)).median == 2.0

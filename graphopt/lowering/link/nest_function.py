@@ -1,0 +1,141 @@
+"""Functions of tensor programs: a nest, compiled as it is scheduled, and called on the caller's arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from graphopt.kernels.compile import compile_kernels, native_driver
+from graphopt.lowering.analysis.flops import flops
+from graphopt.lowering.link.options import BY_RULE as OPTIONS
+from graphopt.lowering.link.passes import emitted, scheduled
+from graphopt.lowering.link.plan_memory import Planner
+from graphopt.lowering.loops.expressions import Var
+from graphopt.lowering.loops.nest import BY_RULE, Nest
+from graphopt.lowering.loops.nest import Buffer as NestBuffer
+from graphopt.lowering.loops.sizes import size_of
+from graphopt.lowering.loops.wellformed import check
+from graphopt.runtime.in_place import InPlaceProgram
+from graphopt.runtime.sizes import Size, evaluate
+from graphopt.runtime.steps import Code, Port, ProgramBuffer
+from graphopt.runtime.timing import Timing, check_counts, check_sizes, timed
+
+KEPT = 64
+"""Functions of nests that are kept for the next call, and programs of one function for fixed sizes."""
+
+
+class NestFunction:
+    """The function of a tensor program, in destination-passing style: ``function(a, b, c)`` writes ``c``.
+
+    It is compiled as it is scheduled, or by rule where the note ``schedule`` is ``default``. Arguments are arrays in
+    the order of the program's buffers, or by name: numpy's, or what speaks DLPack. Those that are written have to be
+    row-major and writable, and share no memory with others; of the others, what is not row-major is copied before. Open
+    sizes are those of the arrays; sizes that no array tells are given by name. Raises NestError for a malformed program
+    and CompilationError for one that does not compile for a processor.
+    """
+
+    def __init__(self, nest: Nest, *, threads: int = 1) -> None:
+        check(nest)
+        is_ready = BY_RULE not in nest.notes
+        self.nest, self.threads = nest, threads
+        self._plain = nest if is_ready else replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE))
+        self._key = self._plain, is_ready
+        self._parts = scheduled(self._plain, is_ready, OPTIONS)
+        self._emitted = emitted(self._parts, OPTIONS)
+        self._sizes = tuple(v.name for v in nest.sizes)
+        told = {e.name for b in nest.buffers for e in b.shape if isinstance(e, Var)}
+        self._untold = tuple(name for name in self._sizes if name not in told)
+        self._programs: OrderedDict[tuple[int, tuple[tuple[str, int], ...]], InPlaceProgram] = OrderedDict()
+        self._lock = threading.Lock()
+        self._program: InPlaceProgram | None = None if self._untold else self._made(1, ())
+
+    @property
+    def name(self) -> str:
+        """The name of the program."""
+        return self.nest.name
+
+    def __call__(self, *arrays: Any, **sizes: int) -> None:
+        """Runs the program on these arrays. Raises InputError where they do not fit, before it runs, UsageError for a
+        size that is missing, and ExecutionError where a check in the program fails."""
+        program = self._program if self._program is not None and not sizes else self._for(1, self._fixed(sizes))
+        program(*arrays)
+
+    def time(self, *arrays: Any, number: int = 10, repeat: int = 3, **sizes: int) -> Timing:
+        """The timing of ``repeat`` series of ``number`` runs without Python between them, after some to warm up.
+
+        Without arrays, they are drawn: random floats, and integers 0; ``sizes`` then say all open sizes. Raises
+        UsageError where a size is missing or is no size, and as a call does.
+        """
+        check_counts(number, repeat)
+        if arrays:
+            program = self._for(number, self._fixed(sizes))
+            given: tuple[Any, ...] = arrays
+            known = {**program.sizes(*arrays), **sizes}
+        else:
+            check_sizes(self.name, self._sizes, sizes, self._sizes)
+            fixed = tuple((name, int(sizes[name])) for name in self._untold)
+            program, known = self._for(number, fixed), sizes
+            given = (program.drawn({name: n for name, n in sizes.items() if name not in self._untold}, self.name),)
+        work = evaluate(flops(self._plain, {v: known[v.name] for v in self.nest.sizes}), {})
+        return timed(lambda: program(*given), 1, repeat, runs=number, flops=work)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(b.name for b in self.nest.buffers)})"
+
+    # -- programs
+
+    def _fixed(self, sizes: dict[str, int]) -> tuple[tuple[str, int], ...]:
+        """The sizes that are given by name, in order."""
+        check_sizes(self.name, self._sizes, sizes, self._untold)
+        return tuple((name, int(sizes[name])) for name in self._sizes if name in sizes)
+
+    def _for(self, number: int, fixed: tuple[tuple[str, int], ...]) -> InPlaceProgram:
+        """The program of so many runs for these sizes."""
+        with self._lock:
+            program = self._programs.get((number, fixed))
+            if program is None:
+                program = self._programs[number, fixed] = self._made(number, fixed)
+                if len(self._programs) > KEPT:
+                    self._programs.popitem(last=False)
+            return program
+
+    def _made(self, number: int, fixed: tuple[tuple[str, int], ...]) -> InPlaceProgram:
+        sizes: dict[Var, Size] = {v: dict(fixed).get(v.name, v.name) for v in self.nest.sizes}
+        planner = Planner({self._key: self._parts}, {self._key: self._emitted})
+        buffers: dict[NestBuffer, int] = {}
+        for buffer in self.nest.buffers:
+            shape = tuple(size_of(e, sizes) for e in buffer.shape)
+            buffers[buffer] = planner.add(ProgramBuffer(buffer.dtype, shape, "input"))
+        ports = tuple(Port(b.name, n) for b, n in buffers.items())
+        calls = tuple(planner.calls(self._plain, dict(buffers), sizes, self.name, (), is_ready=self._key[1]))
+        driver, *objects = compile_kernels((native_driver(), *planner.kernels))
+        code = Code(ports, (), tuple(planner.buffers), calls * number, tuple(objects), driver)
+        writes = [b.name for b in self.nest.outputs]
+        return InPlaceProgram(code, writes, {"bfloat16": np.dtype(ml_dtypes.bfloat16)}, self.threads)
+
+
+_functions: OrderedDict[int, NestFunction] = OrderedDict()
+_turn = threading.Lock()
+
+
+def function_of(nest: Nest) -> NestFunction:
+    """The function of a nest, compiled once; those of the last nests that were called are kept.
+
+    Nests are told apart by identity: to compare or hash a large one takes longer than to run it.
+    """
+    with _turn:
+        function = _functions.get(id(nest))
+        if function is not None:  # it holds the nest, and so nothing else has that identity
+            _functions.move_to_end(id(nest))
+            return function
+    made = NestFunction(nest)
+    with _turn:
+        _functions[id(nest)] = made
+        while len(_functions) > KEPT:
+            _functions.popitem(last=False)
+    return made

@@ -1,0 +1,48 @@
+"""Programs in destination-passing style: all arrays are the caller's, and some are written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import InputError
+from graphopt.runtime.program import Program
+from graphopt.runtime.signature import is_row_major
+from graphopt.runtime.steps import Code
+
+
+class InPlaceProgram(Program):
+    """A program that writes some of the arrays that it is called with: those named in ``writes``."""
+
+    _noun = "argument"
+
+    def __init__(
+        self,
+        code: Code,
+        writes: Collection[str],
+        dtypes: Mapping[str, np.dtype[Any]] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(code, dtypes=dtypes, threads=threads)
+        self._written = tuple(k for k, name in enumerate(self.inputs) if name in writes)
+
+    def _taken(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The arrays, without copies of those that are written. InputError where one cannot be written in place, or
+        shares memory with another one."""
+        arrays = [v if type(v) is np.ndarray else self._signature.array(k, v) for k, v in enumerate(values)]
+        for k in self._written:
+            array = arrays[k]
+            if not (array.flags.writeable and is_row_major(array)):
+                why = "row-major and aligned" if array.flags.writeable else "writable, and not read-only"
+                raise InputError(
+                    f"argument {self.inputs[k]!r} is written in place, and an array that is {why} is expected"
+                )
+            for n, other in enumerate(arrays):
+                if n != k and is_row_major(other) and np.may_share_memory(array, other):  # others are copied before
+                    raise InputError(
+                        f"arguments {self.inputs[k]!r} and {self.inputs[n]!r} share memory, and the first is written: "
+                        "give it an array of its own"
+                    )
+        return arrays
