@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,15 +14,18 @@ from graphopt.benchmark.bench import LONGEST, accepted_feeds, check_run, random_
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir import onnx_io
+from graphopt.ir.graph import Graph
+from graphopt.ir.work import stored_bytes
 from graphopt.lowering.link.linked import Linked, Work
 from graphopt.runtime.limits import limited, memory_of
 from graphopt.runtime.sizes import evaluate
 from graphopt.target import CPU
 from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
-from graphopt.tuning.executors import executor_named
-from graphopt.tuning.search import Way
-from graphopt.tuning.session import Budget, Progress, Task, Told, TuningReport, here, tune
+from graphopt.tuning.learned import CostModel
+from graphopt.tuning.nest_tuner import measuring
+from graphopt.tuning.search import SearchName, SearchStrategy
+from graphopt.tuning.session import Budget, Progress, Task, Told, TuningReport, here, tune_tasks
 from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
 from graphopt.verify.inputs import Given
@@ -54,12 +56,13 @@ class Tuning:
 
 
 def tune_model(
-    model: str | Path,
+    model: str | Path | bytes | Graph,
     database: Path,
     budget: Budget = Budget(),  # noqa: B008 - it is frozen
     *,
     executor: Executor | str | None = None,
-    way: Way = "evolution",
+    search: SearchName | SearchStrategy = "evolution",
+    cost_model: CostModel | None = None,
     spaces: Sequence[Space] | None = None,
     target: str = CPU.name,
     threads: int = 1,
@@ -80,7 +83,10 @@ def tune_model(
     ``executor_named`` and ``Records`` raise.
     """
     graph = onnx_io.load(model)
-    check_run(model, graph, dims or {}, shapes or {}, memory_of(onnx_io.bytes_of(model)), LONGEST)
+    name, size = (
+        (str(model), onnx_io.bytes_of(model)) if isinstance(model, str | Path) else ("the model", stored_bytes(graph))
+    )
+    check_run(name, graph, dims or {}, shapes or {}, memory_of(size), LONGEST)
     compiled = partial(compile, model, target=target, threads=threads, cache=False)
     plain = compiled(tuned="off")
     with limited(memory_of(plain.constant_bytes), LONGEST):
@@ -88,13 +94,14 @@ def tune_model(
     chosen = compiled(database=database) if database.exists() else plain
     tasks = tasks_of(chosen, feeds, nodes)
     comparable = {task.workload for task in tasks_of(plain, feeds)}
-    with Records(database, write=True) as records, _measuring(executor) as measures:
-        report = tune(
+    with Records(database, write=True) as records, measuring(executor) as measures:
+        report = tune_tasks(
             tasks,
             records,
             measures,
             budget,
-            way=way,
+            search=search,
+            cost_model=cost_model,
             spaces=spaces,
             target=target_named(target).device.name,  # records are of what comes with graphopt
             threads=threads,
@@ -120,11 +127,6 @@ def tune_model(
         whole = f"slow: its model takes {1 / tuning.speedup:.3f} times as long as with default schedules"
         give_up(dict.fromkeys(_tuned_here(report.tasks), whole), report.tasks, records, is_last=True)
         return replace(tuning, is_kept=False)
-
-
-def _measuring(executor: Executor | str | None) -> AbstractContextManager[Executor]:
-    """What measures; a user's own is not shut down."""
-    return nullcontext(executor) if isinstance(executor, Executor) else executor_named(executor)
 
 
 def harmful(

@@ -33,7 +33,10 @@ def tune_model(
     ] = None,
     search: Annotated[
         str,
-        typer.Option(metavar="evolution|random", help="Evolution guided by a learned cost model, or random sampling."),
+        typer.Option(
+            metavar="evolution|random|exhaustive",
+            help="Evolution guided by a learned cost model, random sampling, or all.",
+        ),
     ] = "evolution",
     node: Annotated[
         Repeated | None,
@@ -78,12 +81,11 @@ def tune_model(
         return
     from graphopt.benchmark.tune import tune_model as tune
     from graphopt.calibration.schedule_tables import default_path
-    from graphopt.tuning.learned import require
+    from graphopt.tuning.search import strategy_of
+    from graphopt.tuning.session import check_learning
 
-    if search not in ("evolution", "random"):
-        raise UsageError(f"--search {search}: there are evolution and random")
-    if search == "evolution":
-        require()
+    strategy = strategy_of(search)
+    check_learning(strategy)
     path = database or default_path()
     with _keeping(path), _shown(quiet) as show_progress:
         done = tune(
@@ -91,7 +93,7 @@ def tune_model(
             path,
             Budget(trials, seconds),
             executor=executor,
-            way="random" if search == "random" else "evolution",
+            search=strategy,
             target=target,
             threads=threads,
             seed=seed,
@@ -188,6 +190,7 @@ def _show_answers(answers: Answers, path: Path) -> None:
     from graphopt.benchmark.active_measurement import described
     from graphopt.cli import printable, tables
     from graphopt.cli.progress import duration
+    from graphopt.tuning.results import ENDINGS
 
     console = tables.console()
     table = Table("asked", "in the model", "takes")
@@ -206,14 +209,6 @@ def _show_answers(answers: Answers, path: Path) -> None:
         console.print("the choices stay as they are", markup=False)
     if answers.questions:
         console.print(f"kept in {path}", markup=False)
-
-
-ENDINGS = {
-    "done": "no further gain",
-    "trials": "all trials are done",
-    "seconds": "the time is up",
-    "interrupted": "interrupted",
-}
 
 
 def _show(done: Tuning, path: Path) -> None:
@@ -242,6 +237,8 @@ def _show(done: Tuning, path: Path) -> None:
 
 
 def _summary(report: TuningReport) -> str:
+    from graphopt.tuning.results import ENDINGS
+
     gained = sum(p.gain > 1 for p in report.tasks)
     return (
         f"{report.trials} measured in {report.seconds:.0f} s ({ENDINGS[report.ending]}): "

@@ -11,20 +11,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from graphopt.tuning.database import Records as Records
     from graphopt.tuning.executors import executor_named as executor_named
+    from graphopt.tuning.learned import CostModel as CostModel
+    from graphopt.tuning.learned import LearnedCostModel as LearnedCostModel
+    from graphopt.tuning.results import Trial as Trial
+    from graphopt.tuning.results import TunedNest as TunedNest
+    from graphopt.tuning.search import Evolution as Evolution
+    from graphopt.tuning.search import ExhaustiveSearch as ExhaustiveSearch
+    from graphopt.tuning.search import RandomSearch as RandomSearch
+    from graphopt.tuning.search import Search as Search
+    from graphopt.tuning.search import SearchStrategy as SearchStrategy
     from graphopt.tuning.session import Budget as Budget
     from graphopt.tuning.session import Task as Task
-    from graphopt.tuning.session import tune as tune
+    from graphopt.tuning.session import tune_tasks as tune_tasks
     from graphopt.tuning.spaces import SPACES as SPACES
     from graphopt.tuning.workload import Workload as Workload
 
 _HOMES = {
-    "SPACES": "graphopt.tuning.spaces",
     "Budget": "graphopt.tuning.session",
+    "CostModel": "graphopt.tuning.learned",
+    "Evolution": "graphopt.tuning.search",
+    "ExhaustiveSearch": "graphopt.tuning.search",
+    "LearnedCostModel": "graphopt.tuning.learned",
+    "RandomSearch": "graphopt.tuning.search",
     "Records": "graphopt.tuning.database",
+    "SPACES": "graphopt.tuning.spaces",
+    "Search": "graphopt.tuning.search",
+    "SearchStrategy": "graphopt.tuning.search",
     "Task": "graphopt.tuning.session",
+    "Trial": "graphopt.tuning.results",
+    "TunedNest": "graphopt.tuning.results",
     "Workload": "graphopt.tuning.workload",
     "executor_named": "graphopt.tuning.executors",
-    "tune": "graphopt.tuning.session",
+    "tune_tasks": "graphopt.tuning.session",
 }
 """Where each public name is defined."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from typing import Final
+from typing import Any, Final, NoReturn
 
-from graphopt.errors import GraphoptError, ScheduleError
+from graphopt.errors import GraphoptError, ScheduleError, UsageError
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Argument, Trace
@@ -97,6 +98,15 @@ class Draws:
                 return draw
         return None
 
+    def every(self) -> Iterator[Draw]:
+        """All of them that are legal, each once: the last decision varies first. UsageError where a space draws by
+        other means than ``sample_`` methods."""
+        for space in range(len(self.spaces)):
+            choices = _Enumeration()
+            while choices.begin():
+                with suppress(ScheduleError):
+                    yield self._drawn(space, (), choices)
+
     def _tried(self, random: Random, choose: Callable[[], tuple[int, tuple[Argument, ...]]]) -> Draw:
         """The first that is legal of some."""
         for _ in range(TRIES):
@@ -108,9 +118,59 @@ class Draws:
         raise ScheduleError(f"{TRIES} draws in a row are illegal, the last for this: {why}")
 
     def _at(self, space: int, wanted: Sequence[Argument], random: Random) -> Draw:
-        schedule = Schedule(self.workload.nest, random.randrange(1 << 32), wanted)
+        return self._drawn(space, wanted, Random(random.randrange(1 << 32)))
+
+    def _drawn(self, space: int, wanted: Sequence[Argument], random: Random) -> Draw:
+        schedule = Schedule(self.workload.nest, wanted=wanted)
+        schedule.random = random
         self.spaces[space](schedule)
         trace = schedule.trace
         if not trace.decisions:
             raise ScheduleError("the space draws nothing")
         return Draw(self.workload, space, tuple(trace.decisions.values()), trace, schedule.nest)
+
+
+class _Enumeration(Random):
+    """What takes each choice in turn instead of at random, over repeated runs of a function that asks for some."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._taken: list[tuple[int, int]] = []
+        """Of the choices of the last run, which was taken, and of how many."""
+        self._asked, self._is_new = 0, True
+
+    def begin(self) -> bool:
+        """Begin another run, in which the last choice that has another option takes that; whether there is one."""
+        while self._taken and self._taken[-1][0] + 1 == self._taken[-1][1]:
+            self._taken.pop()
+        if self._taken:
+            self._taken[-1] = self._taken[-1][0] + 1, self._taken[-1][1]
+        is_another, self._asked, self._is_new = self._is_new or bool(self._taken), 0, False
+        return is_another
+
+    def _next(self, count: int) -> int:
+        if self._asked == len(self._taken):
+            self._taken.append((0, count))
+        self._asked += 1
+        return self._taken[self._asked - 1][0]
+
+    def choice(self, seq: Any) -> Any:
+        return seq[self._next(len(seq))]
+
+    def choices(self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
+        if cum_weights is not None:
+            self.random()
+        possible = [x for x, w in zip(population, weights or (1,) * len(population), strict=True) if w]
+        return [self.choice(possible) for _ in range(k)]
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return int(self.choice(range(start) if stop is None else range(start, stop, step)))
+
+    def random(self) -> NoReturn:
+        raise UsageError(
+            "an exhaustive search goes through what sample_ methods draw, and this space draws in another way: "
+            "search at random, or by evolution"
+        )
+
+    def getrandbits(self, k: int, /) -> NoReturn:
+        self.random()

@@ -1,15 +1,14 @@
-"""Learned cost model: gradient boosting on the features of scheduled nests that were measured.
+"""Cost models: what they are asked, and the default one, gradient boosting on the features of measured schedules.
 
-It says how schedules of one workload compare, which is all that a search needs: it is trained on logarithms of how many
-times as fast as the default schedule each was.
+A cost model says how schedules of one workload compare, which is all that a search needs: it is fitted to logarithms of
+how many times as fast as the default schedule each was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from graphopt.tuning.features import NAMES
 if TYPE_CHECKING:
     import lightgbm
 
-ENOUGH: Final = 8
-"""Measurements from which on there is something to learn."""
 WORST: Final = -6.0
 """What is said of what does not run, and the least of what does: the logarithm of a 64th of the speed."""
 SETTINGS: Final[dict[str, Any]] = {
@@ -48,31 +45,43 @@ def goal(speedup: float) -> float:
     return WORST if speedup <= 0 else max(log2(speedup), WORST)
 
 
-@dataclass(frozen=True)
+class CostModel(Protocol):
+    """A cost model, by the methods of scikit-learn's regressors: any of these is one.
+
+    Rows are features of scheduled nests, an array of float64 of shape [schedules, ``len(tuning.features.NAMES)``].
+    """
+
+    def fit(self, rows: np.ndarray[Any, Any], goals: np.ndarray[Any, Any], /) -> object:
+        """Learn anew from all that was measured: ``goals``, of shape [schedules], are the binary logarithms of how many
+        times as fast as the default schedule each is, -6 for those that failed."""
+
+    def predict(self, rows: np.ndarray[Any, Any], /) -> Any:
+        """Scores of schedules, of shape [schedules]: the greater, the faster. It is asked once something was fitted."""
+
+
+@dataclass
 class LearnedCostModel:
-    """How schedules compare, by their features."""
+    """The default cost model, of lightgbm's trees; MissingDependencyError without lightgbm."""
 
-    booster: lightgbm.Booster
+    booster: lightgbm.Booster | None = None
 
-    @staticmethod
-    def trained(rows: Sequence[Sequence[float]], goals: Sequence[float]) -> LearnedCostModel | None:
-        """The model of so many measurements, in whatever order they came; None of too few. MissingDependencyError
-        without lightgbm."""
-        examples = sorted((tuple(row), g) for row, g in zip(rows, goals, strict=True) if len(row) == len(NAMES))
-        if len(examples) < ENOUGH:
-            return None
+    def fit(self, rows: np.ndarray[Any, Any], goals: np.ndarray[Any, Any], /) -> None:
+        """Learn from measurements, in whatever order they came."""
+        examples = sorted((tuple(map(float, row)), float(g)) for row, g in zip(rows, goals, strict=True))
         library = _lightgbm()
         data = library.Dataset(np.array([row for row, _ in examples]), np.array([g for _, g in examples]))
-        return LearnedCostModel(library.train(SETTINGS, data, ROUNDS))
+        self.booster = library.train(SETTINGS, data, ROUNDS)
 
-    def scores(self, rows: Sequence[Sequence[float]]) -> list[float]:
-        """What the model says of schedules: the greater, the faster."""
-        if not rows:
+    def predict(self, rows: np.ndarray[Any, Any], /) -> list[float]:
+        """What the model says of schedules: the greater, the faster. It has to be fitted, or read, first."""
+        if not len(rows):
             return []
-        return [float(x) for x in np.asarray(self.booster.predict(np.array(rows), num_threads=1))]
+        assert self.booster is not None
+        return [float(x) for x in np.asarray(self.booster.predict(np.asarray(rows), num_threads=1))]
 
     def text(self) -> str:
         """The model as text, which ``read`` reads."""
+        assert self.booster is not None
         return str(self.booster.model_to_string())
 
     @staticmethod

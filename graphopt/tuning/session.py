@@ -14,14 +14,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from random import Random
 from statistics import median
 from typing import Final, Literal
 
+import numpy as np
+
 from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.schedule_tables import setting_here
-from graphopt.errors import ReadError, ScheduleError
+from graphopt.errors import ReadError, ScheduleError, UsageError
 from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.schedule.schedule import Schedule
@@ -33,10 +36,11 @@ from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.executors import outcomes, workers
-from graphopt.tuning.learned import LearnedCostModel, goal, require
+from graphopt.tuning.features import NAMES
+from graphopt.tuning.learned import CostModel, LearnedCostModel, goal, require
 from graphopt.tuning.oracle import UNCHECKED
 from graphopt.tuning.record import Candidate, Outcome, Record
-from graphopt.tuning.search import PARENTS, Evolution, RandomSearch, Search, Way
+from graphopt.tuning.search import Search, SearchName, SearchStrategy, strategy_of
 from graphopt.tuning.spaces import Space, scheduled_by_rule, spaces_for
 from graphopt.tuning.workload import Workload
 
@@ -48,6 +52,10 @@ HOPE: Final = 0.5
 """What share of a workload's time its first trials are expected to save."""
 PATIENCE: Final = 4
 """Rounds without a gain after which a workload is left as it is."""
+ENOUGH: Final = 8
+"""Measurements from which on there is something to learn."""
+RECALLED: Final = 16
+"""How many of the best that other sessions found a search is told of."""
 GAIN: Final = 1.01
 """How many times as fast as the best before is a gain."""
 FINALISTS: Final = 3
@@ -70,11 +78,13 @@ class Budget:
     """When to stop: after so many measurements, or so many seconds; None: only when nothing is gained any more.
 
     Default schedules, and the best that are measured again at the end, are not among the measurements; nor is that end
-    among the seconds.
+    among the seconds. A workload is left after ``patience`` rounds without a gain (None: never, so that all of the
+    budget, or of the space, is spent).
     """
 
     trials: int | None = None
     seconds: float | None = None
+    patience: int | None = PATIENCE
 
 
 @dataclass
@@ -89,6 +99,11 @@ class Progress:
     default: float = 0.0
     """Seconds that the default schedule takes; 0 before anything was measured."""
     best: Record | None = None
+    """The fastest of all that are known; None where none is faster than the default schedule."""
+    records: dict[str, Record] = field(default_factory=dict)
+    """What this session measured, by the trace, in order, as it was measured last; without the default schedule."""
+    confirmed: set[str] = field(default_factory=set)
+    """The traces that were measured again at the end."""
     curve: list[tuple[int, float]] = field(default_factory=list)
     """After which measurement the best was how many times as fast as the default schedule."""
 
@@ -128,13 +143,14 @@ Told = Callable[[Sequence[Progress], int], None]
 """Called after each measurement with how far tasks are, and how many measurements there were."""
 
 
-def tune(
+def tune_tasks(
     tasks: Sequence[Task],
     records: Records,
     executor: Executor,
     budget: Budget = Budget(),
     *,
-    way: Way = "evolution",
+    search: SearchName | SearchStrategy = "evolution",
+    cost_model: CostModel | None = None,
     spaces: Sequence[Space] | None = None,
     target: str = CPU.name,
     threads: int = 1,
@@ -144,15 +160,32 @@ def tune(
     """Look for faster schedules of the tasks, and keep in ``records`` what is measured, by ``executor``.
 
     ``target`` is what schedules are for; ``spaces`` are where they are drawn from, those of the target where None.
+    ``search`` is how; a ``cost_model`` of one's own guides it instead of the learned one, and is not kept.
     Of a task that no space has anything for, the default schedule alone is measured and kept; where spaces of one's own
     have nothing for any task, ScheduleError says why. The same ``seed`` gives the same candidates, as far as outcomes
-    are the same. KeyboardInterrupt ends the session, and the report says so. MissingDependencyError where the search
-    learns, and lightgbm is not installed.
+    are the same. KeyboardInterrupt ends the session, and the report says so. UsageError for a search that there is not,
+    MissingDependencyError where the search learns, and lightgbm is not installed.
     """
-    if way == "evolution":
-        require()
+    strategy = strategy_of(search)
+    check_learning(strategy, cost_model)
     drawn = spaces_for(target) if spaces is None else tuple(spaces)
-    return _Session(records, executor, budget, way, drawn, target, threads, seed, told or _silent).run(tasks)
+    session = _Session(records, executor, budget, strategy, cost_model, drawn, target, threads, seed, told or _silent)
+    return session.run(tasks)
+
+
+def check_learning(strategy: SearchStrategy, cost_model: CostModel | None = None) -> None:
+    """Raise where a search cannot be guided as it is asked for: UsageError for a cost model that nobody would ask, or
+    that is none, and MissingDependencyError where the learned one is wanted, and lightgbm is not installed."""
+    if cost_model is None:
+        if strategy.learns:
+            require()
+        return
+    if isinstance(cost_model, type) or not all(callable(getattr(cost_model, n, None)) for n in ("fit", "predict")):
+        raise UsageError(
+            f"cost_model={cost_model!r} is no cost model: it is to be a value with the methods fit, predict"
+        )
+    if not strategy.learns:
+        raise UsageError(f"{strategy!r} asks no cost model: leave cost_model out, or search by evolution")
 
 
 def _silent(tasks: Sequence[Progress], trials: int) -> None:
@@ -187,7 +220,8 @@ class _Session:
     records: Records
     executor: Executor
     budget: Budget
-    way: Way
+    strategy: SearchStrategy
+    cost_model: CostModel | None
     spaces: tuple[Space, ...]
     target: str
     threads: int
@@ -196,6 +230,8 @@ class _Session:
     rows: list[tuple[float, ...]] = field(default_factory=list)
     goals: list[float] = field(default_factory=list)
     states: list[_TaskState] = field(default_factory=list)
+    model: CostModel | None = None
+    """The cost model, once it knows anything."""
     begun: float = field(default_factory=time.monotonic)
 
     def run(self, tasks: Sequence[Task]) -> TuningReport:
@@ -224,7 +260,7 @@ class _Session:
         """Learn from what other sessions measured on this kind of machine."""
         here = self.here
         for record in self.records:
-            if record.setting == here and record.outcome.features:
+            if record.setting == here and len(record.outcome.features) == len(NAMES):  # of other versions, others
                 self.rows.append(record.outcome.features)
                 self.goals.append(goal(record.outcome.speedup))
 
@@ -237,7 +273,7 @@ class _Session:
             draws = Draws.of(task.workload, self.spaces, random)
         except ScheduleError as error:
             draws, reason = Draws(task.workload, ()), error
-        search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
+        search = self.strategy.begin(draws, random, self.scores)
         state = _TaskState(Progress(task, self.target), search, is_done=reason is not None, reason=reason)
         for record in history:
             search.skip(record.candidate.trace)
@@ -251,7 +287,7 @@ class _Session:
         search, workload = state.search, state.progress.task.workload
         history = self.records.history(workload, self.here)
         best = sorted((r for r in history if r.outcome.gain), key=lambda r: (-r.outcome.gain, r.candidate.trace))
-        for record in best[:PARENTS]:
+        for record in best[:RECALLED]:
             if draw := search.draws.again(Trace.from_json(record.candidate.trace), search.random):
                 search.tell(draw, record.outcome)
 
@@ -300,6 +336,7 @@ class _Session:
         outcomes: dict[str, Outcome] = {}
         for record in self.measure(state, draws):
             outcomes[record.candidate.trace] = record.outcome
+            progress.records[record.candidate.trace] = record
             self.note(state, record)
             progress.trials += 1
             progress.curve.append((progress.trials, progress.gain))
@@ -311,7 +348,7 @@ class _Session:
         state.rounds += 1
         state.saved = (spent - progress.seconds) / max(len(outcomes), 1)
         state.stale = 0 if progress.gain > before * GAIN else state.stale + 1
-        state.is_done = not draws or state.stale >= PATIENCE
+        state.is_done = not draws or state.stale == self.budget.patience
         self.learn()
         self.check()
 
@@ -324,20 +361,30 @@ class _Session:
             yield _kept(self.records, candidate, replace(outcome, features=features[candidate.trace]))
 
     def learn(self) -> None:
-        """Train the model anew, keep it, and give it to the searches; of too few measurements, the one that was kept:
-        it may have learned from records that were pruned."""
-        if self.way == "random":
+        """Fit the cost model anew, and keep the learned one; of too few measurements, take the one that was kept: it
+        may have learned from records that were pruned."""
+        if not self.strategy.learns:
             return
         here = self.here
-        model = LearnedCostModel.trained(self.rows, self.goals)
-        if model is not None:
-            self.records.keep_model(here, model.text().encode())
-        elif (text := self.records.model(here)) is not None:
+        if len(self.rows) >= ENOUGH:
+            self.model = self.cost_model or LearnedCostModel()
+            self.model.fit(np.array(self.rows), np.array(self.goals))
+            if isinstance(self.model, LearnedCostModel):
+                self.records.keep_model(here, self.model.text().encode())
+        elif self.cost_model is None and (text := self.records.model(here)) is not None:
             with suppress(ReadError):  # it may know other features
-                model = LearnedCostModel.read(text.decode())
-        for state in self.states:
-            if isinstance(state.search, Evolution):
-                state.search.model = model
+                self.model = LearnedCostModel.read(text.decode())
+
+    def scores(self, draws: Sequence[Draw]) -> list[float] | None:
+        """What the cost model says of schedules, once it knows anything."""
+        if self.model is None or not draws:
+            return None
+        scores = [float(x) for x in np.ravel(self.model.predict(np.array([draw.features for draw in draws])))]
+        if len(scores) != len(draws):
+            raise UsageError(
+                f"the cost model gave {len(scores)} scores for {len(draws)} schedules: predict gives one each"
+            )
+        return scores
 
     def confirm(self) -> None:
         """Measure the best of each task again, until the best is one that was: none is taken for its luck."""
@@ -346,14 +393,8 @@ class _Session:
             if not progress.trials or progress.best is None:
                 continue
             where = progress.task.workload, progress.best.setting
-            again: set[str] = set()
             try:
-                while (best := self.records.ranked(*where)) and best[0].candidate.trace not in again:
-                    some = [r for r in best[:FINALISTS] if r.candidate.trace not in again]
-                    features = {r.candidate.trace: r.outcome.features for r in some}
-                    again |= features.keys()
-                    for candidate, outcome in outcomes(self.executor, [r.candidate for r in some]):
-                        _kept(self.records, candidate, replace(outcome, features=features[candidate.trace]))
+                confirm(progress, partial(self.records.ranked, *where), self.records, self.executor)
             finally:
                 progress.best = self.records.best(*where)
 
@@ -382,6 +423,24 @@ class _Session:
             raise _Stopped("trials")
         if self.end is not None and time.monotonic() >= self.end:
             raise _Stopped("seconds")
+
+
+def confirm(
+    progress: Progress, ranked: Callable[[], Sequence[Record]], records: Records, executor: Executor
+) -> Record | None:
+    """The best of ``ranked``, the best first, once it was measured again; None where there is none.
+
+    Some are measured again, and kept in ``records``, until the first is one of them.
+    """
+    while (best := ranked()) and best[0].candidate.trace not in progress.confirmed:
+        some = [r for r in best[:FINALISTS] if r.candidate.trace not in progress.confirmed]
+        features = {r.candidate.trace: r.outcome.features for r in some}
+        progress.confirmed |= features.keys()
+        for candidate, outcome in outcomes(executor, [r.candidate for r in some]):
+            record = _kept(records, candidate, replace(outcome, features=features[candidate.trace]))
+            if candidate.trace in progress.records:
+                progress.records[candidate.trace] = record
+    return best[0] if best else None
 
 
 def measured_by_default(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from numbers import Integral
 
 from graphopt.errors import UsageError
-from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.loops.script import read, show
 
 
@@ -21,14 +22,20 @@ class Workload:
 
     @staticmethod
     def of(nest: Nest, sizes: Mapping[str, int] | None = None) -> Workload:
-        """The workload that a nest is. UsageError where a size of it is missing."""
+        """The workload that a nest is, whether or not it is noted to be scheduled by default. UsageError where a size
+        of it is missing, or is no size."""
         given = dict(sizes or {})
         names = [var.name for var in nest.sizes]
         if missing := [name for name in names if name not in given]:
             raise UsageError(
-                f"{nest.name} has open sizes ({', '.join(missing)}): say what they are where it is measured"
+                f"{nest.name} has open sizes ({', '.join(missing)}): say what they are where it is measured, as in "
+                f"sizes={{{missing[0]!r}: 64}}"
             )
-        return Workload(show(nest), tuple((name, int(given[name])) for name in names))
+        for name in names:
+            if not isinstance(given[name], Integral) or given[name] < 0:
+                raise UsageError(f"{name} is a size of {nest.name}, a number from 0 on, and not {given[name]!r}")
+        plain = replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE))
+        return Workload(show(plain), tuple((name, int(given[name])) for name in names))
 
     @cached_property
     def nest(self) -> Nest:

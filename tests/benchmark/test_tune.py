@@ -106,7 +106,7 @@ def test_what_was_found_is_compiled(model: Path, tmp_path: Path) -> None:
     database = tmp_path / "t.sqlite"
     executor = MadeUp(lambda candidate: times_as_fast(1.5))
     done = graphopt.tune_model(
-        str(model), database, Budget(trials=3), executor=executor, way="random", dims={"n": 5}, seconds=0.01
+        str(model), database, Budget(trials=3), executor=executor, search="random", dims={"n": 5}, seconds=0.01
     )
     assert done.report.trials == 3
     assert {n for c in executor.asked for _, n in c.workload.sizes} == {5}
@@ -126,7 +126,7 @@ def test_a_model_is_tuned_for_a_device(tmp_path: Path) -> None:
     there = platform_of(SIMULATION).machine()
     executor = MadeUp(lambda candidate: replace(times_as_fast(1.5), machine=there))
     done = graphopt.tune_model(
-        str(path), database, Budget(trials=2), executor=executor, way="random", target="simulated", seconds=0.01
+        str(path), database, Budget(trials=2), executor=executor, search="random", target="simulated", seconds=0.01
     )
     assert {c.target for c in executor.asked} == {"simulated"}
     (task,) = done.report.tasks
@@ -141,7 +141,7 @@ def test_the_nests_are_those_of_what_times_choose(tmp_path: Path) -> None:
     path.write_bytes(pointwise())
     graphopt.tune_choices(path, database, executor=MadeUp(by_layout(plain=1e-6, blocked=1.0)))
     executor = MadeUp(lambda candidate: times_as_fast(1.0))
-    done = graphopt.tune_model(path, database, Budget(trials=1), executor=executor, way="random", seconds=0.01)
+    done = graphopt.tune_model(path, database, Budget(trials=1), executor=executor, search="random", seconds=0.01)
     (task,) = done.report.tasks
     assert (task.task.workload,) == nests(Call.parse(PLAIN))
     assert done.after
@@ -149,7 +149,7 @@ def test_the_nests_are_those_of_what_times_choose(tmp_path: Path) -> None:
 
 def test_nodes_are_chosen_by_name(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no nest computes a node 'nothing'; there are "):
-        graphopt.tune_model(str(model), tmp_path / "t.sqlite", nodes=["nothing"], executor=MadeUp(), way="random")
+        graphopt.tune_model(str(model), tmp_path / "t.sqlite", nodes=["nothing"], executor=MadeUp(), search="random")
 
 
 def test_equal_nests_are_one_task() -> None:
@@ -170,7 +170,10 @@ def test_a_model_that_is_slower_keeps_its_default_schedules(
     monkeypatch.setattr(graphopt.benchmark.tune, "turns", lambda *_: runs if is_faster else runs[::-1])
     monkeypatch.setattr(graphopt.benchmark.tune, "harmful", lambda *_: {})
     executor, database = MadeUp(lambda candidate: times_as_fast(1.5)), tmp_path / "t.sqlite"
-    done = graphopt.tune_model(str(model), database, Budget(trials=2), executor=executor, way="random", dims={"n": 5})
+    options = {"executor": executor, "search": "random", "dims": {"n": 5}}
+    done = graphopt.tune_model(str(model), database, Budget(trials=2), **options)
+        str(model), database, Budget(trials=2), executor=executor, search="random", dims={"n": 5}
+    )
     assert done.is_kept == is_faster
     (task,) = done.report.tasks
     with Records(database) as records:
@@ -183,7 +186,7 @@ def test_who_interrupts_does_not_wait_for_runs_of_the_model(model: Path, tmp_pat
         raise KeyboardInterrupt
 
     done = graphopt.tune_model(
-        str(model), tmp_path / "t.sqlite", Budget(trials=3), executor=MadeUp(interrupt), way="random", dims={"n": 5}
+        str(model), tmp_path / "t.sqlite", Budget(trials=3), executor=MadeUp(interrupt), search="random", dims={"n": 5}
     )
     assert done.report.ending == "interrupted"
     assert done.before == done.after == ()

@@ -42,7 +42,7 @@ def test_tune(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["--search", "evolutoin"], 2, "--search evolutoin: there are evolution and random"),
+        (["--search", "evolutoin"], 2, "no search is called 'evolutoin'"),
         (["--search", "random", "--node", "nothing"], 2, "no nest computes a node 'nothing'"),
         (["--search", "random", "--seconds", "-1"], 2, "--seconds"),
         (["--choices", "--node", "y"], 2, "--choices are those of the whole model"),

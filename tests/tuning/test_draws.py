@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from graphopt.errors import ScheduleError
+from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
 from graphopt.tuning.draws import Draw, Draws
@@ -82,3 +82,28 @@ def test_schedules_by_rule_are_draws(workload: Workload) -> None:
 def test_no_schedule_at_all_is_an_error(spaces: tuple[object, ...], why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
         Draws.of(naive(), spaces, Random(0))  # type: ignore[arg-type]
+
+
+def test_every_draw_is_there_once_and_what_is_illegal_is_left_out() -> None:
+    def some(s: Schedule) -> None:
+        i, _, _ = s.get_loops(s.get_block("c"))
+        if s.sample_categorical([0, 1, 2], [1, 0, 1]):  # what has no chance is not drawn
+            s.sample_perfect_tile(i, 2)
+        s.parallel(s.get_loops(s.get_block("c"))[s.sample_categorical([0, 2])])  # steps of a sum are not shared out
+        s.random.randrange(2)
+
+    draws = Draws.of(naive(), (some, pair), Random(0))
+    found = [(d.space, d.decisions) for d in draws.every()]
+    rows = [(a, 24 // a) for a in (1, 2, 3, 4, 6, 8, 12, 24)]
+    assert [f for f in found[::2] if f[0] == 0] == [f for f in found[1::2] if f[0] == 0]  # the last of them is no step
+    assert {f for f in found if f[0] == 0} == {(0, (0, 0)), *((0, (2, row, 0)) for row in rows)}
+    assert found[-2:] == [(1, (0,)), (1, (1,))]
+
+
+def test_what_draws_by_other_means_is_not_gone_through() -> None:
+    def other(s: Schedule) -> None:
+        s.sample_categorical([1, 2] if s.random.random() < 2 else [1])
+
+    draws = Draws.of(naive(), (other,), Random(0))
+    with pytest.raises(UsageError, match="this space draws in another way"):
+        list(draws.every())

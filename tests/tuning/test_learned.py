@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from graphopt.errors import MissingDependencyError, ReadError
 from graphopt.tuning.features import NAMES
-from graphopt.tuning.learned import ENOUGH, WORST, LearnedCostModel, goal, require
+from graphopt.tuning.learned import WORST, LearnedCostModel, goal, require
 
 lightgbm = pytest.importorskip("lightgbm")
 
@@ -20,35 +21,30 @@ GOALS = [row[3] - 2 * row[7] for row in ROWS]
 
 
 def trained() -> LearnedCostModel:
-    model = LearnedCostModel.trained(ROWS, GOALS)
-    assert model is not None
+    return fitted(ROWS, GOALS)
+
+
+def fitted(rows: Sequence[Sequence[float]], goals: Sequence[float]) -> LearnedCostModel:
+    model = LearnedCostModel()
+    model.fit(np.array(rows), np.array(goals))
     return model
 
 
 def test_what_is_faster_has_the_greater_score() -> None:
     new = [tuple(map(float, row)) for row in RNG.uniform(0, 10, (40, len(NAMES)))]
-    scores, truth = trained().scores(new), [row[3] - 2 * row[7] for row in new]
+    scores, truth = trained().predict(np.array(new)), [row[3] - 2 * row[7] for row in new]
     ranks = [np.argsort(np.argsort(x)) for x in (scores, truth)]
     assert np.corrcoef(*ranks)[0, 1] > 0.7
-    assert trained().scores([]) == []
+    assert trained().predict(np.zeros((0, len(NAMES)))) == []
 
 
 def test_the_same_data_give_the_same_model() -> None:
-    other = LearnedCostModel.trained(ROWS[::-1], GOALS[::-1])
-    assert other is not None
-    assert trained().text() == trained().text() == other.text()
+    assert trained().text() == trained().text() == fitted(ROWS[::-1], GOALS[::-1]).text()
 
 
 def test_a_model_is_read_as_it_was_written() -> None:
     model = trained()
-    assert LearnedCostModel.read(model.text()).scores(ROWS) == model.scores(ROWS)
-
-
-def test_of_few_measurements_there_is_no_model() -> None:
-    assert LearnedCostModel.trained(ROWS[: ENOUGH - 1], GOALS[: ENOUGH - 1]) is None
-    others = [(1.0, 2.0)] * ENOUGH  # features of another version
-    assert LearnedCostModel.trained(others, [0.0] * ENOUGH) is None
-    assert LearnedCostModel.trained([*others, *ROWS], [*[9.0] * ENOUGH, *GOALS]) is not None
+    assert LearnedCostModel.read(model.text()).predict(np.array(ROWS)) == model.predict(np.array(ROWS))
 
 
 def test_goals() -> None:

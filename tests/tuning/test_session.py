@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,11 +16,21 @@ from graphopt.errors import MissingDependencyError, ScheduleError
 from graphopt.platforms import platform_of
 from graphopt.target import SIMULATION
 from graphopt.tuning.database import Records
-from graphopt.tuning.draws import Draw
+from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.learned import LearnedCostModel
 from graphopt.tuning.record import Candidate, Outcome
-from graphopt.tuning.search import RandomSearch, Way
-from graphopt.tuning.session import BATCH, FINALISTS, FIRST, PATIENCE, Budget, Task, TuningReport, default_trace, tune
+from graphopt.tuning.search import RandomSearch, Scores, Search, SearchName
+from graphopt.tuning.session import (
+    BATCH,
+    FINALISTS,
+    FIRST,
+    PATIENCE,
+    Budget,
+    Task,
+    TuningReport,
+    default_trace,
+    tune_tasks,
+)
 from graphopt.tuning.workload import Workload
 from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
 from tests.tuning.nests import product
@@ -35,19 +46,19 @@ def records(tmp_path: Path) -> Iterator[Records]:
 
 
 def session(records: Records, executor: MadeUp, trials: int | None = 12, *tasks: Task, **options: Any) -> TuningReport:
-    options = {"way": "random", "spaces": (numbers,), "budget": Budget(trials), **options}
-    return tune(tasks or [Task(naive())], records, executor, options.pop("budget"), **options)
+    options = {"search": "random", "spaces": (numbers,), "budget": Budget(trials), **options}
+    return tune_tasks(tasks or [Task(naive())], records, executor, options.pop("budget"), **options)
 
 
 @pytest.mark.parametrize("way", ["random", "evolution"])
-def test_the_same_seed_measures_the_same(way: Way, tmp_path: Path) -> None:
+def test_the_same_seed_measures_the_same(way: SearchName, tmp_path: Path) -> None:
     if way == "evolution":
         pytest.importorskip("lightgbm")
     traces = []
     for number, seed in enumerate((5, 5, 6)):
         executor = MadeUp()
         with Records(tmp_path / f"{number}.sqlite", write=True) as records:
-            session(records, executor, 24, way=way, seed=seed)
+            session(records, executor, 24, search=way, seed=seed)
             assert (records.model(setting_here()) is not None) is (way == "evolution")
         traces.append(executor.drawn)
     assert traces[0] == traces[1] != traces[2]
@@ -174,15 +185,26 @@ def test_small_gains_in_one_do_not_keep_trials_from_others(records: Records) -> 
 def test_a_round_has_enough_for_all_who_measure(
     many: int, batch: int, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proposed, propose = [], RandomSearch.propose
+    proposed = []
 
-    def noted(search: RandomSearch, count: int) -> list[Draw]:
-        proposed.append(count)
-        return propose(search, count)
+    class Noted:
+        """A strategy of one's own: at random, and it is noted how many are asked for."""
 
-    monkeypatch.setattr(RandomSearch, "propose", noted)
+        learns = False
+
+        def begin(self, draws: Draws, random: Random, scores: Scores) -> Search:
+            search = RandomSearch().begin(draws, random, scores)
+            propose = search.propose
+
+            def noted(count: int) -> list[Draw]:
+                proposed.append(count)
+                return propose(count)
+
+            monkeypatch.setattr(search, "propose", noted)
+            return search
+
     monkeypatch.setattr("graphopt.tuning.session.workers", lambda executor: many)
-    session(records, MadeUp(), 40)
+    session(records, MadeUp(), 40, search=Noted())
     assert proposed[:2] == [FIRST, batch]
 
 
@@ -190,12 +212,17 @@ def test_a_model_that_was_kept_serves_while_there_is_little_to_learn_from(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("lightgbm")
-    session(records, MadeUp(), 24, way="evolution")
+    session(records, MadeUp(), 24, search="evolution")
     kept = records.model(setting_here())
     records.prune(best=1)
-    used = []
-    monkeypatch.setattr(LearnedCostModel, "read", used.append)
-    session(records, MadeUp(), 4, way="evolution")
+    used, read = [], LearnedCostModel.read
+
+    def noted(text: str) -> LearnedCostModel:
+        used.append(text)
+        return read(text)
+
+    monkeypatch.setattr(LearnedCostModel, "read", staticmethod(noted))
+    session(records, MadeUp(), 4, search="evolution")
     assert kept is not None
     assert set(used) == {kept.decode()}
     assert records.model(setting_here()) == kept
@@ -243,7 +270,7 @@ def test_a_search_that_learns_needs_lightgbm(records: Records, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     executor = MadeUp()
     with pytest.raises(MissingDependencyError, match="or search at random"):
-        session(records, executor, way="evolution")
+        session(records, executor, search="evolution")
     assert not executor.asked
     assert session(records, executor).trials == 12
 
@@ -251,7 +278,7 @@ def test_a_search_that_learns_needs_lightgbm(records: Records, monkeypatch: pyte
 def test_a_session_for_a_device_draws_from_its_spaces(records: Records) -> None:
     executor = MadeUp(lambda candidate: replace(by_luck(candidate), machine=SIMULATED))
     task = Task(Workload.of(product(7, 10, 12)))
-    report = tune([task], records, executor, Budget(6), way="random", target="simulated")
+    report = tune_tasks([task], records, executor, Budget(6), search="random", target="simulated")
     assert {c.target for c in executor.asked} == {"simulated"}
     assert [c.trace for c in executor.asked[:1]] == [default_trace(task.workload, "simulated").to_json()]
     (progress,) = report.tasks
