@@ -170,8 +170,7 @@ def test_a_model_that_is_slower_keeps_its_default_schedules(
     monkeypatch.setattr(graphopt.benchmark.tune, "turns", lambda *_: runs if is_faster else runs[::-1])
     monkeypatch.setattr(graphopt.benchmark.tune, "harmful", lambda *_: {})
     executor, database = MadeUp(lambda candidate: times_as_fast(1.5)), tmp_path / "t.sqlite"
-    options = {"executor": executor, "search": "random", "dims": {"n": 5}}
-    done = graphopt.tune_model(str(model), database, Budget(trials=2), **options)
+    done = graphopt.tune_model(
         str(model), database, Budget(trials=2), executor=executor, search="random", dims={"n": 5}
     )
     assert done.is_kept == is_faster
