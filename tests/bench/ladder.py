@@ -5,7 +5,7 @@
 Names are beginnings of those of exercises (``ladder_steps.py``) or of their levels. ``--tvm`` is a Python that has TVM
 (``pip install apache-tvm``); without one only our own times are told. A row has milliseconds of a run, the least of
 series that take turns, their ratio (below 1: ours is faster) and the rate of ours. Series have as many runs in a row
-as take some hundredths of a second, on arrays of one's own that begin at multiples of 64 bytes.
+as take some milliseconds, on arrays of one's own that begin at multiples of 64 bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import ladder_steps
 from llvmlite.binding import get_host_cpu_name
-from turns import ROUNDS, Table, geometric_mean, keep_to_cores, least
+from turns import Table, geometric_mean, least
 
 import graphopt
 from graphopt.errors import ScheduleError
@@ -28,8 +28,10 @@ from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import read
 from graphopt.runtime import cpu
 
-SECONDS = 0.02
-"""How long a series takes, at least."""
+SECONDS, ROUNDS = 0.004, 20
+"""How long a series takes, at least, and how many there are: short ones fit between what else a machine does."""
+LONG = 0.5
+"""Seconds of runs of which fewer series are enough."""
 TABLE = Table("", 38, "TVM:10.3f ours:10.3f ratio:8.2f GFLOP/s:10.1f")
 PROGRAMS = {
     "product": """
@@ -90,7 +92,7 @@ class OwnScheduling:
     def in_panels(self, block: Any) -> Any:
         """The block that copies the second operand of a block into panels of columns before it."""
         copy, width = self.s.cache_read(block, "B", "global"), ladder_steps.PANEL
-        self.s.transform_layout(copy, "B_global", lambda k, j: (j // width, k, j % width))
+        self.s.transform_layout(copy, "B_global", lambda k, j: (j // width, k, j % width), pad=True)
         return copy
 
 
@@ -144,7 +146,7 @@ def row(exercise: str, level: str, tvm: Tvm | None, count: int) -> tuple[str, fl
     timers = [partial(own_seconds, nest, number)]
     if tvm is not None:
         timers.append(partial(tvm.seconds, exercise, level, number))
-    ours, *others = least(*timers, rounds=count)
+    ours, *others = least(*timers, rounds=count if once.best < LONG else -(-count // 5))
     theirs = others[0] if others else math.nan
     line = TABLE.line(f"{exercise}: {level}", theirs * 1e3, ours * 1e3, ours / theirs, once.flops / ours / 1e9)
     return line, ours / theirs
@@ -157,7 +159,6 @@ def main() -> None:
     parser.add_argument("--tvm", metavar="PYTHON", help="a Python that has TVM")
     parser.add_argument("--count", type=int, default=ROUNDS, help="how often each has its turn")
     given = parser.parse_args()
-    keep_to_cores(1)
     tvm = Tvm(given.tvm) if given.tvm else None
     if tvm is not None:
         print(f"TVM {tvm.version}")

@@ -23,7 +23,8 @@ def matmul(m: int | str, n: int | str, k: int | str) -> Nest:
     sizes = "".join(f", {x}: size" for x in dict.fromkeys(x for x in (m, n, k) if isinstance(x, str)))
     return read(f"""
 @program
-def product(A: Buffer[({a}, {c}), "float32"], B: Buffer[({c}, {b}), "float32"], Y: Buffer[({a}, {b}), "float32"]{sizes}):
+def product(A: Buffer[({a}, {c}), "float32"], B: Buffer[({c}, {b}), "float32"],
+            Y: Buffer[({a}, {b}), "float32"]{sizes}):
     for i, j, k_ in grid({m}, {n}, {k}):
         with block("Y"):
             v0, v1, v2 = axis.remap("SSR", [i, j, k_])
