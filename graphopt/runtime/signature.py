@@ -118,9 +118,7 @@ class Signature:
             if hasattr(value, "__array_interface__"):
                 return np.asarray(value)
         except Exception as error:  # of whatever library the array is
-            raise InputError(
-                f"{self._called(k)}: numpy cannot take this {type(value).__name__}: {error}"
-            ) from None
+            raise InputError(f"{self._called(k)}: numpy cannot take this {type(value).__name__}: {error}") from None
         raise InputError(
             f"{self._called(k)} is of type {type(value).__name__}, and an array is expected: {self._expected(k)}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import UsageError
+from graphopt.runtime.arena import ALIGNMENT
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Code, HostStep, KernelStep, Launch, LibraryStep
@@ -76,8 +78,18 @@ def drawn(name: str, code: Code, dtypes: Mapping[str, np.dtype[Any]], sizes: Map
             raise UsageError(f"{name}: nothing tells what array the input {port.name!r} is: time it on given ones")
         shape, dtype = [evaluate(n, sizes) for n in buffer.shape], dtypes[buffer.dtype]
         is_float = "float" in buffer.dtype and dtype.name == buffer.dtype  # else floats lie in integers here
-        arrays[port.name] = random.standard_normal(shape).astype(dtype) if is_float else np.zeros(shape, dtype)
+        array = arrays[port.name] = aligned(shape, dtype)
+        array[...] = random.standard_normal(shape) if is_float else 0
     return arrays
+
+
+def aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """An array that begins where a program's own buffers do, so that vectors lie within cache lines."""
+    size = prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    array: Array = memory[start : start + size].view(dtype).reshape(shape)
+    return array
 
 
 def check_sizes(name: str, symbols: Sequence[str], sizes: Mapping[str, object], needed: Sequence[str]) -> None:

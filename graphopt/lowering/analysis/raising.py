@@ -313,7 +313,7 @@ class _Raiser:
             inside = self.reached(target, at)
             pairs = zip(stage.values, stage.identities, strict=True)
             values = tuple(select(inside, self.expr(v, points), identity) for v, identity in pairs)
-            return replace(stage, axes=tuple(steps), values=values)
+            return replace(stage, axes=tuple(s.axis for s in steps), values=values)
 
         totals = self.stage(buffers, element)
         made: dict[Buffer, Tensor] = {}
