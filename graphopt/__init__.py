@@ -51,10 +51,13 @@ if TYPE_CHECKING:
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
     from graphopt.rewrite.ruleset import standard as standard
     from graphopt.run.report import Report as Report
+    from graphopt.tools.build import Executable as Executable
+    from graphopt.tools.build import build as build
     from graphopt.tools.submodel import extract as extract
 
 _HOMES = {
     "CompiledModel": "graphopt.compile",
+    "Executable": "graphopt.tools.build",
     "Graph": "graphopt.ir.graph",
     "GraphoptError": "graphopt.errors",
     "Report": "graphopt.run.report",
@@ -68,6 +71,7 @@ _HOMES = {
     "TensorType": "graphopt.ir.types",
     "Visitor": "graphopt.ir.visitor",
     "as_pass": "graphopt.interop.passes",
+    "build": "graphopt.tools.build",
     "compile": "graphopt.compile",
     "difference": "graphopt.lowering.module.structural_equality",
     "emit_compute": "graphopt.lowering.module.tensor_functions",

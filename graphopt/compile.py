@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from graphopt.errors import CompilationError, LimitError, UsageError, names_its_model
 from graphopt.program import program_cache
 from graphopt.program.compiled_model import Compiled, CompiledModel, PreparedGraph, ReferenceWarning
 from graphopt.progress import Listener
 from graphopt.run.settings import CompileReport, Settings, dispatch_of, tuned_of, verify_of
+from graphopt.runtime.executable import Executable
 from graphopt.target import CPU, Target
 from graphopt.target import target as target_named
 
@@ -25,11 +28,40 @@ if TYPE_CHECKING:
     from graphopt.lowering.link.linked import Linked
     from graphopt.lowering.link.options import ByHand, Options
     from graphopt.lowering.module.passes import Pipeline
+    from graphopt.program.shared_constants import SharedConstants
     from graphopt.run.steps import OwnStep, Steps
+
+    class CompileOptions(TypedDict, total=False):
+        """The options of ``compile`` besides ``entries``."""
+
+        threads: int
+        strict: bool
+        optimize: bool
+        target: str | Target
+        policy: str
+        shapes: Mapping[str, Sequence[int]] | None
+        dims: Mapping[str, int] | None
+        jobs: int | None
+        cache: bool | None
+        pipeline: str | Pipeline | None
+        schedules: Mapping[str, ByHand] | None
+        costs: str | Path
+        dispatch: str
+        tuned: str
+        database: str | Path | None
+        verify: int | str
+        memory: int | None
+        listener: Listener | None
+        steps: Mapping[str, OwnStep] | None
+
 
 __all__ = ["CompiledModel", "ReferenceWarning", "compile", "compile_graph", "linked_for", "lowered", "prepared"]
 
 
+@overload
+def compile(model: Any, *, entries: None = None, **options: Unpack[CompileOptions]) -> CompiledModel: ...
+@overload
+def compile(model: Any, *, entries: Sequence[str], **options: Unpack[CompileOptions]) -> Executable: ...
 def compile(
     model: Any,
     *,
@@ -52,7 +84,8 @@ def compile(
     memory: int | None = None,
     listener: Listener | None = None,
     steps: Mapping[str, OwnStep] | None = None,
-) -> CompiledModel:
+    entries: Sequence[str] | None = None,
+) -> CompiledModel | Executable:
     """A function of the model's inputs, compiled for this machine's processor, or its GPU (target ``"cuda"``).
 
     ``model`` is a path, bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``Graph`` or a ``Module``; it is not
@@ -75,6 +108,10 @@ def compile(
     (``compiled.report.verification``). Outputs that differ are a VerificationError. ``memory`` is how many bytes a run
     may take, by default four times those of the model and 1 GiB: constants that take more are a LimitError, and where a
     run would, the program is unverified. ``steps`` replace steps by name (``run.steps``).
+
+    ``entries`` are graphs of a ``Module`` to compile together: what comes back is an ``Executable`` with a model for
+    each, by name, and one copy of the constants that they share. Without, a module is called by its graph ``main``, or
+    its only one.
     """
     target = target_named(target, makes_models=False)
     if isinstance(pipeline, str):
@@ -107,9 +144,25 @@ def compile(
         memory,
         steps or {},
     )
+    if entries is not None:
+        return _entries(model, entries, settings)
     is_kept = cache is not False and pipeline is None and not schedules and not steps and target.device.is_host
     entry = program_cache.place_of(model, settings, of_graphs=cache is True) if is_kept else None
     return CompiledModel(model, settings, prepared, compile_graph, entry)
+
+
+def _entries(module: Any, entries: Sequence[str], settings: Settings) -> Executable:
+    """The graphs of a module that are named, compiled one after the other."""
+    from graphopt.lowering.module.module import Module
+    from graphopt.program.shared_constants import SharedConstants
+
+    if not isinstance(module, Module):
+        raise UsageError(f"entries are graphs of a module, and the model is of type {type(module).__name__}")
+    if isinstance(entries, str) or not entries:
+        raise UsageError(f"entries are names, as in entries={list(module.entries)!r}, not {entries!r}")
+    graphs = {name: module.graph(name) for name in entries}
+    build = partial(compile_graph, shared=SharedConstants())
+    return Executable({name: CompiledModel(graph, settings, prepared, build) for name, graph in graphs.items()})
 
 
 @names_its_model
@@ -155,9 +208,9 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     return PreparedGraph(packed(graph), may_be_kept, original, report)
 
 
-def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
-    """The program of a graph. NeedsValues where it depends on the elements of some inputs, LimitError where its
-    inputs and outputs take more memory than a run may."""
+def compile_graph(graph: Graph, settings: Settings, step: Steps, shared: SharedConstants | None = None) -> Compiled:
+    """The program of a graph, whose constants are ``shared`` with others'. NeedsValues where it depends on the
+    elements of some inputs, LimitError where its inputs and outputs take more memory than a run may."""
     from graphopt.ir.work import handed_excess, sparse_bytes
     from graphopt.platforms import platform_of
     from graphopt.program.pipeline import options_of
@@ -172,6 +225,8 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
             name, op, why, _ = plan.unlowered[0]
             raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
         objects = step("compile", compiling.objects, plan.kernels)
+    if shared is not None:
+        plan = replace(plan, constants=shared(plan.constants))
     program = step("load", platform.program, plan, objects, settings.threads)
     report = CompileReport(tuple(step.done), len(plan.kernels), len(plan.parts), plan.unlowered)
     return Compiled(program, plan, graph, report)

@@ -31,6 +31,7 @@ from graphopt.run.settings import Dispatch, Settings
 from graphopt.runtime import cpu, saved
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.host import HostFunction
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Code
@@ -239,17 +240,22 @@ def gpu() -> CudaDevice:
     return CudaDevice()
 
 
-def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program | DeviceProgram:
-    """The program in a folder, on what it was saved for: a processor, or a GPU of the same compute capability. Raises
-    ReadError where it does not run here, DeviceError where there is no GPU."""
+def load(
+    folder: str | os.PathLike[str], threads: int | None = None, functions: Mapping[str, HostFunction] | None = None
+) -> Program | DeviceProgram:
+    """The program in a folder (of several ``main``), on what it was saved for: a processor, or a GPU of the same
+    compute capability; ``functions`` are external functions by name, where they are not registered.
+
+    Raises ReadError where it does not run here, UsageError where a function is missing, DeviceError where there is no
+    GPU."""
     made_for = saved.saved_for(folder)
     if not made_for:
-        return saved.load(folder, threads, numpy_dtypes())
+        return saved.load(folder, threads, numpy_dtypes(), functions)
     if made_for != "simulated":
-        return saved.load_on(gpu(), folder, numpy_dtypes())
+        return saved.load_on(gpu(), folder, numpy_dtypes(), functions)
     from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 
-    return saved.load_on(SimulatedDevice(), folder, numpy_dtypes())
+    return saved.load_on(SimulatedDevice(), folder, numpy_dtypes(), functions)
 
 
 def platform_of(device: DeviceKind) -> Platform:

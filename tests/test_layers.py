@@ -71,7 +71,7 @@ DOORS = {
         "runtime.disk_cache",
     },
     "rich": {"cli", "display"},
-    "safetensors": {"nn.state"},
+    "safetensors": {"lowering.module.state"},
     "scipy": {"calibration.fit", "rewrite.extract", "run.measure"},
     "starlette": {"serving.app"},
     "torch": {"frontends.torch"},

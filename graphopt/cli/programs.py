@@ -346,7 +346,7 @@ def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
-        compiled = compile(model, **options)
+        compiled: CompiledModel = compile(model, **options)
     if not quiet:
         show_warnings([str(w.message) for w in caught])
     return compiled

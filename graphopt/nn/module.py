@@ -12,8 +12,8 @@ import numpy as np
 from graphopt.errors import UsageError
 from graphopt.ir.constants import Array
 from graphopt.ir.text.elements import numpy_dtype
+from graphopt.lowering.module.state import read_state
 from graphopt.nn.scope import current
-from graphopt.nn.state import read_state
 from graphopt.nn.tensor import Parameter, Tensor
 
 M = TypeVar("M", bound="Module")

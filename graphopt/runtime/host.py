@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -118,6 +119,19 @@ BUILT_IN: Mapping[str, HostFunction] = {
 }  # fmt: skip
 """Functions that every program has: they hand on arrays whose sizes are found out, and what numpy has no type for. What
 they give is nobody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalCall:
+    """An external function, registered by name, as a host step calls it: with attributes besides arrays."""
+
+    name: str
+    function: HostFunction
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *arrays: Any) -> Any:
+        """What the function gives."""
+        return self.function(*arrays, **self.attributes)
 
 
 class UnloweredNode(NamedTuple):

@@ -15,7 +15,7 @@ from graphopt.errors import InputError
 from graphopt.runtime.binding import Binder, Binding, Lease
 from graphopt.runtime.device import Resident
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
-from graphopt.runtime.host import BUILT_IN, HostFunction
+from graphopt.runtime.host import BUILT_IN, ExternalCall, HostFunction
 from graphopt.runtime.layout import CodeLayout
 from graphopt.runtime.signature import Signature, given
 from graphopt.runtime.steps import Array, Code, HostStep, walk
@@ -62,6 +62,11 @@ class Interface(Displayed):
     def __repr__(self) -> str:
         names = f"({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})"
         return f"<{type(self).__name__} {shortened(names)}: {counted(len(self.code.steps), 'step')}>"
+
+    @property
+    def external_calls(self) -> dict[str, ExternalCall]:
+        """The calls of external functions, by the functions of its host steps."""
+        return {key: f for key, f in self._functions.items() if isinstance(f, ExternalCall)}
 
     @property
     def inputs(self) -> tuple[str, ...]:

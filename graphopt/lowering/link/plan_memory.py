@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -43,7 +42,7 @@ from graphopt.lowering.lower.embedded_programs import Called, inputs_of
 from graphopt.lowering.lower.lower import Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, built_in, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
-from graphopt.runtime.host import HostFunction, UnloweredNode
+from graphopt.runtime.host import ExternalCall, HostFunction, UnloweredNode
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
@@ -384,10 +383,10 @@ class ScopePlanner:
         node = lowering.node
         name = f"{node.op}_{len(self.planner.functions)}"
         attrs = {n: a.array if isinstance(a, Constant) else a for n, a in node.attrs.items()}
-        self.planner.functions[name] = partial(lowering.function, **attrs) if attrs else lowering.function
+        label = node.op.replace("::", ".")
+        self.planner.functions[name] = ExternalCall(label, lowering.function, attrs)
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
         outputs = tuple(self.result_buffer(v, "arena") for v in node.outputs)
-        label = node.op.replace("::", ".")
         return HostStep(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
 
     def left_out(self, unlowered: Sequence[Unlowered]) -> Iterator[HostStep]:

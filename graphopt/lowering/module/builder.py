@@ -16,13 +16,14 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.custom_ops import added, output_types
 from graphopt.ir.dtypes import CODES
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Header, Node, Origin, Value
+from graphopt.ir.graph import Attr, Attrs, Graph, Header, Node, Origin, Value
 from graphopt.ir.infer import infer, infer_in_graph, infer_node
 from graphopt.ir.infer_nests import NEST
 from graphopt.ir.types import Size, TensorType, Type, symbol, symbols
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.module.module import DOMAIN, MAIN, External, Module
+from graphopt.lowering.module.parameters import Params, arrays_of, bind, check_names
 from graphopt.lowering.module.tensor_functions import TensorFunction, program_of
 
 ValueLike: TypeAlias = "Value | Array | float | int | bool | None"
@@ -84,26 +85,15 @@ class GraphBuilder:
         self.fact(value)
         self.graph.add_output(name, value)
 
-    def bind_params(self, params: Mapping[str, Any]) -> None:
-        """Replaces inputs by constants: arrays by the inputs' names.
+    def bind_params(self, params: Params) -> None:
+        """Replaces inputs by constants: arrays by the inputs' names, or a file of them (as ``Module.bind_params``).
 
-        UsageError for a name that is no input's, or an array that does not fit its type.
+        UsageError for a name that is no input's, or an array that does not fit its type, ReadError for a file that
+        cannot be read.
         """
-        inputs = {self.graph.names[v]: v for v in self.graph.inputs}
-        for name, given in params.items():
-            array = np.asarray(given)
-            if name not in inputs:
-                raise UsageError(f"there is no input {name!r} to bind{nearest_or_some(name, inputs)}")
-            value, type = inputs[name], self.type(inputs[name])
-            shape = type.shape if isinstance(type.shape, tuple) else array.shape
-            fits = len(shape) == array.ndim and all(
-                not isinstance(n, int) or n == m for n, m in zip(shape, array.shape, strict=True)
-            )
-            if array.dtype.name != type.dtype or not fits:
-                raise UsageError(f"{name!r} is {type}, and the array for it is {array.dtype}{list(array.shape)}")
-            constant = Constant.of(array)
-            self.graph.inputs.remove(value)
-            self.graph.update(value.node, op=CONSTANT, attrs=Attrs(value=constant))
+        arrays = arrays_of(params)
+        check_names(arrays, [self.graph])
+        for value, constant in bind(self.graph, arrays).items():
             self._facts[value] = fact_of(constant)
 
     # -- calls

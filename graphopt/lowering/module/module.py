@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from keyword import iskeyword
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from warnings import warn
 
 from graphopt.display import Scripted, shortened
@@ -24,6 +24,9 @@ from graphopt.ir.structure import same
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.wellformed import check
 from graphopt.lowering.lower.embedded_programs import attributes
+
+if TYPE_CHECKING:
+    from graphopt.lowering.module.parameters import Params
 
 MAIN = "main"
 """The graph function that a module is called by, where nobody names one."""
@@ -114,6 +117,9 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
         self.check()
         graphs = [n for n, f in self.items() if isinstance(f, Graph)]
         chosen = name or (MAIN if MAIN in graphs or len(graphs) != 1 else graphs[0])
+        if name is None and graphs and chosen not in graphs:
+            entries = ", ".join(map(repr, self.entries))
+            raise UsageError(f"the module has no {MAIN!r}: say which of its graphs, as in entries=[{entries}]")
         if chosen not in graphs:
             raise UsageError(f"the module has no graph {chosen!r}: it has {', '.join(graphs) or 'none'}")
         graph = self._joined(self[chosen])
@@ -124,6 +130,28 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
                 DOMAIN, callee, "", body, opsets=body.header.opsets
             )
         return graph
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The entry functions: the graphs that no other function of the module calls, in order."""
+        called = {callee for name in self for callee in self.calls(name)}
+        return tuple(n for n, f in self.items() if isinstance(f, Graph) and n not in called)
+
+    def bind_params(self, params: Params, *, entry: str | None = None) -> None:
+        """Replaces inputs of the graph ``entry`` (else of every entry function that has them) by constants: arrays by
+        name, or a file of them (``.npz``, ``.safetensors``, ``.onnx``, or ``.npy`` by its own name).
+
+        UsageError for a name that is no input's, or an array that does not fit its type, ReadError for a file that
+        cannot be read; the module is then as it was.
+        """
+        from graphopt.lowering.module.parameters import arrays_of, bound, check_names
+
+        graphs = {n: f for n in ([entry] if entry else self.entries) if isinstance(f := self.get(n), Graph)}
+        if not graphs:
+            raise UsageError(f"the module has no graph {entry or MAIN!r} whose inputs could be bound")
+        arrays = arrays_of(params)
+        check_names(arrays, graphs.values())
+        self.update({name: bound(graph, arrays) for name, graph in graphs.items()})
 
     def _reached(self, name: str) -> Iterator[str]:
         for callee in self.calls(name):

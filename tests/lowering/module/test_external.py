@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +11,11 @@ import numpy as np
 import pytest
 
 import graphopt
+import graphopt.runtime
+from graphopt import platforms
 from graphopt.errors import CompilationError, ExecutionError, UsageError
 from graphopt.ir import evaluate
+from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
@@ -136,10 +141,36 @@ def test_nodes_with_effects_keep_their_order_where_rewriting_made_what_they_read
     assert [n.id for n in in_order(graph) if n.op == "test::act"] == [one, two]
 
 
-def test_a_program_that_calls_python_cannot_be_saved(tmp_path: Any) -> None:
+def test_a_saved_program_asks_for_its_functions_by_name(tmp_path: Any, x: np.ndarray) -> None:
+    def scaled(x: Any, out: Any, *, by: Any, times: float) -> None:
+        np.multiply(x * by, times, out=out)
+
+    register("test.scaled", scaled, outputs=lambda x, **_: x)
+    graph = parse(FLOATS + "y = test::scaled(x, times=2.0)\nreturn y")
+    (node,) = (n for n in graph.nodes() if n.op == "test::scaled")
+    graph.update(node.id, attrs=node.attrs.with_(by=Constant.of(np.array([3.0], np.float32))))
+    compiled(graph).save(tmp_path)
+    for functions in ({"test.scaled": scaled}, {}):
+        assert np.array_equal(graphopt.runtime.load(tmp_path, 1, functions)(x)["y"], x * 6)
+    elsewhere = (
+        "import graphopt.runtime as r, numpy as np; x = np.ones((3, 8), np.float32)\n"
+        f"try: r.load({str(tmp_path)!r})\nexcept Exception as e: print(type(e).__name__, e)\n"
+        "f = lambda x, out, by, times: np.multiply(x * by, times, out=out)\n"
+        f"print(r.load({str(tmp_path)!r}, functions={{'test.scaled': f}})(x)['y'].sum())"
+    )
+    told, result = subprocess.run([sys.executable, "-c", elsewhere], capture_output=True, text=True).stdout.splitlines()
+    assert told == (
+        f"UsageError {tmp_path} calls test.scaled, which is not registered: register it, or give it, as in "
+        "load(folder, functions={'test.scaled': ...})"
+    )
+    assert float(result) == 3 * 8 * 6
+
+
+def test_functions_are_asked_for_where_programs_are_loaded_for_any_device(tmp_path: Any, x: np.ndarray) -> None:
     register("test.copy", lambda x, out: np.copyto(out, x), outputs=first)
-    with pytest.raises(CompilationError, match=r"test\.copy"):
-        compiled(FLOATS + "y = test::copy(x)\nreturn y").save(tmp_path / "p")
+    compiled(FLOATS + "y = test::copy(x)\nreturn y").save(tmp_path)
+    doubled = platforms.load(tmp_path, functions={"test.copy": lambda x, out: np.add(x, x, out=out)})
+    assert np.array_equal(doubled(x)["y"], x * 2), "what is given comes before what is registered"
 
 
 def test_what_a_function_raises_is_told_with_its_name(x: np.ndarray) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphopt.errors import MissingDependencyError, ReadError, UsageError
-from graphopt.nn.state import read_state
+from graphopt.lowering.module.state import read_state
 from tests.nn.test_layers import floats
 
 
@@ -38,7 +38,7 @@ def test_without_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"w.pt: weights are read from .npz and .safetensors files"):
+    with pytest.raises(UsageError, match=r"w.pt: weights are read from .npz, .npy, .safetensors, .onnx files"):
         read_state(tmp_path / "w.pt")
     with pytest.raises(ReadError, match=r"w.npz: cannot read: No such file"):
         read_state(tmp_path / "w.npz")
