@@ -228,7 +228,8 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps, shared: SharedC
     if shared is not None:
         plan = replace(plan, constants=shared(plan.constants))
     program = step("load", platform.program, plan, objects, settings.threads)
-    report = CompileReport(tuple(step.done), len(plan.kernels), len(plan.parts), plan.unlowered)
+    counts = len(plan.kernels), len(plan.parts)
+    report = CompileReport(tuple(step.done), *counts, plan.unlowered, unfused=plan.unfused)
     return Compiled(program, plan, graph, report)
 
 

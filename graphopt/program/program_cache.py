@@ -144,7 +144,8 @@ def load(entry: CacheEntry, threads: int, is_compared: bool = False) -> tuple[Pr
         if is_compared and verification == OFF:
             raise ReadError("it was never compared with the model")
         unlowered = tuple(UnloweredNode(*map(str, node)) for node in kept["unlowered"])
-        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]), unlowered, verification=verification)
+        counts, unfused = (int(kept["kernels"]), int(kept["calls"])), dict(kept.get("unfused", {}))
+        report = CompileReport((), *counts, unlowered, verification=verification, unfused=unfused)
     except (ReadError, OSError, ValueError, LookupError, TypeError):
         disk_cache.drop(entry.folder)
         return None
@@ -160,7 +161,7 @@ def store(entry: CacheEntry, program: Program, report: CompileReport) -> None:
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
     kept: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
-    kept["unlowered"] = report.unlowered
+    kept["unlowered"], kept["unfused"] = report.unlowered, dict(report.unfused)
     checked = report.verification
     kept["verification"] = {name: getattr(checked, name) for name in _TOLD}
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same

@@ -118,6 +118,8 @@ class CompileReport(Displayed):
     """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""
     verification: Verification = OFF
     """How the program compared with the model; for a program that was compiled before, what was found then."""
+    unfused: Mapping[str, str] = field(default_factory=dict)
+    """The nodes whose tensor programs are compiled by themselves, by name, and why they fuse with nothing."""
 
     def __repr__(self) -> str:
         return f"<CompileReport: {self.summary}, {counted(len(self.unlowered), 'node')} in no kernel>"

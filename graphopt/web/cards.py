@@ -215,6 +215,8 @@ def _of_model(model: CompiledModel) -> Iterable[Element]:
     yield from list(_of_program(model.program))[1:]
     if report.unlowered:
         yield _table(("computed by no kernel", "op", "why", "runs in"), report.unlowered)
+    if report.unfused:
+        yield _table(("compiled by itself", "why"), [*report.unfused.items()])
 
 
 def _of_report(report: Report) -> Iterable[Element]:

@@ -66,6 +66,8 @@ class Linked(Scripted):
     parts: tuple[LinkedCall, ...] = ()
     unlowered: tuple[UnloweredNode, ...] = ()
     """The nodes that are no kernels."""
+    unfused: Mapping[str, str] = field(default_factory=dict)
+    """The nodes whose programs are compiled by themselves, by name, and why."""
     nests: Mapping[str, Nest] = field(default_factory=dict)
     """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
     conditions: tuple[Condition, ...] = ()

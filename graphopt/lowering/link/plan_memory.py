@@ -80,6 +80,7 @@ def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = Non
         planner.functions,
         tuple(planner.parts),
         tuple(planner.unlowered),
+        dict(planner.unfused),
         dict(planner.fused),
         tuple(planner.conditions),
         tuple(planner.work),
@@ -116,6 +117,7 @@ class Planner:
         self.parts: list[LinkedCall] = []
         self.work: list[Work] = []
         self.unlowered: list[UnloweredNode] = []
+        self.unfused: dict[str, str] = {}
         self.conditions: dict[Condition, None] = {}
 
     def add(self, buffer: ProgramBuffer) -> int:
@@ -360,6 +362,7 @@ class ScopePlanner:
     def brought(self, item: Brought) -> Iterator[Step]:
         """The calls of an embedded program."""
         node, nest = item.lowering.node, item.nest
+        self.planner.unfused.update(dict.fromkeys(item.nodes, item.lowering.reason))
         given = [None if v is None else self.number(v) for v in node.inputs]
         outputs = [self.result_buffer(v, "arena") for v in node.outputs]
         pairs = zip((*inputs_of(nest), *nest.outputs), (*given, *outputs), strict=True)
