@@ -16,6 +16,7 @@ from warnings import warn
 if TYPE_CHECKING:
     from graphopt.benchmark.active_measurement import tune_choices as tune_choices
     from graphopt.benchmark.tune import tune_model as tune_model
+    from graphopt.benchmark.tuner import tune as tune
     from graphopt.compile import CompiledModel as CompiledModel
     from graphopt.compile import compile as compile
     from graphopt.errors import GraphoptError as GraphoptError
@@ -94,6 +95,7 @@ _HOMES = {
     "slim": "graphopt.interop.drop_in",
     "standard": "graphopt.rewrite.ruleset",
     "structural_hash": "graphopt.lowering.module.structural_equality",
+    "tune": "graphopt.benchmark.tuner",
     "tune_choices": "graphopt.benchmark.active_measurement",
     "tune_model": "graphopt.benchmark.tune",
 }

@@ -126,7 +126,7 @@ class Draws:
         self.spaces[space](schedule)
         trace = schedule.trace
         if not trace.decisions:
-            raise ScheduleError("the space draws nothing")
+            raise ScheduleError("the space draws nothing: it calls no sample_ method")
         return Draw(self.workload, space, tuple(trace.decisions.values()), trace, schedule.nest)
 
 

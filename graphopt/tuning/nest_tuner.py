@@ -110,7 +110,8 @@ def check_sizes(sizes: Mapping[str, int] | None, known: set[str], name: str) -> 
     """UsageError for sizes that there are not."""
     if unknown := [size for size in sizes or {} if size not in known]:
         raise UsageError(
-            f"{name} has no open size {', '.join(unknown)}: its open sizes are {', '.join(sorted(known)) or 'none'}"
+            f"{name} has no open size {', '.join(unknown)}: its open sizes are {', '.join(sorted(known)) or 'none'} "
+            "(what is no option is taken for a size)"
         )
 
 

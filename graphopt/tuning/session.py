@@ -86,6 +86,11 @@ class Budget:
     seconds: float | None = None
     patience: int | None = PATIENCE
 
+    def __post_init__(self) -> None:
+        for name in ("trials", "seconds"):
+            if (value := getattr(self, name)) is not None and not value >= 0:
+                raise UsageError(f"{name}={value}: a budget is a number from 0 on, or None for no end")
+
 
 @dataclass
 class Progress:
