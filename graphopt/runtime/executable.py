@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from graphopt.display import Displayed
 from graphopt.errors import CompilationError, UsageError, nearest_or_some
 from graphopt.runtime.timing import Timing
 
@@ -14,7 +13,7 @@ MAIN = "main"
 """The function that an executable itself stands for, where it has one of that name."""
 
 
-class Executable(Displayed):
+class Executable:
     """An executable: compiled functions by name, ``executable["decode"](x)`` or ``executable.decode(x)``.
 
     Called itself, it is its function ``main``, or its only one.
