@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from graphopt.errors import InputError
 from graphopt.runtime.program import Program
 from graphopt.runtime.signature import is_row_major
-from graphopt.runtime.steps import Code
+from graphopt.runtime.steps import Array, Code
 
 
 class InPlaceProgram(Program):
@@ -33,7 +34,7 @@ class InPlaceProgram(Program):
         shares memory with another one."""
         arrays = [v if type(v) is np.ndarray else self._signature.array(k, v) for k, v in enumerate(values)]
         for k in self._written:
-            array = arrays[k]
+            array = arrays[k] = _writable(arrays[k], values[k])
             if not (array.flags.writeable and is_row_major(array)):
                 why = "row-major and aligned" if array.flags.writeable else "writable, and not read-only"
                 raise InputError(
@@ -46,3 +47,19 @@ class InPlaceProgram(Program):
                         "give it an array of its own"
                     )
         return arrays
+
+
+def _writable(array: Array, given: Any) -> Array:
+    """The array that was had of what is given, writable where that speaks DLPack before 1.0.
+
+    That has no word for memory that may not be written, and numpy takes all of it for such; who gives an array to be
+    filled means it.
+    """
+    if array.flags.writeable or isinstance(given, np.ndarray | np.generic) or not is_row_major(array):
+        return array
+    try:
+        given.__dlpack__(max_version=(1, 0))
+    except TypeError:  # it does not know of versions
+        memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)  # which the caller holds
+        return np.ndarray(array.shape, array.dtype, memory) if array.size else array.copy()
+    return array

@@ -114,6 +114,27 @@ def test_dlpack_is_written_in_place() -> None:
     assert np.array_equal(b, a + a)
 
 
+class ExportedBefore(Exported):
+    """The same before DLPack 1.0, which numpy takes for read-only."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        return self.array.__dlpack__()
+
+
+def test_dlpack_without_versions_is_written_in_place() -> None:
+    a, b = random(8), np.zeros(8, np.float32)
+    assert not np.from_dlpack(ExportedBefore(b)).flags.writeable
+    read(ADD.format("float32"))(ExportedBefore(a), ExportedBefore(b))
+    assert np.array_equal(b, a + a)
+
+
+def test_read_only_dlpack_is_refused() -> None:
+    a, b = random(8), np.zeros(8, np.float32)
+    b.flags.writeable = False
+    with pytest.raises(InputError, match=r"argument 'B' is written in place, .* writable"):
+        read(ADD.format("float32"))(a, Exported(b))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "int64", "uint32", "bfloat16"])
 def test_dtypes(dtype: str) -> None:
     a = np.arange(8).astype(getattr(ml_dtypes, dtype, dtype))
