@@ -61,5 +61,5 @@ def _writable(array: Array, given: Any) -> Array:
         given.__dlpack__(max_version=(1, 0))
     except TypeError:  # it does not know of versions
         memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)  # which the caller holds
-        return np.ndarray(array.shape, array.dtype, memory) if array.size else array.copy()
+        return np.ndarray(array.shape, array.dtype, memoryview(memory)) if array.size else array.copy()
     return array
