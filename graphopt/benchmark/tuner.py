@@ -25,7 +25,7 @@ from graphopt.tuning.database import Records
 from graphopt.tuning.learned import CostModel
 from graphopt.tuning.nest_tuner import check_sizes, measuring, tune_nest
 from graphopt.tuning.results import Trial, TunedNest, compared, failed, measured, tuned_nest
-from graphopt.tuning.search import SearchName, SearchStrategy, strategy_of
+from graphopt.tuning.search import ExhaustiveSearch, SearchName, SearchStrategy, strategy_of
 from graphopt.tuning.session import PATIENCE, Budget, Ending, Progress, Task, check_learning, tune_tasks
 from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
@@ -136,11 +136,12 @@ def tune(
     ``graphopt.compile(tuned.module, database=tuned.database)`` goes. A model is a path, or whatever else
     ``graphopt.compile`` takes.
 
-    ``trials`` schedules are measured at most, or as many as ``seconds`` allow; None: until nothing is gained any more.
-    Open sizes are given by ``sizes``, or as keywords: ``n=64``; ``inputs`` are a model's, by name. ``database`` is a
-    path; where None, nothing of a program is kept, and of modules and models it is the user's own, by which
-    ``graphopt.compile`` goes anyway. ``search`` is ``"evolution"``, ``"random"``, ``"exhaustive"`` or a strategy of
-    ``graphopt.tuning``; ``cost_model`` guides an evolution in place of the learned one (``graphopt.tuning.CostModel``).
+    ``trials`` schedules are measured at most, or as many as ``seconds`` allow; None: until nothing is gained any more,
+    or an exhaustive search is through. Open sizes are given by ``sizes``, or as keywords: ``n=64``; ``inputs`` are a
+    model's, by name. ``database`` is a path; where None, nothing of a program is kept, and of modules and models it is
+    the user's own, by which ``graphopt.compile`` goes anyway. ``search`` is ``"evolution"``, ``"random"``,
+    ``"exhaustive"`` or a strategy of ``graphopt.tuning``; ``cost_model`` guides an evolution in place of the learned
+    one (``graphopt.tuning.CostModel``).
     ``target`` and ``threads`` are what the program is compiled for; ``executor`` measures. The same ``seed`` draws the
     same schedules while measurements are the same.
 
@@ -165,7 +166,8 @@ def tune(
             raise UsageError(
                 "a program is measured on random arrays: leave inputs out, and give sizes of open dimensions"
             )
-        patience = PATIENCE if (trials, seconds) == (None, None) else None
+        is_to_end = isinstance(options["search"], ExhaustiveSearch) or (trials, seconds) != (None, None)
+        patience = None if is_to_end else PATIENCE
         return tune_nest(
             model, Budget(trials, seconds, patience), sizes=given, database=path, executor=executor, **options
         )

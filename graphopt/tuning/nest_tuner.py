@@ -102,7 +102,7 @@ def _ranked(progress: Progress, records: Records, draws: Draws, setting: Setting
 def _why(progress: Progress, records: Records, setting: Setting) -> str:
     """Why nothing counts, in a line."""
     known = [*records.history(progress.task.workload, setting), *progress.records.values()]
-    failures = [trial(record) for record in dict.fromkeys(known) if record.outcome.problem]
+    failures = [trial(record) for record in {r.candidate: r for r in known}.values() if record.outcome.problem]
     return "; ".join(line.strip() for line in failed(failures)) or "the budget allowed no trial"
 
 

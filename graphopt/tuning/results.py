@@ -53,8 +53,8 @@ class TunedNest:
     """The best schedule that tuning found for a nest: its trace and time, and how it stands beside the default one.
 
     ``seconds`` are those of a run under it, ``default_seconds`` of the default schedule in turn with it, at ``sizes``;
-    ``trials`` are all schedules that were measured, in order; ``times`` is how often a run of the model does it, to
-    compute ``nodes``.
+    ``trials`` are all schedules that were measured, as they were done; ``times`` is how often a run of the model does
+    it, to compute ``nodes``.
     """
 
     before: Nest = field(repr=False)

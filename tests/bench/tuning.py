@@ -1,20 +1,26 @@
-"""What tuning gains: a product by hand, at random and guided; the heavy nests of models; guided against random search.
+"""What tuning gains: a product by hand, at random and guided; the heavy nests of models; guided against random search;
+what it finds of small spaces with a third of an exhaustive search's trials.
 
     python tests/bench/tuning.py classic [--trials 64] [--picture FILE.svg]
     python tests/bench/tuning.py workloads MODEL.onnx ... [--trials 64] [--count 10]
     python tests/bench/tuning.py seeds [--trials 64] [--seeds 10]
+    python tests/bench/tuning.py exhaustive [--seeds 20]
 
 ``classic`` is a product of 128 x 128 x 128 from a naive nest. ``workloads`` are those in which models spend most time,
-the heaviest of each model first. ``seeds`` has both searches spend equal trials on the product of ``classic``. Sessions
-keep what they measure in ``--databases FOLDER``, so that a script that was interrupted goes on where it was. What is
-compared is measured beside the default schedule at the end, several times in turn, and the medians are told. A trial
-takes one to two seconds, most of it to build a program in a process of its own.
+the heaviest of each model first. ``seeds`` has both searches spend equal trials on the product of ``classic``.
+``exhaustive`` measures all of three small spaces, has an evolution choose a third of each, and compares the best of
+both in turn; then the same with other seeds, on the times of the first.
+
+Sessions keep what they measure in ``--databases FOLDER``, so that a script that was interrupted goes on where it was.
+What is compared is measured beside the default schedule at the end, several times in turn, and the medians are told. A
+trial takes one to two seconds, most of it to build a program in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future
 from itertools import zip_longest
 from pathlib import Path
 from statistics import median
@@ -36,15 +42,16 @@ from graphopt.runtime.sizes import evaluate
 from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named
 from graphopt.tuning.measuring import measure
-from graphopt.tuning.record import Candidate
-from graphopt.tuning.search import Way
-from graphopt.tuning.session import Budget, Task, default_trace, tune
+from graphopt.tuning.record import Candidate, Outcome
+from graphopt.tuning.search import SearchName
+from graphopt.tuning.session import Budget, Task, default_trace, tune_tasks
+from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
 
 SIDE: Final = 128
 AGAIN: Final = 5
 """How often each of what is compared is measured."""
-WAYS: Final[tuple[Way, ...]] = ("random", "evolution")
+WAYS: Final[tuple[SearchName, ...]] = ("random", "evolution")
 
 
 def naive() -> Nest:
@@ -95,12 +102,12 @@ def functions(nest: Nest) -> list[str]:
     return [by_rule(nest, function=n) for n in chosen(nest, {})[1].get("function", ())] or [by_rule(nest)]
 
 
-def session(workload: Workload, path: Path, trials: int, way: Way, seed: int = 0) -> list[float]:
+def session(workload: Workload, path: Path, trials: int, way: SearchName, seed: int = 0) -> list[float]:
     """How many times as fast as the default schedule the best was after each trial; all of them are in the database."""
     with Records(path, write=True) as records, executor_named() as executor:
         done = len(drawn(records, workload))
         if done < trials:
-            tune([Task(workload)], records, executor, Budget(trials - done), way=way, seed=seed)
+            tune_tasks([Task(workload)], records, executor, Budget(trials - done), search=way, seed=seed)
         gains = [r.outcome.gain for r in drawn(records, workload)]
     return [float(x) for x in np.maximum.accumulate([1e-9, *gains])[1:]]
 
@@ -225,12 +232,130 @@ def seeds(given: argparse.Namespace) -> None:
     print(table.line("median", *np.median(found, axis=0)))
 
 
+def rows_and_columns(s: graphopt.Schedule) -> None:
+    """A product: columns that are done side by side, and rows that share what is read of them."""
+    block = s.get_block("c")
+    i, j, k = s.get_loops(block)
+    i0, i1 = s.split(i, [None, s.sample_categorical([1, 2, 4, 8, 14])])
+    j0, j1 = s.split(j, s.sample_perfect_tile(j, 2))
+    s.reorder(i0, j0, k, i1, j1)
+    if s.sample_categorical([0, 1]):
+        s.unroll(i1)
+    s.vectorize(j1)
+    s.decompose_reduction(block, k)
+
+
+def windows() -> Nest:
+    """A convolution of 3 x 3, of an image without padding."""
+    return read("""
+@program
+def convolution(x: Buffer[(16, 34, 34), "float32"], w: Buffer[(32, 16, 3, 3), "float32"],
+                y: Buffer[(32, 32, 32), "float32"]):
+    for o, i, j, c, p, q in grid(32, 32, 32, 16, 3, 3):
+        with block("y"):
+            v0, v1, v2, v3, v4, v5 = axis.remap("SSSRRR", [o, i, j, c, p, q])
+            with init():
+                y[v0, v1, v2] = 0.0
+            y[v0, v1, v2] = y[v0, v1, v2] + x[v3, v1 + v4, v2 + v5] * w[v0, v3, v4, v5]
+""")
+
+
+def channels_and_pixels(s: graphopt.Schedule) -> None:
+    """A convolution: channels that share the pixels that are read, the reduction outside of both or not."""
+    block = s.get_block("y")
+    o, i, j, c, p, q = s.get_loops(block)
+    o0, o1 = s.split(o, [None, s.sample_categorical([1, 2, 4, 8])])
+    j0, j1 = s.split(j, s.sample_perfect_tile(j, 2))
+    inner = s.sample_categorical([0, 1, 2])  # how many of the reduction's loops are within the channels'
+    steps = (c, p, q)
+    s.reorder(o0, i, j0, *steps[: 3 - inner], o1, *steps[3 - inner :], j1)
+    s.vectorize(j1)
+    s.decompose_reduction(block, c)
+
+
+def rows() -> Nest:
+    """The sums of squares of rows, after a scale."""
+    return read("""
+@program
+def squares(x: Buffer[(256, 512), "float32"], y: Buffer[(256,), "float32"]):
+    scaled = alloc((256, 512), "float32")
+    for a, b in grid(256, 512):
+        with block("scaled"):
+            v0, v1 = axis.remap("SS", [a, b])
+            scaled[v0, v1] = x[v0, v1] * 0.5 + 1.0
+    for i, k in grid(256, 512):
+        with block("y"):
+            v2, v3 = axis.remap("SR", [i, k])
+            with init():
+                y[v2] = 0.0
+            y[v2] = y[v2] + scaled[v2, v3] * scaled[v2, v3]
+""")
+
+
+def lanes_of_sums(s: graphopt.Schedule) -> None:
+    """A reduction of rows: partial sums side by side, and where what is summed is made."""
+    _, k = s.get_loops(s.get_block("y"))
+    _, k1 = s.split(k, s.sample_perfect_tile(k, 2, 128))
+    s.compute_at(s.get_block("scaled"), s.sample_compute_location(s.get_block("scaled")))
+    part = s.rfactor(k1, 0)
+    loops = s.get_loops(part)
+    if s.sample_categorical([0, 1]):
+        s.reorder(*loops[1:], loops[0])
+        s.vectorize(loops[0])
+
+
+SMALL: Final[tuple[tuple[str, Nest, Space], ...]] = (
+    ("product, rows and columns", naive(), rows_and_columns),
+    ("convolution, channels and pixels", windows(), channels_and_pixels),
+    ("sums of rows, lanes and places", rows(), lanes_of_sums),
+)
+"""Spaces that are small enough to measure all of them."""
+
+
+class Replayed(Executor):
+    """Measures nothing: it answers by what was measured."""
+
+    def __init__(self, outcomes: Mapping[str, Outcome]) -> None:
+        self.outcomes = outcomes
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The outcome of a candidate."""
+        future: Future[Any] = Future()
+        future.set_result(self.outcomes[args[0].trace])
+        return future
+
+
+def exhaustive(given: argparse.Namespace) -> None:
+    """What an evolution finds with a third of the trials of an exhaustive search."""
+    table = turns.Table("", 34, "points:8.0f trials:8.0f all:10.2f tuned:10.2f found:9.3f seeds:9.3f least:9.3f")
+    print(table.heading)
+    for number, (name, nest, space) in enumerate(SMALL):
+        workload = Workload.of(nest)
+        path = given.databases / f"exhaustive-{number}.sqlite"
+        everything = graphopt.tune(nest, space=space, search="exhaustive", database=path)
+        with Records(path) as records:
+            history = {r.candidate.trace: r for r in records.history(workload, setting_here())}
+        trials = (len(history) - 1) // 3  # one is the default schedule's
+        tuned = graphopt.tune(nest, space=space, trials=trials)
+        both = {"all": everything.trace.to_json(), "tuned": tuned.trace.to_json()}
+        found = compared(workload, both)
+        outcomes = {trace: record.outcome for trace, record in history.items()}
+        most = everything.gain
+        shares = [
+            graphopt.tune(nest, space=space, trials=trials, seed=seed, executor=Replayed(outcomes)).gain / most
+            for seed in range(given.seeds)
+        ]
+        speeds = [found[which][1] for which in both]
+        row = len(history) - 1, trials, *speeds, speeds[1] / speeds[0], median(shares), min(shares)
+        print(table.line(name, *row), flush=True)
+
+
 def main() -> None:
     """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--databases", type=Path, default=Path("tuning-bench"), help="a folder to keep sessions in")
     commands = parser.add_subparsers(required=True)
-    for do in (classic, workloads, seeds):
+    for do in (classic, workloads, seeds, exhaustive):
         command = commands.add_parser(do.__name__)
         command.set_defaults(do=do)
         command.add_argument("--trials", type=int, default=64)
@@ -238,6 +363,7 @@ def main() -> None:
     commands.choices["workloads"].add_argument("models", nargs="+", metavar="MODEL.onnx")
     commands.choices["workloads"].add_argument("--count", type=int, default=10)
     commands.choices["seeds"].add_argument("--seeds", type=int, default=10)
+    commands.choices["exhaustive"].add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
     given.databases.mkdir(parents=True, exist_ok=True)
     given.do(given)
