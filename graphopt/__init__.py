@@ -31,18 +31,17 @@ if TYPE_CHECKING:
     from graphopt.ir.onnx_io import load as load
     from graphopt.ir.onnx_io import save as save
     from graphopt.ir.types import TensorType as TensorType
-    from graphopt.ir.visitor import Mutator as Mutator
     from graphopt.ir.visitor import Visitor as Visitor
     from graphopt.lowering.loops.interpret import interpret as interpret
     from graphopt.lowering.module.builder import GraphBuilder as GraphBuilder
     from graphopt.lowering.module.external import register as register
     from graphopt.lowering.module.module import Module as Module
+    from graphopt.lowering.module.mutator import Mutator as Mutator
     from graphopt.lowering.module.passes import Pass as Pass
     from graphopt.lowering.module.passes import Pipeline as Pipeline
     from graphopt.lowering.module.structural_equality import difference as difference
     from graphopt.lowering.module.structural_equality import equal as equal
     from graphopt.lowering.module.structural_equality import structural_hash as structural_hash
-    from graphopt.lowering.module.tensor_functions import emit_compute as emit_compute
     from graphopt.lowering.operators.table import lower as lower
     from graphopt.lowering.schedule.schedule import Schedule as Schedule
     from graphopt.optimize import optimize as optimize
@@ -64,7 +63,7 @@ _HOMES = {
     "Report": "graphopt.run.report",
     "GraphBuilder": "graphopt.lowering.module.builder",
     "Module": "graphopt.lowering.module.module",
-    "Mutator": "graphopt.ir.visitor",
+    "Mutator": "graphopt.lowering.module.mutator",
     "Pass": "graphopt.lowering.module.passes",
     "Pipeline": "graphopt.lowering.module.passes",
     "Ruleset": "graphopt.rewrite.ruleset",
@@ -75,7 +74,6 @@ _HOMES = {
     "build": "graphopt.tools.build",
     "compile": "graphopt.compile",
     "difference": "graphopt.lowering.module.structural_equality",
-    "emit_compute": "graphopt.lowering.module.tensor_functions",
     "equal": "graphopt.lowering.module.structural_equality",
     "extract": "graphopt.tools.submodel",
     "from_torch": "graphopt.frontends.torch",
@@ -101,7 +99,7 @@ _HOMES = {
 }
 """Where each public name is defined."""
 
-_MODULES = ("errors", "interop", "nn", "runtime", "schedule", "script", "te", "tensor", "tuning")
+_MODULES = ("errors", "interop", "nn", "passes", "runtime", "schedule", "script", "te", "tensor", "tuning")
 """Public modules, which ``import graphopt`` makes attributes of it, too."""
 
 _MOVED = {

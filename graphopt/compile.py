@@ -192,7 +192,8 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     graph = expanded(original)
     packed = packed_products if settings.target.device.is_host else lambda graph: graph
     if settings.pipeline is not None:
-        return PreparedGraph(settings.pipeline(graph, step), is_whole, original)
+        made = settings.pipeline(graph, step)
+        return PreparedGraph(made.graph() if isinstance(made, Module) else made, is_whole, original)
     policy = soundness(settings.policy)
     if not settings.optimize:
         passes = tuple(p for p in PASSES if p.soundness.allowed_by(policy))

@@ -33,6 +33,7 @@ from graphopt.lowering.loops.expressions import (
 )
 from graphopt.lowering.loops.nest import (
     BY_RULE,
+    FUSION_KIND,
     TRUE,
     Axis,
     Block,
@@ -59,7 +60,7 @@ def raised(
     ``sizes`` are the program's sizes as expressions; ``requirements`` have to hold before anything is computed.
     Elements that no block writes are zero. Raises NotRaised where the program is no chain of tensors.
     """
-    if any(note != BY_RULE for note in nest.notes):
+    if any(note != BY_RULE and note[0] != FUSION_KIND for note in nest.notes):
         raise NotRaised("the program has notes")
     for buffer in (*nest.buffers, *nest.allocs):
         if buffer.scope != "global" or buffer.strides is not None:

@@ -49,16 +49,24 @@ class FusedNest:
 
 
 def write(
-    graph: Graph, facts: FactsByValue, group: Group, is_checking: bool = False, is_for_host: bool = True
+    graph: Graph,
+    facts: FactsByValue,
+    group: Group,
+    is_checking: bool = False,
+    is_for_host: bool = True,
+    *,
+    size_vars: type[SizeVars] = SizeVars,
+    is_inlined: bool = True,
 ) -> FusedNest:
     """The nest of a group, with its checks of sizes inside where it ``is_checking``.
 
-    ``is_for_host`` is as in ``Operation``.
+    ``is_for_host`` is as in ``Operation``, and ``size_vars`` makes variables of open sizes. All tensors are stored where it is
+    not ``is_inlined``.
     """
     # In order of the members: tensors from outside are placeholders, each node's tensors are built on its inputs', and
     # sizes that nothing depends on are no parameters.
     values = (v for m in group.members for v in (*m.node.inputs, *m.node.outputs) if v is not None)
-    sizes = SizeVars(map(facts.get, values))
+    sizes = size_vars(map(facts.get, values))
     tensors: dict[Value, Tensor] = {}
     sources: dict[Tensor, Value] = {}
     read_from_memory = {v for m in group.members for v in m.described.reads}
@@ -72,7 +80,7 @@ def write(
                     sources[tensors[value]] = value
         tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
     written = tuple(v for v in group.sink.node.outputs if v in tensors)
-    return _nest(sources, {v: tensors[v] for v in written}, sizes, is_checking)
+    return _nest(sources, {v: tensors[v] for v in written}, sizes, is_checking, is_inlined)
 
 
 def write_sizes(low: Sizes, is_checking: bool = False) -> FusedNest:
@@ -81,10 +89,14 @@ def write_sizes(low: Sizes, is_checking: bool = False) -> FusedNest:
 
 
 def _nest(
-    sources: Mapping[Tensor, Value], results: Mapping[Value, Tensor], sizes: SizeVars, is_checking: bool
+    sources: Mapping[Tensor, Value],
+    results: Mapping[Value, Tensor],
+    sizes: SizeVars,
+    is_checking: bool,
+    is_inlined: bool = True,
 ) -> FusedNest:
     """The nest of results, by the values that they are, and that the tensors that are read are."""
-    outputs = inlined([*results.values()])
+    outputs = inlined([*results.values()]) if is_inlined else tuple(results.values())
     read = inputs_read(outputs)
     whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
     plain, conditions = (whole, ()) if is_checking else without_conditions(whole)

@@ -48,6 +48,8 @@ BY_RULE: Final[tuple[str, Note]] = ("schedule", "default")
 """The note of a nest that is scheduled by rule when it is compiled; every other that a user gives stays as it is."""
 FUNCTIONS: Final = "graphopt.lowering.link.nest_function"
 """Where nests become functions: it lies above nests, so that it is named here and not imported."""
+FUSION_KIND: Final = "fusion_kind"
+"""The name of the note that says how a program fuses: it tells, and is no schedule."""
 STORES_ONCE: Final[tuple[str, Note]] = ("stores", "once")
 """The note of a procedure's block that stores each element of its result once, and does not read it again."""
 

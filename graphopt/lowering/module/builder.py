@@ -60,6 +60,15 @@ class GraphBuilder:
         self._labels: set[str] = set()
         self._region: DataflowRegion | None = None
 
+    @classmethod
+    def over(cls, graph: Graph, module: Module | None = None) -> GraphBuilder:
+        """A builder that adds to a graph itself, and functions to the module itself, where there is one."""
+        builder = cls(graph.name)
+        builder.graph, builder.module = graph, Module() if module is None else module
+        builder._facts = infer(graph)
+        builder._labels = {node.origin.name for node in graph.nodes()}
+        return builder
+
     # -- inputs and outputs
 
     def input(self, name: str, dtype: str = "float32", shape: ShapeLike = ()) -> Value:
@@ -136,7 +145,7 @@ class GraphBuilder:
         """
         values = self._values(inputs)
         nest = program_of(function, [None if v is None else self.fact(v) for v in values], name, arguments)
-        return self.emit(f"{DOMAIN}::{self._placed(nest)}", inputs=[v for v in values if v is not None])
+        return self.emit(f"{DOMAIN}::{self.module.add(nest)}", inputs=[v for v in values if v is not None])
 
     def call(
         self,
@@ -280,14 +289,6 @@ class GraphBuilder:
             label, k = f"{wanted}_{k}", k + 1
         self._labels.add(label)
         return label
-
-    def _placed(self, nest: Nest) -> str:
-        """The name of a program in the module; equal ones are one."""
-        wanted, k = nest.name, 1
-        while nest.name in self.module and self.module[nest.name] != nest:
-            nest, k = replace(nest, name=f"{wanted}_{k}"), k + 1
-        self.module[nest.name] = nest
-        return nest.name
 
     def _declared(
         self, values: Sequence[Value | None], shape: ShapeLike | list[ShapeLike], dtype: str | Sequence[str] | None

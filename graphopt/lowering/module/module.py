@@ -17,13 +17,15 @@ from graphopt.display import Scripted, shortened
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir.constants import Constant
 from graphopt.ir.custom_ops import added
+from graphopt.ir.graph import NO_ATTRS, Graph
 from graphopt.ir.graph import Function as GraphFunction
-from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
 from graphopt.ir.infer_nests import NEST
 from graphopt.ir.structure import same
+from graphopt.lowering.loops import structural_equality
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.wellformed import check
-from graphopt.lowering.lower.embedded_programs import attributes
+from graphopt.lowering.lower.embedded_programs import attributes, program_of
 
 if TYPE_CHECKING:
     from graphopt.lowering.module.parameters import Params
@@ -32,6 +34,8 @@ MAIN = "main"
 """The graph function that a module is called by, where nobody names one."""
 DOMAIN = "module"
 """The domain of ops that are functions of the module."""
+PRIMITIVE = ("primitive", "true")
+"""What the metadata of a graph function say that is to become one tensor program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,64 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
 
     def __len__(self) -> int:
         return len(self._functions)
+
+    @classmethod
+    def of(cls, given: Graph | Module) -> Module:
+        """The module of a graph, or a copy of a module: what is called from a graph stands in the module by its name.
+
+        The graph is ``main``. Programs that nodes carry, and local functions of the domain ``module``, are functions of
+        the module: ``of`` is the inverse of ``graph``.
+        """
+        if isinstance(given, Module):
+            return cls(given._functions)
+        module = cls()
+        main = given.copy()
+        main.functions = {key: f for key, f in given.functions.items() if f.domain != DOMAIN}
+        module[MAIN] = main
+        for function in given.functions.values():
+            if function.domain == DOMAIN:
+                module[function.name] = function.body
+        for name, graph in list(module.graphs()):
+            module[name] = module._taken_out(graph)
+        return module
+
+    def _taken_out(self, graph: Graph) -> Graph:
+        """A graph that calls the programs that its nodes carry, which are in the module from now on."""
+        carrying = [node for node in graph.nodes() if node.op == NEST]
+        if not carrying:
+            return opened(graph)
+        facts, graph = infer(graph), graph.copy()
+        for node in carrying:
+            graph.update(node.id, op=f"{DOMAIN}::{self.add(program_of(node))}", attrs=NO_ATTRS)
+            graph.types.update({v: type for v in node.outputs if (type := facts[v].type) is not None})
+        return opened(graph)
+
+    def add(self, function: ModuleFunction, name: str = "") -> str:
+        """Adds a function under its name, or ``name``, or one like it that is free, which it gives.
+
+        A function that is there already under such a name is not added again.
+        """
+        wanted = name or function.name
+        free, k = wanted, 1
+        while free in self:
+            if _is_equal(self[free], function):
+                return free
+            free, k = f"{wanted}_{k}", k + 1
+        self[free] = function
+        return free
+
+    def graphs(self) -> Iterator[tuple[str, Graph]]:
+        """The graph functions, by name."""
+        return ((name, f) for name, f in self.items() if isinstance(f, Graph))
+
+    def programs(self) -> Iterator[tuple[str, Nest]]:
+        """The tensor programs, by name."""
+        return ((name, f) for name, f in self.items() if isinstance(f, Nest))
+
+    def entries(self) -> tuple[str, ...]:
+        """The graph functions that are called from outside: ``main``, and those that no graph calls."""
+        called = {callee for name in self for callee in self.calls(name)}
+        return tuple(name for name, _ in self.graphs() if name == MAIN or name not in called)
 
     @property
     def functions(self) -> Mapping[str, ModuleFunction]:
@@ -122,9 +184,9 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
             raise UsageError(f"the module has no {MAIN!r}: say which of its graphs, as in entries=[{entries}]")
         if chosen not in graphs:
             raise UsageError(f"the module has no graph {chosen!r}: it has {', '.join(graphs) or 'none'}")
-        graph = self._joined(self[chosen])
+        graph = self.joined(chosen)
         for callee in sorted({c for c in self._reached(chosen) if isinstance(self[c], Graph)}):
-            body = self._joined(self[callee])
+            body = self.joined(callee)
             body.functions = {}
             graph.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(
                 DOMAIN, callee, "", body, opsets=body.header.opsets
@@ -158,9 +220,17 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
             yield callee
             yield from self._reached(callee)
 
-    def _joined(self, function: ModuleFunction) -> Graph:
-        """A graph function with programs and external functions in place of calls of them."""
-        assert isinstance(function, Graph)
+    def joined(self, name: str) -> Graph:
+        """A graph function with programs and external functions in place of calls of them; those of graph functions
+        stay. Its nodes have the numbers that they have in the function."""
+        function = self[name]
+        assert isinstance(function, Graph), f"{name} is no graph"
+        for external in self.values():
+            if isinstance(external, External) and added(external.op) is None:
+                raise UsageError(f"{external.name} is not registered: graphopt.register({external.name!r}, function)")
+        return self._joined(function)
+
+    def _joined(self, function: Graph) -> Graph:
         graph = function.copy()
         for node in list(graph.nodes()):
             for attribute, body in node.bodies.items():
@@ -172,9 +242,6 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
                 graph.update(node.id, op=NEST, attrs=attributes(callee))
             elif isinstance(callee, External):
                 graph.update(node.id, op=callee.op)
-        for external in self.values():
-            if isinstance(external, External) and added(external.op) is None:
-                raise UsageError(f"{external.name} is not registered: graphopt.register({external.name!r}, function)")
         return graph
 
     def __repr__(self) -> str:
@@ -220,6 +287,38 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
             return NotImplemented
         pairs = zip(self.values(), other.values(), strict=False)
         return list(self) == list(other) and all(_is_same(a, b) for a, b in pairs)
+
+
+def is_primitive(graph: Graph) -> bool:
+    """Whether a graph function is to become one tensor program (``FuseOps``)."""
+    return PRIMITIVE in graph.origin.metadata
+
+
+def primitive(graph: Graph) -> Graph:
+    """The graph as a function that is to become one tensor program."""
+    if is_primitive(graph):
+        return graph
+    graph = graph.copy()
+    graph.origin = replace(graph.origin, metadata=(*graph.origin.metadata, PRIMITIVE))
+    return graph
+
+
+def opened(graph: Graph) -> Graph:
+    """The graph, which says that it calls functions of its module where it does."""
+    if DOMAIN in dict(graph.header.opsets) or next(_called(graph), None) is None:
+        return graph
+    graph = graph.copy()
+    graph.header = replace(graph.header, opsets=(*graph.header.opsets, (DOMAIN, 1)))
+    return graph
+
+
+def _is_equal(a: ModuleFunction, b: ModuleFunction) -> bool:
+    """Whether one function may stand in the other's place."""
+    if isinstance(a, Nest) and isinstance(b, Nest):
+        return structural_equality.equal(a, b)
+    if isinstance(a, Graph) and isinstance(b, Graph):
+        return is_primitive(a) == is_primitive(b) and same(a, b) is None
+    return a == b
 
 
 def _is_same(a: ModuleFunction, b: ModuleFunction) -> bool:

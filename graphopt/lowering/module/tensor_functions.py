@@ -7,24 +7,15 @@ from dataclasses import replace
 from keyword import iskeyword
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from graphopt.errors import UsageError
-from graphopt.ir.bounds import fact_of
-from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, Attrs, Value
-from graphopt.ir.infer import infer
-from graphopt.ir.infer_nests import NEST
 from graphopt.ir.types import Symbol
-from graphopt.ir.visitor import Mutator
 from graphopt.lowering.loops import compute
 from graphopt.lowering.loops.compute import Tensor
 from graphopt.lowering.loops.expressions import Expr, Var
 from graphopt.lowering.loops.nest import BY_RULE, Nest
-from graphopt.lowering.loops.script import WORDS
+from graphopt.lowering.loops.script_parse import WORDS
 from graphopt.lowering.loops.script_expressions import NAMED
-from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotLowered, SizeVars
 
@@ -37,7 +28,7 @@ def program_of(function: TensorFunction, facts: Sequence[Fact | None], name: str
     It is to be scheduled by rule, and called as ``name`` or else as the function is. UsageError where the function
     cannot take these tensors, or does not give tensors that it computes.
     """
-    sizes = _NamedSizes()
+    sizes = NamedSizes()
     try:
         given = [None if f is None else tensor_of(f, sizes, f"x{k}") for k, f in enumerate(facts)]
     except NotLowered as why:
@@ -58,39 +49,7 @@ def program_of(function: TensorFunction, facts: Sequence[Fact | None], name: str
     return replace(plain, notes=(*plain.notes, BY_RULE))
 
 
-def emit_compute(
-    mutator: Mutator,
-    function: TensorFunction,
-    inputs: Sequence[Value | Array | float | None],
-    *,
-    name: str = "",
-    **arguments: Any,
-) -> Any:
-    """Adds a tensor function to the graph that a mutator is changing, and gives its output (a tuple of several):
-    ``graphopt.emit_compute(self, tensor.softmax, [x], axis=1)``.
-
-    Arrays and numbers become constants, and further arguments are passed on. UsageError where the function cannot take
-    these values.
-    """
-    facts = infer(mutator.graph)
-    first = next((facts[v].dtype for v in inputs if isinstance(v, Value)), None)
-    values: list[Value | None] = []
-    types: list[Fact | None] = []
-    for given in inputs:
-        if given is None or isinstance(given, Value):
-            values.append(given)
-            types.append(None if given is None else facts[given])
-            continue
-        is_number = isinstance(given, bool | int | float)
-        constant = Constant.of(np.asarray(given, first if is_number else None))
-        values += mutator.add(CONSTANT, (), Attrs(value=constant))
-        types.append(fact_of(constant))
-    nest = program_of(function, types, name, arguments)
-    outputs = mutator.add(NEST, tuple(v for v in values if v is not None), attributes(nest), len(nest.outputs))
-    return outputs[0] if len(outputs) == 1 else outputs
-
-
-class _NamedSizes(SizeVars):
+class NamedSizes(SizeVars):
     """Variables for symbols that have the symbols' own names where they can."""
 
     spells_out = True

@@ -12,7 +12,8 @@ from graphopt.errors import UsageError
 from graphopt.ir import evaluate
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.text import parse
-from graphopt.ir.visitor import Mutator, Result, Visitor
+from graphopt.ir.visitor import Visitor
+from graphopt.lowering.module.mutator import Mutator, Result
 from graphopt.lowering.module.passes import FUSE, SCHEDULE, Done, Pass, Pipeline, as_pass, count, lower_only
 from graphopt.program.pipelines import PIPELINES, pipeline_named
 

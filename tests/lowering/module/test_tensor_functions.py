@@ -10,7 +10,7 @@ from graphopt import te, tensor
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Node
 from graphopt.ir.text import parse
-from graphopt.ir.visitor import Result
+from graphopt.lowering.module.mutator import Result
 
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 
@@ -31,8 +31,8 @@ def test_a_builder_passes_arguments_on_and_leaves_inputs_out(weight: np.ndarray 
 
 class Own(graphopt.Mutator):
     def visit_Softmax(self, node: Node) -> Result:
-        y = graphopt.emit_compute(self, tensor.mul, [node.inputs[0], 2.0])
-        return graphopt.emit_compute(self, tensor.softmax, [y], axis=1)  # type: ignore[no-any-return]
+        y = self.emit_compute(tensor.mul, [node.inputs[0], 2.0])
+        return self.emit_compute(tensor.softmax, [y], axis=1)  # type: ignore[no-any-return]
 
 
 def test_a_mutator_puts_tensor_functions_into_a_graph() -> None:
@@ -46,7 +46,7 @@ def test_a_mutator_puts_tensor_functions_into_a_graph() -> None:
 def test_a_mutator_refuses_what_is_no_tensor_function() -> None:
     class Wrong(graphopt.Mutator):
         def visit_Relu(self, node: Node) -> Result:
-            return graphopt.emit_compute(self, lambda x: 3, [node.inputs[0]])  # type: ignore[no-any-return]
+            return self.emit_compute(lambda x: 3, [node.inputs[0]])  # type: ignore[no-any-return]
 
     with pytest.raises(UsageError, match="a tensor function gives tensors that compute makes, not 3"):
         Wrong().mutate(parse("x: float32[n, 6]\ny = Relu(x)\nreturn y"))

@@ -1,0 +1,162 @@
+"""Operator fusion of modules: groups of calls become graph functions, and these tensor programs.
+
+The groups are those that ``graphopt.compile`` finds (``fuse.groups``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphopt.errors import NestError
+from graphopt.ir.graph import CONSTANT, Graph, Origin, Value
+from graphopt.lowering.fuse.groups import Group, group
+from graphopt.lowering.fuse.nests import write
+from graphopt.lowering.link.lowered import Control, LoweredScope
+from graphopt.lowering.link.passes import fuse_ops, needed
+from graphopt.lowering.loops.nest import BY_RULE, Nest
+from graphopt.lowering.lower.embedded_programs import attributes
+from graphopt.lowering.lower.lower import Described
+from graphopt.lowering.module.legalize import LegalizeOps, lowered_of, program_name
+from graphopt.lowering.module.module import DOMAIN, Module, is_primitive, opened, primitive
+from graphopt.lowering.module.passes import ModulePass
+from graphopt.lowering.module.tensor_functions import NamedSizes
+
+NAMED = 4
+"""Members of which the names stand in that of a group."""
+
+
+class FuseOps(ModulePass):
+    """Groups of ops and programs that are to share a kernel become graph functions, which the graph calls instead.
+
+    The functions are ``primitive``: ``FuseTensorPrograms`` makes one program of each. Groups of one stay as they are.
+    UsageError where loops depend on the elements of inputs.
+    """
+
+    def change(self, module: Module) -> Module:
+        """The module with functions for groups."""
+        for name, graph in list(module.graphs()):
+            if not is_primitive(graph):
+                module[name] = _grouped(module, graph, fuse_ops(lowered_of(module, name)).scope)
+        return module
+
+
+def _grouped(module: Module, given: Graph, scope: LoweredScope) -> Graph:
+    graph = given.copy()
+    for item in scope.items:
+        if isinstance(item, Control):
+            id = item.lowering.node.id
+            for attribute, body in item.bodies.items():
+                changed = _grouped(module, given.node(id).bodies[attribute], body)
+                graph.update(id, attrs=graph.node(id).attrs.with_(**{attribute: changed}))
+        elif isinstance(item, Group) and len(item.members) > 1:
+            _take_out(module, graph, scope, item)
+    return opened(graph)
+
+
+def _take_out(module: Module, graph: Graph, scope: LoweredScope, group: Group) -> None:
+    """Put the call of a function in the place of a group."""
+    part = Graph(_name(graph, group), graph.header)
+    places: dict[Value, Value] = {}
+    inputs: list[Value] = []
+    for member in group.members:
+        node = graph.node(member.node.id)
+        for value in node.inputs:
+            if value is None or value in places:
+                continue
+            constant = graph.constant_of(value)
+            if constant is not None and (constant.size == 1 or value not in member.described.reads):
+                places[value] = part.add_constant(constant)  # which is written into loops
+            else:
+                places[value] = part.add_input(f"x{len(inputs)}", scope.facts[value].type)
+                inputs.append(value)
+        values = tuple(None if v is None else places[v] for v in node.inputs)
+        twin = part.add(node.op, values, node.attrs, node.n_outputs, origin=node.origin)
+        for old, new in zip(node.outputs, twin.outputs, strict=True):
+            places[old] = new
+            if (type := scope.facts[old].type) is not None:
+                part.types[new] = type
+    sink = graph.node(group.sink.node.id)
+    for k, value in enumerate(sink.outputs):
+        part.add_output(f"y{k}" if sink.n_outputs > 1 else "y", places[value])
+    name = module.add(primitive(part))
+    call = graph.add(f"{DOMAIN}::{name}", tuple(inputs), n_outputs=sink.n_outputs, origin=Origin(name=sink.origin.name))
+    for old, new in zip(sink.outputs, call.outputs, strict=True):
+        if (type := scope.facts[old].type) is not None:
+            graph.types[new] = type
+        if (label := graph.names.pop(old, None)) is not None:
+            graph.names[new] = label
+        graph.replace(old, new)
+    for member in reversed(group.members):
+        constants = [v.node for v in graph.node(member.node.id).inputs if v is not None]
+        graph.remove(member.node.id)
+        for id in dict.fromkeys(constants):
+            if graph.node(id).op == CONSTANT and not graph.is_used(id):
+                graph.remove(id)
+
+
+def _name(graph: Graph, group: Group) -> str:
+    labels = [program_name(graph.node(m.node.id).op) for m in group.members]
+    more = f"_and_{len(labels) - NAMED}_more" if len(labels) > NAMED else ""
+    return "_".join(["fused", *labels[:NAMED]]) + more
+
+
+class FuseTensorPrograms(ModulePass):
+    """Each ``primitive`` graph function becomes one tensor program, whose values between are written into its loops.
+
+    One that has more results than one node gives, or holds what no loops compute, stays a graph function.
+    """
+
+    def change(self, module: Module) -> Module:
+        """The module with programs for functions."""
+        for name, graph in list(module.graphs()):
+            if not is_primitive(graph) or (made := _program(module, name)) is None:
+                continue
+            nest, places = made
+            module[name] = nest
+            for caller, calling in list(module.graphs()):
+                module[caller] = _called_by(calling, f"{DOMAIN}::{name}", places)
+        return module
+
+
+def _program(module: Module, name: str) -> tuple[Nest, list[int]] | None:
+    """The program of a graph function, and which of the function's inputs it takes; None where there is none."""
+    low = lowered_of(module, name)
+    graph, lowered = low.graph, low.lowered
+    order = needed(graph, lowered, low.facts)
+    if not all(isinstance(lowered[id], Described) for id in order):
+        return None
+    groups = group(graph, low.facts, lowered, order, lambda member, group: True)
+    if len(groups) != 1 or list(groups[0].sink.node.outputs) != list(graph.outputs):
+        return None
+    wrote = write(graph, low.facts, groups[0], is_checking=True, size_vars=NamedSizes)
+    if any(value not in graph.inputs for value in wrote.inputs) or len(wrote.outputs) < len(graph.outputs):
+        return None
+    nest = replace(wrote.nest, name=name, notes=(BY_RULE,))
+    try:
+        attributes(nest)
+    except NestError:  # its inputs do not tell its sizes
+        return None
+    return nest, [graph.inputs.index(value) for value in wrote.inputs]
+
+
+def _called_by(given: Graph, op: str, places: list[int]) -> Graph:
+    """The graph with only some inputs of each call of an op."""
+    graph = given
+    for node in given.nodes():
+        if node.op == op:
+            graph = given.copy() if graph is given else graph
+            graph.update(node.id, inputs=tuple(node.inputs[k] for k in places))
+        for attribute, body in node.bodies.items():
+            if (changed := _called_by(body, op, places)) is not body:
+                graph = given.copy() if graph is given else graph
+                graph.update(node.id, attrs=graph.node(node.id).attrs.with_(**{attribute: changed}))
+    return graph
+
+
+class LowerToPrograms(ModulePass):
+    """All that loops compute becomes tensor programs, one for each kernel: ``LegalizeOps``, ``FuseOps`` and
+    ``FuseTensorPrograms``. UsageError where loops depend on the elements of inputs."""
+
+    def change(self, module: Module) -> Module:
+        """The module with a program for each kernel."""
+        return FuseTensorPrograms()(FuseOps()(LegalizeOps()(module)))
