@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from graphopt.errors import RuleError, UsageError
 from graphopt.ir import ops
 from graphopt.ir.custom_ops import added
+from graphopt.ir.functions import calls
 from graphopt.ir.graph import Attr, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.infer_nests import NEST
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes, inputs_of
-from graphopt.lowering.module.module import External
-from graphopt.lowering.module.passes import Pass
+from graphopt.lowering.module.module import DOMAIN, External, Module, is_primitive, opened, primitive
+from graphopt.lowering.module.passes import ModulePass, Pass
+from graphopt.lowering.module.subgraph import extracted
 from graphopt.rewrite.guards.bindings import is_several
 from graphopt.rewrite.match.matcher import Match, footprint, matches, root_ops
 from graphopt.rewrite.match.workspace import Workspace
@@ -47,6 +49,47 @@ def fuse_by_pattern(patterns: Mapping[str, str | Nest], name: str = "fuse_by_pat
     return Pass(name, fused)
 
 
+class RunLibraryDispatch(ModulePass):
+    """Regions that match a pattern become calls of libraries' functions: ``fuse_by_pattern`` on a module, which has the
+    functions and programs that are called from then on. It raises what that does."""
+
+    def __init__(self, patterns: Mapping[str, str | Nest]) -> None:
+        self.patterns = dict(patterns)
+        self.fuse = fuse_by_pattern(patterns, self.name)
+
+    def change(self, module: Module) -> Module:
+        """The module with calls in place of regions."""
+        changed = self.fuse(module)
+        if changed is module:
+            return module
+        there = {node.op for _, graph in changed.graphs() for node in calls(graph)}
+        for to in self.patterns.values():
+            if isinstance(to, str) and External(to).op in there:
+                user = added(External(to).op)
+                changed.setdefault(to, External(to, user is not None and user.effects))
+        return changed.without_carried()
+
+
+class FuseOpsByPattern(ModulePass):
+    """Regions that match a pattern become graph functions by the pattern's name, which the graph calls instead:
+    ``FuseOpsByPattern({"dense": "Add(MatMul(x, w), b)"})``, the first of the patterns first.
+
+    Patterns are written as for ``fuse_by_pattern``. A function's first inputs are the pattern's variables, in order of
+    appearance. Functions are ``primitive``: ``FuseTensorPrograms`` makes one program of each; a ``primitive`` function
+    is looked into no more. Raises RuleError for a pattern that cannot be read.
+    """
+
+    def __init__(self, patterns: Mapping[str, str]) -> None:
+        self.rules = [(_read(pattern), name) for name, pattern in patterns.items()]
+
+    def change(self, module: Module) -> Module:
+        """The module with functions for regions."""
+        for name, graph in list(module.graphs()):
+            if not is_primitive(graph):
+                module[name] = opened(_Fuser(graph, self.rules, module).run())
+        return module
+
+
 def _read(pattern: str) -> Rule:
     """The rule of which the pattern is the left side; its right side is nothing that is ever built."""
     left, where, guards = pattern.partition(" where ")
@@ -60,8 +103,9 @@ def _read(pattern: str) -> Rule:
 class _Fuser:
     """One run over one graph."""
 
-    def __init__(self, graph: Graph, rules: list[tuple[Rule, str | Nest]]) -> None:
-        self.given, self.rules = graph, rules
+    def __init__(self, graph: Graph, rules: Sequence[tuple[Rule, str | Nest]], module: Module | None = None) -> None:
+        """With a ``module``, what is named are functions of it that regions become."""
+        self.given, self.rules, self.module = graph, rules, module
 
     def run(self) -> Graph:
         space = Workspace(self.given.copy(), infer(self.given))
@@ -77,7 +121,7 @@ class _Fuser:
         for match in matches(rule, space, node):
             region = footprint(space.graph, match)
             if self.is_closed(space.graph, match, region):
-                self.replace(space, match, to, node)
+                self.replace(space, match, to, node, region)
                 return
 
     def is_closed(self, graph: Graph, match: Match, region: Collection[int]) -> bool:
@@ -92,16 +136,36 @@ class _Fuser:
                     return False
         return True
 
-    def replace(self, space: Workspace, match: Match, to: str | Nest, node: Node) -> None:
+    def replace(self, space: Workspace, match: Match, to: str | Nest, node: Node, region: Collection[int]) -> None:
         (root,) = match.roots
         inputs, fact = tuple(_bound(match, match.rule.lhs[0])), space.fact(root)
-        op, attrs = (External(to).op, Attrs(dict(_attrs(match)))) if isinstance(to, str) else (NEST, attributes(to))
+        if self.module is not None and isinstance(to, str):
+            op, inputs = self.function(space, self.module, to, root, inputs, region)
+            attrs = Attrs()
+        else:
+            op, attrs = (External(to).op, Attrs(dict(_attrs(match)))) if isinstance(to, str) else (NEST, attributes(to))
         (value,) = space.add(op, inputs, attrs, origin=node.origin)
         if fact.type is not None:
             space.graph.types[value] = fact.type
             space.facts[value] = fact
         space.replace(root, value)
         space.drop_orphans()
+
+    def function(
+        self,
+        space: Workspace,
+        module: Module,
+        name: str,
+        root: Value,
+        bound: tuple[Value | None, ...],
+        region: Collection[int],
+    ) -> tuple[str, tuple[Value | None, ...]]:
+        """The op of the function that a region becomes, and what it takes."""
+        nodes = [n for n in space.graph.order() if n.id in region]
+        facts = {v: space.fact(v) for n in nodes for v in (*n.inputs, *n.outputs) if v is not None}
+        first = [v for v in bound if v is not None]
+        part, inputs = extracted(space.graph, facts, nodes, [root], name, lambda v: v not in first, first)
+        return f"{DOMAIN}::{module.add(primitive(part))}", tuple(inputs)
 
 
 def _bound(match: Match, pattern: Term) -> Iterator[Value | None]:

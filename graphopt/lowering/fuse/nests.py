@@ -60,8 +60,8 @@ def write(
 ) -> FusedNest:
     """The nest of a group, with its checks of sizes inside where it ``is_checking``.
 
-    ``is_for_host`` is as in ``Operation``, and ``size_vars`` makes variables of open sizes. All tensors are stored where it is
-    not ``is_inlined``.
+    ``is_for_host`` is as in ``Operation``, and ``size_vars`` makes variables of open sizes. All tensors are stored
+    where it is not ``is_inlined``.
     """
     # In order of the members: tensors from outside are placeholders, each node's tensors are built on its inputs', and
     # sizes that nothing depends on are no parameters.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphopt.errors import NestError
-from graphopt.ir.graph import CONSTANT, Graph, Origin, Value
+from graphopt.ir.graph import CONSTANT, Graph, Value
 from graphopt.lowering.fuse.groups import Group, group
 from graphopt.lowering.fuse.nests import write
 from graphopt.lowering.link.lowered import Control, LoweredScope
@@ -16,9 +16,11 @@ from graphopt.lowering.link.passes import fuse_ops, needed
 from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.lower.lower import Described
+from graphopt.lowering.module.cleanup import DeadCode
 from graphopt.lowering.module.legalize import LegalizeOps, lowered_of, program_name
 from graphopt.lowering.module.module import DOMAIN, Module, is_primitive, opened, primitive
 from graphopt.lowering.module.passes import ModulePass
+from graphopt.lowering.module.subgraph import called, extracted
 from graphopt.lowering.module.tensor_functions import NamedSizes
 
 NAMED = 4
@@ -55,42 +57,19 @@ def _grouped(module: Module, given: Graph, scope: LoweredScope) -> Graph:
 
 def _take_out(module: Module, graph: Graph, scope: LoweredScope, group: Group) -> None:
     """Put the call of a function in the place of a group."""
-    part = Graph(_name(graph, group), graph.header)
-    places: dict[Value, Value] = {}
-    inputs: list[Value] = []
-    for member in group.members:
-        node = graph.node(member.node.id)
-        for value in node.inputs:
-            if value is None or value in places:
-                continue
-            constant = graph.constant_of(value)
-            if constant is not None and (constant.size == 1 or value not in member.described.reads):
-                places[value] = part.add_constant(constant)  # which is written into loops
-            else:
-                places[value] = part.add_input(f"x{len(inputs)}", scope.facts[value].type)
-                inputs.append(value)
-        values = tuple(None if v is None else places[v] for v in node.inputs)
-        twin = part.add(node.op, values, node.attrs, node.n_outputs, origin=node.origin)
-        for old, new in zip(node.outputs, twin.outputs, strict=True):
-            places[old] = new
-            if (type := scope.facts[old].type) is not None:
-                part.types[new] = type
-    sink = graph.node(group.sink.node.id)
-    for k, value in enumerate(sink.outputs):
-        part.add_output(f"y{k}" if sink.n_outputs > 1 else "y", places[value])
-    name = module.add(primitive(part))
-    call = graph.add(f"{DOMAIN}::{name}", tuple(inputs), n_outputs=sink.n_outputs, origin=Origin(name=sink.origin.name))
-    for old, new in zip(sink.outputs, call.outputs, strict=True):
-        if (type := scope.facts[old].type) is not None:
-            graph.types[new] = type
-        if (label := graph.names.pop(old, None)) is not None:
-            graph.names[new] = label
-        graph.replace(old, new)
-    for member in reversed(group.members):
-        constants = [v.node for v in graph.node(member.node.id).inputs if v is not None]
-        graph.remove(member.node.id)
-        for id in dict.fromkeys(constants):
-            if graph.node(id).op == CONSTANT and not graph.is_used(id):
+    read = {v for member in group.members for v in member.described.reads}
+    nodes, sink = [graph.node(member.node.id) for member in group.members], group.sink.node
+
+    def is_copied(value: Value) -> bool:  # what is written into loops
+        constant = graph.constant_of(value)
+        return value not in read or (constant is not None and constant.size == 1)
+
+    part, inputs = extracted(graph, scope.facts, nodes, sink.outputs, _name(graph, group), is_copied)
+    called(graph, scope.facts, f"{DOMAIN}::{module.add(primitive(part))}", inputs, sink.outputs)
+    for node in reversed(nodes):
+        graph.remove(node.id)
+        for id in dict.fromkeys(v.node for v in node.inputs if v is not None):
+            if id in graph and graph.node(id).op == CONSTANT and not graph.is_used(id):
                 graph.remove(id)
 
 
@@ -154,9 +133,9 @@ def _called_by(given: Graph, op: str, places: list[int]) -> Graph:
 
 
 class LowerToPrograms(ModulePass):
-    """All that loops compute becomes tensor programs, one for each kernel: ``LegalizeOps``, ``FuseOps`` and
-    ``FuseTensorPrograms``. UsageError where loops depend on the elements of inputs."""
+    """All that loops compute becomes tensor programs, one for each kernel: ``LegalizeOps``, ``FuseOps``,
+    ``FuseTensorPrograms`` and ``DeadCode``. UsageError where loops depend on the elements of inputs."""
 
     def change(self, module: Module) -> Module:
         """The module with a program for each kernel."""
-        return FuseTensorPrograms()(FuseOps()(LegalizeOps()(module)))
+        return DeadCode()(FuseTensorPrograms()(FuseOps()(LegalizeOps()(module))))

@@ -132,14 +132,14 @@ def _of_user(graph: Graph, node: Node, facts: FactsByValue, function: TensorFunc
     inputs = [None if v is None else facts[v] for v in node.inputs]
     try:
         nest = program_of(function, inputs, "", node.attrs)
-        attrs = attributes(nest)
+        types = str(attributes(nest)["types"])
     except (UsageError, NestError) as error:
         raise UsageError(f"{label}: {error}") from None
     given, wanted = [b.dtype for b in nest.outputs], [facts[v].dtype for v in node.outputs]
-    ranks = [b.rank for b in nest.outputs], [facts[v].rank for v in node.outputs]
+    ranks = [len(b.shape) for b in nest.outputs], [facts[v].rank for v in node.outputs]
     if given != wanted or ranks[0] != ranks[1]:
         wants = ", ".join(str(facts[v].type) for v in node.outputs)
-        raise UsageError(f"{label} gives {wants}, and the function for it {attrs.get('types')}")
+        raise UsageError(f"{label} gives {wants}, and the function for it {types}")
     return nest
 
 
@@ -168,5 +168,3 @@ def fusion_kind(nest: Nest) -> FusionKind:
         return kind_of(raised(nest, inputs, {var: var for var in nest.sizes}))
     except NotRaised:
         return FusionKind.OPAQUE
-
-

@@ -96,7 +96,12 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
         for function in given.functions.values():
             if function.domain == DOMAIN:
                 module[function.name] = function.body
-        for name, graph in list(module.graphs()):
+        return module.without_carried()
+
+    def without_carried(self) -> Module:
+        """The module with the programs that nodes carry as functions of it, which are called."""
+        module = Module(self._functions)
+        for name, graph in self.graphs():
             module[name] = module._taken_out(graph)
         return module
 
@@ -133,10 +138,14 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
         """The tensor programs, by name."""
         return ((name, f) for name, f in self.items() if isinstance(f, Nest))
 
+    @property
     def entries(self) -> tuple[str, ...]:
-        """The graph functions that are called from outside: ``main``, and those that no graph calls."""
+        """The graph functions that are called from outside: ``main``, and those that no graph calls, but for
+        ``primitive`` ones."""
         called = {callee for name in self for callee in self.calls(name)}
-        return tuple(name for name, _ in self.graphs() if name == MAIN or name not in called)
+        return tuple(
+            name for name, graph in self.graphs() if name == MAIN or not (name in called or is_primitive(graph))
+        )
 
     @property
     def functions(self) -> Mapping[str, ModuleFunction]:

@@ -104,10 +104,11 @@ class Mutator:
 
         It is a program of the module; without one, the node carries it. As ``GraphBuilder.emit_compute`` in all.
         """
-        made = self.builder.emit_compute(function, inputs, **more)
+        builder = self.builder
+        made = builder.emit_compute(function, inputs, **more)
         if self.module is None:
             node = self.graph.node((made if isinstance(made, Value) else made[0]).node)
-            program = self.builder.module[node.op.removeprefix(f"{DOMAIN}::")]
+            program = builder.module[node.op.removeprefix(f"{DOMAIN}::")]
             assert isinstance(program, Nest)
             self.graph.update(node.id, op=NEST, attrs=attributes(program))
         return made

@@ -1,11 +1,12 @@
-"""Subgraphs: extraction of chosen nodes as a graph, and replacement by its changed form."""
+"""Subgraphs: extraction of chosen nodes as a graph, and replacement by its changed form, or by a call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graphopt.errors import UsageError
-from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Origin, Value
 from graphopt.ir.infer import infer
 from graphopt.lowering.lower.unlowered import name_of
 
@@ -48,37 +49,78 @@ def _check(graph: Graph, ids: set[int]) -> None:
 
 def _cut(graph: Graph, ids: set[int]) -> tuple[Graph, list[Value], list[Value]]:
     """The part, with the values of the graph that its inputs and outputs are."""
-    # In topological order: constants are copied, other values from outside become inputs, and values used outside
-    # outputs.
     facts = infer(graph)
-    part = Graph("part", graph.header, dict(graph.functions))
-    places: dict[Value, Value] = {}
-    outer_inputs: list[Value] = []
-    for node in (n for n in graph.order() if n.id in ids):
-        for value in node.inputs:
-            if value is None or value in places:
-                continue
-            source = graph.producer(value)
-            if source.op == CONSTANT:
-                places[value] = Value(part.add(CONSTANT, (), source.attrs, origin=source.origin).id)
-            else:
-                places[value] = part.add_input(f"i{len(outer_inputs)}", facts[value].type)
-                outer_inputs.append(value)
-        inputs = tuple(None if v is None else places[v] for v in node.inputs)
-        twin = part.add(node.op, inputs, node.attrs, node.n_outputs, captures=node.captures, origin=node.origin)
-        for old, new in zip(node.outputs, twin.outputs, strict=True):
-            places[old] = new
-            if old in graph.types:
-                part.types[new] = graph.types[old]
+    nodes = [n for n in graph.order() if n.id in ids]
     given = [
         v
         for id in sorted(ids)
         for v in graph.node(id).outputs
         if graph.is_output(v) or any(user not in ids for user, _ in graph.users(v))
     ]
-    for k, value in enumerate(given):
-        part.add_output(f"o{k}", places[value])
+    part, outer_inputs = extracted(graph, facts, nodes, given, "part", lambda value: True)
+    part.functions = dict(graph.functions)
     return part, outer_inputs, given
+
+
+def extracted(
+    graph: Graph,
+    facts: Mapping[Value, Fact],
+    nodes: Iterable[Node],
+    outputs: Sequence[Value],
+    name: str,
+    is_copied: Callable[[Value], bool],
+    first: Iterable[Value] = (),
+) -> tuple[Graph, list[Value]]:
+    """Some nodes, in topological order, as a graph of their own that gives some of their values; and the values that
+    its inputs are.
+
+    Constants that ``is_copied`` takes are copied; other values from outside become inputs, those of ``first`` first.
+    """
+    part = Graph(name, graph.header)
+    places: dict[Value, Value] = {}
+    inputs: list[Value] = []
+
+    def place(value: Value) -> None:
+        source = graph.producer(value)
+        if source.op == CONSTANT and is_copied(value):
+            places[value] = Value(part.add(CONSTANT, (), source.attrs, origin=source.origin).id)
+        else:
+            places[value] = part.add_input(f"x{len(inputs)}", facts[value].type)
+            inputs.append(value)
+
+    for value in first:
+        if value not in places:
+            place(value)
+    for node in nodes:
+        for used in node.inputs:
+            if used is not None and used not in places:
+                place(used)
+        values = tuple(None if v is None else places[v] for v in node.inputs)
+        twin = part.add(node.op, values, node.attrs, node.n_outputs, captures=node.captures, origin=node.origin)
+        for old, new in zip(node.outputs, twin.outputs, strict=True):
+            places[old] = new
+            type = graph.types.get(old, facts[old].type)
+            if type is not None:
+                part.types[new] = type
+    for k, value in enumerate(outputs):
+        part.add_output(f"y{k}" if len(outputs) > 1 else "y", places[value])
+    return part, inputs
+
+
+def called(
+    graph: Graph, facts: Mapping[Value, Fact], op: str, inputs: Sequence[Value], outputs: Sequence[Value]
+) -> Node:
+    """A call whose outputs stand in the place of some values of one node, added to the graph; the nodes that computed
+    them are still there."""
+    sink = graph.node(outputs[0].node)
+    call = graph.add(op, tuple(inputs), n_outputs=len(outputs), origin=Origin(name=sink.origin.name))
+    for old, new in zip(outputs, call.outputs, strict=True):
+        if (type := facts[old].type) is not None:
+            graph.types[new] = type
+        if (label := graph.names.pop(old, None)) is not None:
+            graph.names[new] = label
+        graph.replace(old, new)
+    return call
 
 
 def _put_back(graph: Graph, ids: set[int], changed: Graph, outer_inputs: list[Value], given: list[Value]) -> Graph:

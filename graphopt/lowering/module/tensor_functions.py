@@ -14,8 +14,8 @@ from graphopt.lowering.loops import compute
 from graphopt.lowering.loops.compute import Tensor
 from graphopt.lowering.loops.expressions import Expr, Var
 from graphopt.lowering.loops.nest import BY_RULE, Nest
-from graphopt.lowering.loops.script_parse import WORDS
 from graphopt.lowering.loops.script_expressions import NAMED
+from graphopt.lowering.loops.script_parse import WORDS
 from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotLowered, SizeVars
 

@@ -1,0 +1,124 @@
+"""Passes of modules that schedule programs and plan memory, as ``graphopt.compile`` does behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from graphopt.errors import NestError, ScheduleError, UsageError
+from graphopt.lowering.cpu.default_schedules import scheduled
+from graphopt.lowering.cpu.loop_fission import separated
+from graphopt.lowering.link.linked import Linked
+from graphopt.lowering.link.options import BY_RULE as OPTIONS
+from graphopt.lowering.link.passes import NestFailed, emit, fuse_ops, legalize_ops, lower_to_programs, schedule
+from graphopt.lowering.link.plan_memory import plan_memory
+from graphopt.lowering.loops.nest import BY_RULE, Buffer, Nest, seq
+from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.lower.lower import NeedsValues
+from graphopt.lowering.module.module import Module
+from graphopt.lowering.module.passes import ModulePass
+from graphopt.lowering.schedule.schedule import Schedule as NestSchedule
+from graphopt.rewrite.passes.functions import INLINE
+from graphopt.rewrite.passes.simplify import simplify
+
+ScheduleRule: TypeAlias = Callable[[NestSchedule], object]
+"""A schedule rule: it schedules what it is given. It does not apply where it gives False or a reason (a text), or
+raises ScheduleError."""
+
+
+def by_default(s: NestSchedule) -> object:
+    """The default schedule for the CPU: the parts that ``graphopt.compile`` schedules apart, each by its rules."""
+    s.nest = default_schedule(s.nest)
+    return True
+
+
+def default_schedule(nest: Nest) -> Nest:
+    """A nest with the default schedules of its parts, which follow each other in it."""
+    parts = [scheduled(part) for part in separated(nest)]
+    if len(parts) == 1:
+        return replace(parts[0], name=nest.name, params=nest.params)
+    handed = set[Buffer]().union(*(part.buffers for part in parts))
+    allocs = [*(b for b in nest.allocs if b in handed), *(b for part in parts for b in part.allocs)]
+    whole = replace(nest, body=seq(*(part.body for part in parts)), allocs=tuple(dict.fromkeys(allocs)))
+    try:
+        check(whole)
+    except NestError:  # parts name different buffers alike
+        return scheduled(nest)
+    return whole
+
+
+class Schedule(ModulePass):
+    """Programs that are not scheduled get a schedule: the first of the ``rules`` that applies.
+
+    A rule is a function of a ``graphopt.Schedule``; it does not apply where it raises ScheduleError or gives False or a
+    reason. A program for which none applies stays as it is. The default rule is ``by_default``, what the compiler does
+    for the CPU, but for the layout of constants: constants are known to the compiler only.
+    """
+
+    def __init__(self, rules: Iterable[ScheduleRule] = (by_default,)) -> None:
+        self.rules = tuple(rules)
+
+    def change(self, module: Module) -> Module:
+        """The module with scheduled programs."""
+        for name, nest in list(module.programs()):
+            if BY_RULE in nest.notes and (made := self._scheduled(nest)) is not None:
+                module[name] = made
+        return module
+
+    def _scheduled(self, nest: Nest) -> Nest | None:
+        for rule in self.rules:
+            s = NestSchedule(nest)
+            try:
+                answer = rule(s)
+            except ScheduleError:
+                continue
+            if answer is not False and not isinstance(answer, str):
+                return answer.nest if isinstance(answer, NestSchedule) else s.nest
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory of an entry function: its buffers, and the steps that fill them."""
+
+    name: str
+    plan: Linked
+
+    def __str__(self) -> str:
+        return f"{self.name}\n{self.plan.show()}"
+
+
+class PlanMemory(ModulePass):
+    """Memory is planned for each entry function, with its kernels as they are now: which buffers there are, which share
+    memory, and the steps that fill them. ``tell`` is given each plan; the module stays as it is.
+
+    ``plans`` has the last module's plans by name. UsageError where loops depend on the elements of inputs.
+    """
+
+    def __init__(self, tell: Callable[[MemoryPlan], object] | None = None) -> None:
+        self.tell = tell
+        self.plans: Mapping[str, MemoryPlan] = {}
+
+    def change(self, module: Module) -> Module:
+        """The module itself."""
+        self.plans = {name: MemoryPlan(name, _planned(module, name)) for name in module.entries}
+        if self.tell is not None:
+            for plan in self.plans.values():
+                self.tell(plan)
+        return module
+
+
+def _planned(module: Module, name: str) -> Linked:
+    graph, options = simplify(module.graph(name), (), (INLINE,)), OPTIONS
+    while True:
+        try:
+            program = legalize_ops(graph, options)
+            for step in (fuse_ops, lower_to_programs, schedule, emit):
+                program = step(program)
+            return plan_memory(program).plan
+        except NestFailed as failure:
+            options = failure.options
+        except NeedsValues as needs:
+            names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
+            raise UsageError(f"the loops of {name} depend on what {names} holds: bind it first") from None
