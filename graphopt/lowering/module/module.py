@@ -202,12 +202,6 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
             )
         return graph
 
-    @property
-    def entries(self) -> tuple[str, ...]:
-        """The entry functions: the graphs that no other function of the module calls, in order."""
-        called = {callee for name in self for callee in self.calls(name)}
-        return tuple(n for n, f in self.items() if isinstance(f, Graph) and n not in called)
-
     def bind_params(self, params: Params, *, entry: str | None = None) -> None:
         """Replaces inputs of the graph ``entry`` (else of every entry function that has them) by constants: arrays by
         name, or a file of them (``.npz``, ``.safetensors``, ``.onnx``, or ``.npy`` by its own name).

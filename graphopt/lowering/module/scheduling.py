@@ -86,7 +86,7 @@ class MemoryPlan:
     plan: Linked
 
     def __str__(self) -> str:
-        return f"{self.name}\n{self.plan.show()}"
+        return f"{self.name}\n{self.plan}"
 
 
 class PlanMemory(ModulePass):
