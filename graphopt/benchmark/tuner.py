@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from graphopt.benchmark.tune import Tuning, tune_model
 from graphopt.calibration.schedule_tables import default_path
@@ -30,6 +30,9 @@ from graphopt.tuning.session import PATIENCE, Budget, Ending, Progress, Task, ch
 from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
 from graphopt.verify.inputs import Given
+
+AGAIN: Final = 3
+"""How often the best schedules of one program are measured again."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def tune(
         is_to_end = isinstance(options["search"], ExhaustiveSearch) or (trials, seconds) != (None, None)
         patience = None if is_to_end else PATIENCE
         return tune_nest(
-            model, Budget(trials, seconds, patience), sizes=given, database=path, executor=executor, **options
+            model, Budget(trials, seconds, patience, AGAIN), sizes=given, database=path, executor=executor, **options
         )
     with measuring(executor) as measures:
         tuner = _Tuner(model, given, inputs or {}, path or default_path(), budget, measures, options)

@@ -78,7 +78,11 @@ def tune_nest(
             ranked = partial(
                 _ranked, progress, records, Draws.of(workload, spaces, Random(seed)), here(device, threads)
             )
-            best = next(iter(ranked()), None) if is_interrupted else confirm(progress, ranked, records, measures)
+            best = (
+                next(iter(ranked()), None)
+                if is_interrupted
+                else confirm(progress, ranked, records, measures, budget.again)
+            )
         if not progress.default or (spaces is not None and best is None):
             if is_interrupted:
                 raise KeyboardInterrupt
@@ -91,7 +95,7 @@ def _ranked(progress: Progress, records: Records, draws: Draws, setting: Setting
     """The best of those that count of what is known of the schedules of some spaces, the best first."""
     setting = next((r.setting for r in progress.records.values()), setting)  # it may be measured elsewhere
     history = records.history(progress.task.workload, setting)
-    counting = sorted((r for r in history if r.outcome.gain), key=lambda r: -r.outcome.gain)
+    counting = sorted((r for r in history if r.outcome.gain), key=lambda r: r.outcome.fastest)
 
     def is_of_these(trace: str) -> bool:
         return trace in progress.records or draws.again(Trace.from_json(trace), Random(0)) is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from math import inf
 
 from graphopt.calibration.measured_file import Setting
 from graphopt.tuning.workload import Workload
@@ -43,9 +43,14 @@ class Outcome:
         return self.problem.partition(":")[0]
 
     @property
+    def fastest(self) -> float:
+        """The least of the series, which other work on the machine made no longer; infinite for what does not count."""
+        return min(self.seconds, default=inf) if not self.problem else inf
+
+    @property
     def speedup(self) -> float:
-        """How many times as fast as the default schedule: 0 for what was not timed."""
-        return median(self.beside) / median(self.seconds) if self.seconds and self.beside else 0.0
+        """How many times as fast as the default schedule, by the least of both: 0 for what was not timed."""
+        return min(self.beside) / min(self.seconds) if self.seconds and self.beside else 0.0
 
     @property
     def gain(self) -> float:
@@ -53,6 +58,12 @@ class Outcome:
         default's that was measured in turn with it, so that noise does not choose; 0 for what does not count."""
         ratios = sorted(b / s for b, s in zip(self.beside, self.seconds, strict=False))
         return ratios[(len(ratios) - 1) // 4] if ratios and not self.problem else 0.0
+
+    def joined(self, other: Outcome) -> Outcome:
+        """What both gave: all series of the two, or the problem that one has."""
+        if self.problem or other.problem:
+            return self if self.problem else other
+        return replace(other, seconds=self.seconds + other.seconds, beside=self.beside + other.beside)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from statistics import median
 from typing import Final
 
 from graphopt.lowering.loops.nest import Nest
@@ -32,6 +31,8 @@ LENGTH: Final = 160
 @dataclass(frozen=True)
 class Trial:
     """A schedule that was measured: the seconds of a run of it, and of the default schedule in turn with it.
+
+    Both are the least of several series of runs, which other work on the machine made no longer.
 
     A failed one has a ``problem``, a line that begins with its kind: ``illegal``, ``not built``, ``slow``,
     ``crashed``, ``failed``, ``wrong``, ``lost`` or ``unchecked``. Its ``seconds`` are infinite.
@@ -107,7 +108,7 @@ def tuned_nest(progress: Progress, before: Nest, best: Record | None, ending: En
         trace, seconds, default = default_trace(task.workload, progress.target), progress.default, progress.default
     else:
         trace = Trace.from_json(best.candidate.trace)
-        seconds, default = median(best.outcome.seconds), median(best.outcome.beside)
+        seconds, default = best.outcome.fastest, min(best.outcome.beside)
     trials = tuple(trial(record) for record in progress.records.values())
     return TunedNest(
         before, trace, seconds, default, trials, ending, elapsed, task.workload.sizes, task.times, task.nodes
@@ -117,10 +118,8 @@ def tuned_nest(progress: Progress, before: Nest, best: Record | None, ending: En
 def trial(record: Record) -> Trial:
     """A record as the trial that it was."""
     outcome, trace = record.outcome, Trace.from_json(record.candidate.trace)
-    default = median(outcome.beside) if outcome.beside else inf
-    if outcome.problem or not outcome.seconds:
-        return Trial(trace, inf, default, outcome.problem or "failed: it was not timed")
-    return Trial(trace, median(outcome.seconds), default)
+    problem = outcome.problem or ("" if outcome.seconds else "failed: it was not timed")
+    return Trial(trace, outcome.fastest, min(outcome.beside, default=inf), problem)
 
 
 def compared(seconds: float, default: float) -> str:

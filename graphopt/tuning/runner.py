@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 NUMBER: Final = "number of runs"
 """The input of a program that says how often it does what it does."""
-SECONDS: Final = 0.02
-"""How long a series of runs takes, at least: a thousand times what the clock and a call from Python take."""
-SERIES: Final = 5
-"""So many series have a median that one disturbance does not move."""
+SECONDS: Final = 0.005
+"""How long a series of runs takes, at least: hundreds of times what the clock and a call from Python take, and short
+enough that some are left alone by whatever else runs on the machine."""
+SERIES: Final = 20
+"""So many series have a median that some disturbances do not move, and one at least that none did."""
+SURE: Final = 4
+"""Series that tell that something is hopeless."""
 HOPELESS: Final = 2.0
 """What takes so many times as long as what it is compared with is not measured more often than needed to see that."""
 FAR: Final = 50.0
@@ -121,7 +124,7 @@ def _times(candidate: Running, other: Running, end: float) -> tuple[tuple[float,
             run = (candidate, other)[k]
             run(1)  # the caches hold what the other left
             times[k].append(run(numbers[k]) / numbers[k])
-        if perf_counter() > end or (series and min(times[0]) > HOPELESS * min(times[1])):
+        if perf_counter() > end or (series + 1 >= SURE and min(times[0]) > HOPELESS * min(times[1])):
             break
     return tuple(times[0]), tuple(times[1])
 

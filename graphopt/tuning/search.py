@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
@@ -216,7 +217,7 @@ class _Evolving:
 
     def _pool(self, size: int) -> list[Draw]:
         """Candidates that were not proposed yet."""
-        best = sorted((pair for pair in self.known if pair[1].speedup), key=lambda pair: -pair[1].speedup)
+        best = sorted((pair for pair in self.known if pair[1].fastest < inf), key=lambda pair: pair[1].fastest)
         parents = [draw for draw, _ in best[: self.settings.population]]
         pool: dict[str, Draw] = {}
         misses = 0

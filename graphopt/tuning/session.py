@@ -85,6 +85,8 @@ class Budget:
     trials: int | None = None
     seconds: float | None = None
     patience: int | None = PATIENCE
+    again: int = 1
+    """How often the best are measured again at the end, in turns."""
 
     def __post_init__(self) -> None:
         for name in ("trials", "seconds"):
@@ -399,7 +401,7 @@ class _Session:
                 continue
             where = progress.task.workload, progress.best.setting
             try:
-                confirm(progress, partial(self.records.ranked, *where), self.records, self.executor)
+                confirm(progress, partial(self.records.ranked, *where), self.records, self.executor, self.budget.again)
             finally:
                 progress.best = self.records.best(*where)
 
@@ -431,20 +433,24 @@ class _Session:
 
 
 def confirm(
-    progress: Progress, ranked: Callable[[], Sequence[Record]], records: Records, executor: Executor
+    progress: Progress, ranked: Callable[[], Sequence[Record]], records: Records, executor: Executor, again: int = 1
 ) -> Record | None:
     """The best of ``ranked``, the best first, once it was measured again; None where there is none.
 
-    Some are measured again, and kept in ``records``, until the first is one of them.
+    Some are measured ``again`` in turns, and kept in ``records``, until the first is one of them.
     """
     while (best := ranked()) and best[0].candidate.trace not in progress.confirmed:
         some = [r for r in best[:FINALISTS] if r.candidate.trace not in progress.confirmed]
         features = {r.candidate.trace: r.outcome.features for r in some}
         progress.confirmed |= features.keys()
-        for candidate, outcome in outcomes(executor, [r.candidate for r in some]):
-            record = _kept(records, candidate, replace(outcome, features=features[candidate.trace]))
-            if candidate.trace in progress.records:
-                progress.records[candidate.trace] = record
+        measured: dict[str, Outcome] = {}
+        for _ in range(again):
+            for candidate, outcome in outcomes(executor, [r.candidate for r in some]):
+                trace = candidate.trace
+                measured[trace] = outcome = measured[trace].joined(outcome) if trace in measured else outcome
+                record = _kept(records, candidate, replace(outcome, features=features[trace]))
+                if trace in progress.records:
+                    progress.records[trace] = record
     return best[0] if best else None
 
 

@@ -45,7 +45,7 @@ def test_a_record_as_a_trial() -> None:
         made = trial(Record(Candidate(naive(), NOTHING.to_json()), setting_here(), outcome))
         return made.seconds, made.default_seconds, made.problem
 
-    assert told(Outcome((3.0, 1.0, 2.0), (4.0, 4.0, 5.0))) == (2.0, 4.0, "")
+    assert told(Outcome((3.0, 1.0, 2.0), (4.0, 4.0, 5.0))) == (1.0, 4.0, "")
     assert told(Outcome((3.0,), (4.0,), "wrong: it is")) == (inf, 4.0, "wrong: it is")
     assert told(Outcome(problem="slow: it is")) == (inf, inf, "slow: it is")
 

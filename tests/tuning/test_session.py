@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphopt.calibration.schedule_tables import setting_here
-from graphopt.errors import MissingDependencyError, ScheduleError
+from graphopt.errors import MissingDependencyError, ScheduleError, UsageError
 from graphopt.platforms import platform_of
 from graphopt.target import SIMULATION
 from graphopt.tuning.database import Records
@@ -286,3 +286,21 @@ def test_a_session_for_a_device_draws_from_its_spaces(records: Records) -> None:
     assert progress.best.setting.machine == SIMULATED
     assert len(records.history(task.workload, setting_here(where=SIMULATED))) == len({c.trace for c in executor.asked})
     assert not records.history(task.workload, setting_here())
+
+
+def test_the_best_are_measured_again_as_often_as_is_asked(records: Records) -> None:
+    """All series count together, and a problem of one does."""
+    executor = MadeUp()
+    (progress,) = session(records, executor, budget=Budget(12, again=3)).tasks
+    again = executor.drawn[12:]
+    assert again[:FINALISTS] * 3 == again
+    assert progress.best is not None
+    assert len(progress.best.outcome.seconds) == 3 * 4
+    failed = Outcome(problem="wrong: once")
+    assert times_as_fast(2.0).joined(failed) == failed.joined(times_as_fast(2.0)) == failed
+
+
+@pytest.mark.parametrize("budget", [{"trials": -1}, {"seconds": -0.5}, {"seconds": float("nan")}])
+def test_a_budget_below_nothing_is_an_error(budget: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="a budget is a number from 0 on"):
+        Budget(**budget)
