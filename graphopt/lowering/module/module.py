@@ -17,6 +17,7 @@ from graphopt.display import Scripted, shortened
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir.constants import Constant
 from graphopt.ir.custom_ops import added
+from graphopt.ir.functions import FunctionKey
 from graphopt.ir.graph import NO_ATTRS, Graph
 from graphopt.ir.graph import Function as GraphFunction
 from graphopt.ir.infer import infer
@@ -200,7 +201,7 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
             graph.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(
                 DOMAIN, callee, "", body, opsets=body.header.opsets
             )
-        return graph
+        return _with_functions(graph, graph.functions)
 
     def bind_params(self, params: Params, *, entry: str | None = None) -> None:
         """Replaces inputs of the graph ``entry`` (else of every entry function that has them) by constants: arrays by
@@ -290,6 +291,16 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
             return NotImplemented
         pairs = zip(self.values(), other.values(), strict=False)
         return list(self) == list(other) and all(_is_same(a, b) for a, b in pairs)
+
+
+def _with_functions(graph: Graph, functions: dict[FunctionKey, GraphFunction]) -> Graph:
+    """The graph with these local functions, which its bodies have too; it is changed."""
+    graph.functions = functions
+    for node in list(graph.nodes()):
+        for attribute, body in node.bodies.items():
+            twin = _with_functions(body.copy(), functions)
+            graph.update(node.id, attrs=graph.node(node.id).attrs.with_(**{attribute: twin}))
+    return graph
 
 
 def is_primitive(graph: Graph) -> bool:

@@ -85,7 +85,8 @@ def extracted(
         if source.op == CONSTANT and is_copied(value):
             places[value] = Value(part.add(CONSTANT, (), source.attrs, origin=source.origin).id)
         else:
-            places[value] = part.add_input(f"x{len(inputs)}", facts[value].type)
+            known = facts.get(value)  # of calls that were put in since, the graph says the type
+            places[value] = part.add_input(f"x{len(inputs)}", graph.types.get(value) if known is None else known.type)
             inputs.append(value)
 
     for value in first:
