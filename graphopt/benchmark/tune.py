@@ -25,7 +25,7 @@ from graphopt.tuning.database import Records
 from graphopt.tuning.learned import CostModel
 from graphopt.tuning.nest_tuner import measuring
 from graphopt.tuning.search import SearchName, SearchStrategy
-from graphopt.tuning.session import Budget, Progress, Task, Told, TuningReport, here, tune_tasks
+from graphopt.tuning.session import Budget, Progress, Task, Told, TuningReport, here, renamed, tune_tasks
 from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
 from graphopt.verify.inputs import Given
@@ -73,15 +73,17 @@ def tune_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     seconds: float = 3.0,
     told: Told | None = None,
+    way: SearchName | None = None,
 ) -> Tuning:
     """Tune the nests of a model, or of some nodes, and time the model before and after, on the CPU or ``"cuda"``.
 
     If times in the database change which ops and layouts there are, the nests are those of that choice. A schedule that
     is faster alone but not within the model is given up; if the whole model is slower, all are. Timing takes
     ``seconds`` in all. Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with.
-    Raises UsageError where a node has no nest, LimitError where a run takes too much, and what ``compile``,
-    ``executor_named`` and ``Records`` raise.
+    ``way`` is what ``search`` was called in the last version. Raises UsageError where a node has no nest,
+    LimitError where a run takes too much, and what ``compile``, ``executor_named`` and ``Records`` raise.
     """
+    search = renamed(search, way)
     graph = onnx_io.load(model)
     name, size = (
         (str(model), onnx_io.bytes_of(model)) if isinstance(model, str | Path) else ("the model", stored_bytes(graph))

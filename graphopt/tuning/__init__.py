@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphopt.tuning.search import SearchStrategy as SearchStrategy
     from graphopt.tuning.session import Budget as Budget
     from graphopt.tuning.session import Task as Task
+    from graphopt.tuning.session import tune as tune
     from graphopt.tuning.session import tune_tasks as tune_tasks
     from graphopt.tuning.spaces import SPACES as SPACES
     from graphopt.tuning.workload import Workload as Workload
@@ -42,6 +43,7 @@ _HOMES = {
     "TunedNest": "graphopt.tuning.results",
     "Workload": "graphopt.tuning.workload",
     "executor_named": "graphopt.tuning.executors",
+    "tune": "graphopt.tuning.session",
     "tune_tasks": "graphopt.tuning.session",
 }
 """Where each public name is defined."""

@@ -19,6 +19,7 @@ from hashlib import sha256
 from random import Random
 from statistics import median
 from typing import Final, Literal
+from warnings import warn
 
 import numpy as np
 
@@ -148,6 +149,43 @@ class TuningReport:
 
 Told = Callable[[Sequence[Progress], int], None]
 """Called after each measurement with how far tasks are, and how many measurements there were."""
+
+
+def renamed(search: SearchName | SearchStrategy, way: SearchName | None) -> SearchName | SearchStrategy:
+    """The search, by the name that the argument had in the last version where that is used."""
+    if way is None:
+        return search
+    warn("way= is search= now, and its old name will go", DeprecationWarning, stacklevel=3)
+    return way
+
+
+def tune(
+    tasks: Sequence[Task],
+    records: Records,
+    executor: Executor,
+    budget: Budget = Budget(),
+    *,
+    way: SearchName = "evolution",
+    spaces: Sequence[Space] | None = None,
+    target: str = CPU.name,
+    threads: int = 1,
+    seed: int = 0,
+    told: Told | None = None,
+) -> TuningReport:
+    """``tune_tasks``, by the name that it had in the last version, with a ``DeprecationWarning``."""
+    warn("graphopt.tuning.tune is tune_tasks now, and its old name will go", DeprecationWarning, stacklevel=2)
+    return tune_tasks(
+        tasks,
+        records,
+        executor,
+        budget,
+        search=way,
+        spaces=spaces,
+        target=target,
+        threads=threads,
+        seed=seed,
+        told=told,
+    )
 
 
 def tune_tasks(

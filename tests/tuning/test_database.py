@@ -96,8 +96,8 @@ def test_the_best_is_verified_and_faster_than_the_default(records: Records) -> N
 
 
 def test_noise_does_not_choose(records: Records) -> None:
-    lucky = replace(record(4), outcome=Outcome((1.0, 1.0, 1.0, 1.0, 1.0), (0.9, 0.9, 9.0, 9.0, 9.0)))
-    assert lucky.outcome.speedup == 9.0
+    lucky = replace(record(4), outcome=Outcome((1.0, 1.0, 0.1, 1.0, 1.0), (0.9, 0.9, 9.0, 9.0, 9.0)))
+    assert lucky.outcome.speedup == 9.0  # by the least of both, as one series in which nobody disturbed it has it
     for each in (lucky, record(2, 1.1)):
         records.keep(each)
     best = records.best(FEW, HERE)

@@ -74,7 +74,7 @@ def test_prices_of_the_target_decide():
         assert {s.intrinsic for s in statements(body) if isinstance(s, Invoke)} == {f"{name}_nn_float32"}
         target = replace(CPU, prices=replace(CPU.prices, products=prices))
         settings = Settings(target=target, optimize=False)
-        assert f"{name}_nn_float32" in str([p.nest for p in linked_for(model(constant=False), settings).parts])
+        assert f"{name}_nn_float32" in "".join(str(p.nest) for p in linked_for(model(constant=False), settings).parts)
         (told,) = (c for c in choices(model(constant=False), target) if c.kind == "product")
         assert told.chosen.how == name
 
