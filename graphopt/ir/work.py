@@ -47,7 +47,7 @@ SLOW = (
 """Ops whose reference implementation is Python for each window or step, or sorts, or is for single numbers, as that of
 all ops on strings is,"""
 BY_ELEMENT = frozenset(
-    {"Resize", "Upsample", "GridSample", "RoiAlign", "NonMaxSuppression", "MaxRoiPool", "MaxUnpool", "Col2Im", "DFT"}
+    {"GridSample", "RoiAlign", "NonMaxSuppression", "MaxRoiPool", "MaxUnpool", "Col2Im", "DFT"}
     | {"STFT", "LRN", "TfIdfVectorizer", "StringSplit", "StringNormalizer", "ImageDecoder", "DeformConv"}
 )
 """and those where it is that for each element."""

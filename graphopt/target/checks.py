@@ -11,6 +11,8 @@ from graphopt.errors import nearest
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 OP = re.compile(r"(?:[A-Za-z][\w.-]*::)?[A-Za-z]\w*")
+PRICED = re.compile(OP.pattern + r"(?:\.[a-z]\w*)?")
+"""An op, or a mode of one (``Resize.cubic``)."""
 DOMAIN = re.compile(r"[A-Za-z][\w.-]*")
 
 _LARGEST: Final = 1e30
@@ -109,7 +111,7 @@ class Checks:
             for needed in (value, "ops"):
                 if needed not in row:
                     self.wrong(f"{at}.{needed}", "to be stated")
-            yield at, row, self.names(row["ops"], f"{at}.ops") if "ops" in row else []
+            yield at, row, self.names(row["ops"], f"{at}.ops", PRICED) if "ops" in row else []
 
     def by_op(self, table: object, key: str, value: str, unit: float) -> dict[str, float]:
         """Numbers by op, from groups of them; later groups count."""

@@ -84,7 +84,8 @@ class Prices:
     efficiency: Mapping[str, float] = field(default_factory=dict)
     """By one of ``KINDS_OF_PRODUCT``, the part of ``flops`` that it reaches, if not all."""
     elements: Mapping[str, float] = field(default_factory=dict)
-    """By op: seconds for each element, where arithmetic and not memory is what takes long."""
+    """By op, or by an op and its mode (``Resize.cubic``): seconds for each element, where arithmetic and not memory is
+    what takes long."""
     movement: Mapping[str, float] = field(default_factory=dict)
     """By op that only moves data: how many times dearer its bytes are than those of a plain copy."""
     span: float = 0.0

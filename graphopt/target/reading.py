@@ -386,7 +386,7 @@ def _unknown_ops(path: Path, target: Target) -> Iterator[str]:
         "ops.ai.onnx": target.ops.get("") or (),
         "within.ops": target.within,
         "lacking_since": target.lacking_since,
-        "prices.elements": target.prices.elements,
+        "prices.elements": {name.partition(".")[0] for name in target.prices.elements if "::" not in name},
         "prices.movement": target.prices.movement,
         "prices.free": target.prices.free,
     }

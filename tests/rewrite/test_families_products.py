@@ -11,6 +11,7 @@ import pytest
 from graphopt.ir import onnx_io
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
+from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
 from graphopt.run.report import Report
@@ -104,3 +105,22 @@ def test_launches_are_saved(name: str) -> None:
 def test_ops_that_are_left(name: str) -> None:
     _, report = optimized(name, "portable")
     assert sum(report.ops_after.values()) <= SMALLER[name] < sum(report.ops_before.values())
+
+
+@pytest.mark.parametrize("manner", ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("height", [1, 4, 11])
+def test_a_cubic_resize_to_an_open_size_is_two_products_for_onnxruntime(manner: str, height: int) -> None:
+    graph = parse(
+        f"""
+        to: int64[2]
+        table = float32[1, 5, 4, 6]{{{", ".join(str(round(np.sin(k), 4)) for k in range(120))}}}
+        whole = Concat([1, 5], to, axis=0)
+        y = Resize(table, _, _, whole, mode="cubic", coordinate_transformation_mode="{manner}", exclude_outside=1)
+        return y
+        """
+    )
+    result, _ = optimize_graph(graph, target=target("ort"))
+    assert [node.op for node in result.nodes()].count("MatMul") == 2
+    feeds = {"to": np.array([height, 9])}
+    (want,), (got,) = run(graph, feeds).values(), run(result, feeds).values()
+    np.testing.assert_allclose(got, want, atol=1e-5)

@@ -73,14 +73,14 @@ source = "assumed"
 flops = 1e12
 [[prices.elements]]
 nanoseconds = 2.0
-ops = "Tanh"
+ops = "Tanh Tanh.fast"
 source = "measured: by hand"
 """
     found = read(written(tmp_path, text))
     assert found.ops == ORT.ops
     assert found.fusions == ORT.fusions
     assert found.lacking_since == ORT.lacking_since
-    elements = {**ORT.prices.elements, "Tanh": 2.0 * 1e-9}
+    elements = {**ORT.prices.elements, "Tanh": 2.0 * 1e-9, "Tanh.fast": 2.0 * 1e-9}
     assert found.prices == replace(ORT.prices, flops=1e12, elements=elements)
     assert (found.sources["flops"], found.sources["elements.Tanh"]) == ("assumed", "measured: by hand")
     assert found.sources["node"] == ORT.sources["node"]

@@ -66,6 +66,8 @@ PAST = {
 }  # fmt: skip
 """Which input holds the keys of the past."""
 
+_NONE = Attrs()
+
 WORD = 2
 """Elements that are moved by one instruction as if they were one."""
 
@@ -73,8 +75,14 @@ BROADCASTING = KINDS["elementwise"] - KINDS["unary"] - {"CastLike", "Clip"}
 """Ops whose inputs need not have one shape."""
 
 
-def element_price(prices: Prices, op: str) -> float:
-    """Seconds for each element of an op: as the target says, or as it says of the op that this one is priced as."""
+def element_price(prices: Prices, op: str, attrs: Attrs = _NONE) -> float:
+    """Seconds for each element of an op: as the target says, or as it says of the op that this one is priced as.
+
+    A target may price a mode of an op apart (``Resize.cubic``).
+    """
+    of_mode = prices.elements.get(f"{op}.{attrs.get('mode')}")
+    if of_mode is not None:
+        return of_mode
     if op in prices.elements or op not in OPS:
         return prices.elements.get(op, 0.0)
     return prices.elements.get(OPS[op].priced_as, 0.0)
@@ -296,7 +304,7 @@ class CostModel:
             exponent = inputs[1].constant
             if exponent is not None and exponent.size == 1:
                 return prices.powers.get(float(exponent.array.reshape(-1)[0]), element_price(prices, op))
-        return element_price(prices, op)
+        return element_price(prices, op, attrs)
 
     def _axes(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, ...] | None:
         """The axes that a reduction or a softmax works along, where they are known."""

@@ -206,6 +206,15 @@ def band(channels: int, size: int, value: float) -> Any:
     return np.where(inside, value, 0.0).reshape(channels, channels, 1, 1)
 
 
+def identity(size: int) -> Any:
+    """The identity matrix as an image [1, 1, size, size]."""
+    if not isinstance(size, int):
+        raise Unknown("the size of the image is not known")
+    if size**2 > 1 << 20:
+        raise Unknown(f"an identity matrix of {size} rows is not written out")
+    return np.eye(size).reshape(1, 1, size, size)
+
+
 def einsum_is(equation: str, pattern: str) -> bool:
     """Whether an equation is the pattern up to the names of its letters; ``...`` there stands for any shared axes."""
     given, wanted = (_spaceless(e) for e in (equation, pattern))

@@ -81,6 +81,12 @@ def test_reductions_across_rows_are_dear() -> None:
     assert seconds("Softmax", [x], x, axis=1) > 5 * seconds("Softmax", [x], x)
 
 
+def test_a_mode_of_an_op_may_have_a_price_of_its_own() -> None:
+    x, sizes = tensor(1, 8, 64, 64), tensor(4, dtype="int64")
+    linear, cubic = (seconds("Resize", [x, None, None, sizes], x, mode=mode) for mode in ("linear", "cubic"))
+    assert cubic > 10 * linear
+
+
 def test_a_square_is_a_cheap_power() -> None:
     def number(x: float) -> Fact:
         return Fact(TensorType("float32", ()), True, Constant.of(np.array(x, np.float32)))

@@ -58,6 +58,14 @@ def test_a_band_of_very_many_channels_is_not_written_out() -> None:
         weights.band(2**20, 3, 1.0)
 
 
+def test_identities_of_open_or_large_images_are_not_written_out() -> None:
+    assert np.array_equal(weights.identity(3), np.eye(3)[None, None])
+    with pytest.raises(Unknown, match="the size of the image is not known"):
+        weights.identity(symbol("h"))  # type: ignore[arg-type]
+    with pytest.raises(Unknown, match="an identity matrix of 1025 rows is not written out"):
+        weights.identity(1025)
+
+
 def test_a_band_sums_the_neighbours_of_lrn() -> None:
     band = weights.band(7, 5, 0.5)[:, :, 0, 0]
     for out in range(7):

@@ -331,9 +331,12 @@ CROPPING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
 def resize(s: Sample) -> list[Want]:
     """An image that changes its size, mostly by whole factors; by others one long enough for places to differ."""
     shape = s.shape(4)
-    s.attr("mode", "nearest", lambda: s.pick(("nearest", "linear")))
+    interpolation = s.attr("mode", "nearest", lambda: s.pick(("nearest", "linear")))
     modes = ("half_pixel", "asymmetric", *(word for word in s.strings if word in CROPPING))
     mode = s.attr("coordinate_transformation_mode", "half_pixel", lambda: s.pick(modes))
+    if interpolation == "cubic":
+        s.attr("cubic_coeff_a", -0.75, lambda: s.pick((-0.75, -0.5)))
+        s.attr("exclude_outside", 0, lambda: s.pick((0, 1)))
     factors: tuple[float, ...] = (1, 1, 1, 1) if s.chance(0.4) else (1, 1, s.number(1, 2), s.number(1, 2))
     if s.chance(0.2):
         factors, shape = (1, 1, s.pick((1.5, 2.5, 0.5, 1)), 1.5), (*shape[:2], s.number(4, 9), s.number(4, 9))
