@@ -80,9 +80,9 @@ def element_price(prices: Prices, op: str, attrs: Attrs = _NONE) -> float:
 
     A target may price a mode of an op apart (``Resize.cubic``).
     """
-    of_mode = prices.elements.get(f"{op}.{attrs.get('mode')}")
-    if of_mode is not None:
-        return of_mode
+    mode = attrs.get("mode")
+    if isinstance(mode, str) and (of_mode := f"{op}.{mode}") in prices.elements:
+        return prices.elements[of_mode]
     if op in prices.elements or op not in OPS:
         return prices.elements.get(op, 0.0)
     return prices.elements.get(OPS[op].priced_as, 0.0)
