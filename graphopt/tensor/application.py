@@ -6,7 +6,7 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,9 +20,10 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
 from graphopt.ir.infer import infer_node
 from graphopt.ir.onnx_io.tensors import numpy_dtype
-from graphopt.ir.types import Dim, Size, SizeAtom, Symbol, TensorType, symbol, symbols
+from graphopt.ir.types import Size, SizeAtom, Symbol, TensorType, symbol, symbols
 from graphopt.lowering.loops.compute import Tensor, compute
-from graphopt.lowering.loops.expressions import Apply, Const, Expr, const, equal, select, wrong
+from graphopt.lowering.loops.expressions import Const, Expr, const, equal, select, wrong
+from graphopt.lowering.loops.sizes import dimension_of
 from graphopt.lowering.operators.operation import NotLowered, Operation, SizeVars
 from graphopt.lowering.operators.table import describe
 
@@ -132,13 +133,9 @@ class _GivenSizes(SizeVars):
 
     def size_of(self, expr: Expr) -> Size:
         """The size that an expression is."""
-        match expr:
-            case Const(value):
-                return int(value)
-            case Apply(fn=("add" | "sub" | "mul" | "floordiv") as fn, args=(a, b)):
-                one, other = self.size_of(a), self.size_of(b)
-                if isinstance(one, Dim) or isinstance(other, Dim):
-                    return _OPERATIONS[fn](one, other)
+        return dimension_of(expr, self._symbol)
+
+    def _symbol(self, expr: Expr) -> Size:
         if expr not in self.names:
             self.names[expr] = f"s{len(self.names)}"
             self.expressions[self.names[expr]] = expr
@@ -157,11 +154,3 @@ class _GivenSizes(SizeVars):
             case Symbol(name) if name in self.expressions:
                 return self.expressions[name]
         return super()._atom(atom)
-
-
-_OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import add, floordiv, mul, sub
 
 from graphopt.ir.types import Broadcast, FloorDiv, Maximum, Minimum, Real, SizeAtom, Symbol, Truncated
 from graphopt.ir.types import Size as Dimension
@@ -103,6 +104,27 @@ def size_of(expr: Expr, values: Mapping[Var, runtime.Size]) -> runtime.Size:
         case Apply(fn=fn, args=args) if fn in _OPERATIONS:
             return (_OPERATIONS[fn], *(size_of(a, values) for a in args))
     raise ValueError(f"{expr} is no size")
+
+
+def dimension_of(expr: Expr, atom: Callable[[Expr], Dimension]) -> Dimension:
+    """An index expression as a type's size: a polynomial with floor divisions. Anything else in it is what ``atom``
+    makes of that; a division by zero is such an expression."""
+    match expr:
+        case Const():
+            return int(expr.value)
+        case Apply(fn=fn, args=(a, b)) if fn in _OF_DIMENSIONS:
+            left, right = dimension_of(a, atom), dimension_of(b, atom)
+            if fn != "floordiv" or right != 0:
+                return _OF_DIMENSIONS[fn](left, right)
+    return atom(expr)
+
+
+_OF_DIMENSIONS: Mapping[str, Callable[[Dimension, Dimension], Dimension]] = {
+    "add": add,
+    "sub": sub,
+    "mul": mul,
+    "floordiv": floordiv,
+}
 
 
 def product(*sizes: runtime.Size) -> runtime.Size:

@@ -7,7 +7,7 @@ copied, rewritten, saved and read as any others.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.errors import CompilationError, InvalidModelError, NestError
@@ -18,12 +18,13 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer_nests import NEST, bound_sizes
 from graphopt.ir.text.show import show_type
-from graphopt.ir.types import Dim, Size, TensorType, symbol
+from graphopt.ir.types import Size, TensorType, symbol
 from graphopt.lowering.intrinsics.tensor_intrin import descriptions
-from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
+from graphopt.lowering.loops.expressions import Expr, Var
 from graphopt.lowering.loops.interpret import interpret
 from graphopt.lowering.loops.nest import BY_RULE, Buffer, Nest
 from graphopt.lowering.loops.script import show
+from graphopt.lowering.loops.sizes import dimension_of
 from graphopt.lowering.lower.unlowered import name_of
 from graphopt.lowering.operators import programs
 from graphopt.lowering.operators.operation import DTYPES
@@ -131,22 +132,13 @@ def type_of(buffer: Buffer) -> TensorType:
 
 def size_of(expr: Expr) -> Size:
     """An extent as a size. NestError where it is no polynomial of sizes."""
-    match expr:
-        case Const():
-            return int(expr.value)
-        case Var(name):
-            return symbol(name)
-        case Apply(fn=("add" | "sub" | "mul" | "floordiv") as fn, args=(a, b)):
-            return _OPERATIONS[fn](size_of(a), size_of(b))
+    return dimension_of(expr, _symbol)
+
+
+def _symbol(expr: Expr) -> Size:
+    if isinstance(expr, Var):
+        return symbol(expr.name)
     raise NestError(f"an axis of a parameter has the extent {expr}, and a sum or product of sizes is expected")
-
-
-_OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b if isinstance(a, Dim) or isinstance(b, Dim) or b else a,
-}
 
 
 def _interpreted(*arrays: Array, program: str, **types: str) -> None:

@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.ir.facts import Fact
-from graphopt.ir.types import Size, TensorType, broadcast, fresh_number, minimum, substitute, symbol
+from graphopt.ir.types import Size, TensorType, broadcast, fresh_number, minimum, substitute, symbol, text_of
 from graphopt.ir.types import fresh_symbol as fresh
 from graphopt.lowering.loops.expressions import Expr, Var, variables
 from graphopt.lowering.loops.interpret import value
 from graphopt.lowering.loops.nest import Buffer
-from graphopt.lowering.loops.sizes import Symbols, product, size_of, symbols_in, total
+from graphopt.lowering.loops.sizes import Symbols, dimension_of, product, size_of, symbols_in, total
 from graphopt.lowering.operators.operation import SizeVars
 from graphopt.runtime.sizes import evaluate
 
@@ -28,6 +28,33 @@ def test_a_size_is_the_same_number_in_all_forms(size: Size, a: int, is_same: boo
     names = {var: symbols(s) for s, var in sizes.variables.items()}
     assert evaluate(size_of(expr, names), known) == want
     assert value(expr, {var.name: evaluate(names[var], known) for var in names}) == want
+
+
+@given(st.sampled_from(SIZES), st.integers(0, 40), st.booleans())
+def test_an_expression_is_the_size_that_it_was_made_of(size: Size, a: int, is_same: bool) -> None:
+    sizes = SizeVars()
+    expr = sizes(size)
+    atoms: dict[Expr, Size] = {}
+
+    def atom(part: Expr) -> Size:
+        return atoms.setdefault(part, symbol(f"x{len(atoms)}"))
+
+    found = dimension_of(expr, atom)
+    known = {"a": a, "b": a if is_same else 1}
+    symbols = Symbols()
+    names = {var: symbols(s) for s, var in sizes.variables.items()}
+    values = {v.name: evaluate(names[v], known) for v in names}
+    put = {text_of(s): value(part, values) for part, s in atoms.items()}
+    assert substitute(found, put) == value(expr, values)
+
+
+def test_a_division_by_zero_is_no_size() -> None:
+    n = Var("n")
+    asked: list[Expr] = []
+    assert dimension_of(n // 2 + n // 0, lambda e: asked.append(e) or A) == A // 2 + A
+    assert asked == [n, n, n // 0]
+    with pytest.raises(ValueError, match="none"):
+        dimension_of(n % 2, lambda e: [].index("none"))
 
 
 def test_what_is_the_size_of_a_tensor_is_not_negative() -> None:
