@@ -169,6 +169,8 @@ class _Shapes(ast.NodeVisitor):
                 return self.extents[index.id] - 1
             case ast.BinOp(op=ast.Add()):
                 return self.most(index.left) + self.most(index.right)
+            case ast.BinOp(op=ast.Sub(), right=ast.Constant()):
+                return self.most(index.left) - int(index.right.value)
             case ast.BinOp(op=ast.Mult()):
                 return self.most(index.left) * self.most(index.right)
             case ast.BinOp(op=ast.FloorDiv()):

@@ -142,6 +142,9 @@ def step(s: Schedule, random: Random) -> str:
         "rfactor": lambda: s.rfactor(inner, random.randrange(2)),
         "blockize": lambda: s.blockize(loop),
         "tensorize": lambda: s.tensorize(loop, f"product_{random.choice([1, 2, 3])}x{random.choice([2, 3])}_float32"),
+        "loop_partition": lambda: s.loop_partition(random.choice([block, loop])),
+        "decompose_padding": lambda: s.decompose_padding(block, inner),
+        "rolling_buffer": lambda: s.rolling_buffer(block),
         "pad_einsum": lambda: s.pad_einsum(block, [random.choice([1, 2, 4]) for _ in range(3)]),
         "transform_layout": lambda: s.transform_layout(
             block, random.choice(buffers), random.choice(MAPS), pad=random.random() < 0.5

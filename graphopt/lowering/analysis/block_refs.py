@@ -6,10 +6,10 @@ rewrites of other parts, so a ``LoopRef`` or ``BlockRef`` is no more than that n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from itertools import count
+from itertools import count, pairwise, takewhile
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
@@ -88,6 +88,12 @@ class BlockSite:
         """The loops around the block up to the next block, from the outermost in."""
         return loops_of(self.above)
 
+    @property
+    def chain(self) -> tuple[For, ...]:
+        """The loops around the block that hold nothing else, from the outermost in."""
+        held = list(takewhile(lambda s: isinstance(s, For), reversed(self.above)))
+        return tuple(s for s in reversed(held) if isinstance(s, For))
+
 
 Site: TypeAlias = LoopSite | BlockSite
 
@@ -101,6 +107,23 @@ def loops_of(above: tuple[Stmt, ...]) -> tuple[For, ...]:
         if isinstance(stmt, For):
             loops.append(stmt)
     return tuple(reversed(loops))
+
+
+def loops_split_at(site: BlockSite, loop: AnyLoop) -> tuple[tuple[For, ...], tuple[For, ...]]:
+    """The loops around a block outside of one of them, and from that on; raises ScheduleError."""
+    name = loop if isinstance(loop, str) else loop.name
+    names = [s.var.name for s in site.loops]
+    if name not in names:
+        raise ScheduleError(f"{name} is not around {site.stmt.name}; its loops are {_listed(names)}")
+    position = names.index(name)
+    return site.loops[:position], site.loops[position:]
+
+
+def branch_conditions(path: Sequence[Stmt]) -> Iterator[Expr]:
+    """The conditions of the branches that a path goes through."""
+    for stmt, below in pairwise(path):
+        if isinstance(stmt, If):
+            yield stmt.condition if stmt.then is below else apply("not", stmt.condition)
 
 
 def paths(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[tuple[Stmt, tuple[Stmt, ...]]]:

@@ -8,16 +8,27 @@ Index-set splitting: an axis in segments, along each of which a clamped, reflect
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from graphopt.lowering.analysis.axis_transforms import redrawn
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.index.arithmetic import polynomial, simplify
-from graphopt.lowering.index.comparisons import comparisons, positive
+from graphopt.lowering.index.arithmetic import bounds, polynomial, simplify
+from graphopt.lowering.index.comparisons import COMPARISONS, comparisons, positive
 from graphopt.lowering.index.polynomials import Polynomial
-from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables, walk
-from graphopt.lowering.loops.nest import Axis, Block, described, expressions, map_expressions, statements
+from graphopt.lowering.loops.expressions import (
+    INDEX,
+    Apply,
+    Const,
+    Expr,
+    Var,
+    maximum,
+    minimum,
+    substitute,
+    variables,
+    walk,
+)
+from graphopt.lowering.loops.nest import Axis, Block, For, described, expressions, map_expressions, statements
 
 PIECEWISE = ("min", "max", "abs", "floordiv", "mod")
 """Functions of indices that are affine but where they bend."""
@@ -141,3 +152,29 @@ def _solved(p: Polynomial, var: Var, reduced: Mapping[Var, int]) -> tuple[int, i
         else:
             return None
     return (max(0, -(least // factor)), None) if factor > 0 else (0, least // -factor + 1)
+
+
+def steps_within(
+    condition: Expr, loop: For, inside: Mapping[Var, Expr], around: Mapping[Var, Expr]
+) -> tuple[Expr, Expr] | None:
+    """The first step of a loop from which a comparison holds for all values of the variables ``inside`` it, and the one
+    behind the last, by the variables around it; None where that is not told."""
+    if not (isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX):
+        return None
+    ends = bounds(positive(condition).expr(), inside, {**around, loop.var: loop.extent})
+    parts = None if ends is None else polynomial(ends[0]).split(loop.var)
+    if parts is None or not (factor := parts[0].number) or loop.var in variables(parts[1].expr()):
+        return None
+    if factor > 0:
+        return -(parts[1].expr() // factor), loop.extent
+    return Const(0), parts[1].expr() // -factor + 1
+
+
+def clipped(loop: For, steps: Sequence[tuple[Expr, Expr]], around: Mapping[Var, Expr]) -> tuple[Expr, Expr]:
+    """The steps of a loop that are in all of these ranges: the first, and the one behind the last."""
+    first: Expr = Const(0)
+    end = loop.extent
+    for low, high in steps:
+        first, end = maximum(first, low), minimum(end, high)
+    first = simplify(minimum(first, loop.extent), around)
+    return first, simplify(maximum(first, end), around)

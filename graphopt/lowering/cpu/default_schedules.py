@@ -63,6 +63,7 @@ from graphopt.lowering.cpu.register_tiles import (
 from graphopt.lowering.cpu.scheduling import Choices, Scheduling, refuse_unknown
 from graphopt.lowering.cpu.sliding import Sliding, SlidingRowWriter, sliding
 from graphopt.lowering.cpu.weight_packing import with_rows_stacked
+from graphopt.lowering.emit.pragmas import refuse_pragmas
 from graphopt.lowering.loops.accumulation import is_accumulation
 from graphopt.lowering.loops.expressions import Const, Expr, Var, substitute
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
@@ -97,6 +98,7 @@ def chosen(
     if nest_chains is None or any(axis.extent == Const(0) for chain in nest_chains for axis in chain.spatial):
         scheduled_nest, offered = nest if nest_chains else finished(nest), dict[str, tuple[int, ...]]()
     else:
+        refuse_pragmas(nest.body)
         scheduler = _Scheduler(nest, choices, prices)
         scheduled_nest, offered = scheduler.scheduled(nest_chains), scheduler.offered
     refuse_unknown(choices, offered)

@@ -26,6 +26,7 @@ from graphopt.lowering.cuda.products import product
 from graphopt.lowering.cuda.row_kernels import row_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.transposes import turned_over
+from graphopt.lowering.emit.pragmas import refuse_pragmas
 from graphopt.lowering.loops.nest import Nest, Seq, Stmt, seq
 from graphopt.target import ProductPrices
 
@@ -71,6 +72,7 @@ def _scheduled(
     while at < len(parts):
         first = [c for c in takewhile(lambda c: c is not None, part_chains[at:]) if c is not None]
         if first:
+            refuse_pragmas(parts[at])
             stmt, consumed = _first(owner, first, rules)
         else:
             others = {b for k, buffers in enumerate(used) if k != at for b in buffers}

@@ -26,6 +26,7 @@ from graphopt.lowering.emit.emit_context import EmitContext
 from graphopt.lowering.emit.expression_text import Speller
 from graphopt.lowering.emit.full_tiles import separated
 from graphopt.lowering.emit.loop_invariants import IndexNames, InvariantKey
+from graphopt.lowering.emit.pragmas import unrolled
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
 from graphopt.lowering.emit.vector_loops import VectorLoops
 from graphopt.lowering.emit.vocabulary import RESERVED, imports
@@ -183,7 +184,7 @@ class KernelWriter:
         facts: KernelFacts,
         contract: bool = True,
     ) -> None:
-        self.nest, self.stacked = nest, facts.stacked
+        self.nest, self.stacked = unrolled(nest), facts.stacked
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[Buffer, str] = {}
@@ -192,7 +193,7 @@ class KernelWriter:
         self.registers: dict[Buffer, dict[tuple[int, int], str]] = {}
         self.bounds: dict[Var, Expr] = {}
         self.order: list[Var] = []
-        self.private = private(nest)
+        self.private = private(self.nest)
         self.loops = self.stores = 0
         """The numbers of loops, and of stores to memory, so far."""
         self.stores_in_rounds = False

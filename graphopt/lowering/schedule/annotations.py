@@ -19,6 +19,7 @@ from graphopt.lowering.analysis.block_refs import (
     replaced,
 )
 from graphopt.lowering.analysis.dependence import check_parallel
+from graphopt.lowering.emit.pragmas import check_pragma
 from graphopt.lowering.loops.expressions import Const
 from graphopt.lowering.loops.nest import THREADS, For, Nest, Note, statements
 
@@ -149,6 +150,9 @@ def bind(nest: Nest, loop: AnyLoop, thread: str) -> tuple[Nest, None]:
 def annotate(nest: Nest, within: BlockRef | LoopRef | str, key: str, value: Note) -> tuple[Nest, None]:
     """Put a note on a block or loop, in place of one with the same key; on the block ``root``, on the program.
 
+    Notes whose names begin with ``pragma_`` say how code is generated within: with ``pragma_auto_unroll_max_step``,
+    serial loops are unrolled that are no more statements when written out; ``pragma_unroll_explicit`` is 1, for they
+    are written out always. There are no others.
     Before::
 
         for i0 in serial(8):
@@ -156,14 +160,15 @@ def annotate(nest: Nest, within: BlockRef | LoopRef | str, key: str, value: Note
                 v0 = axis.spatial(8, i0)
                 B[v0] = A[v0] + 1.0
 
-    After ``s.annotate("i0", "unroll.depth", 4)``::
+    After ``s.annotate("i0", "pragma_auto_unroll_max_step", 16)``::
 
-        for i0 in serial(8, notes={"unroll.depth": 4}):
+        for i0 in serial(8, notes={"pragma_auto_unroll_max_step": 16}):
             with block("B"):
                 v0 = axis.spatial(8, i0)
                 B[v0] = A[v0] + 1.0
     """
     kept = tuple(value) if isinstance(value, list | tuple) else value
+    check_pragma(key, kept)
     if is_root(nest, within):
         return replace(nest, notes=tuple({**dict(nest.notes), key: kept}.items())), None
     site = find_place(nest, within)
@@ -177,12 +182,12 @@ def unannotate(nest: Nest, within: BlockRef | LoopRef | str, key: str) -> tuple[
 
     Before::
 
-        for i0 in serial(8, notes={"unroll.depth": 4}):
+        for i0 in serial(8, notes={"pragma_auto_unroll_max_step": 16}):
             with block("B"):
                 v0 = axis.spatial(8, i0)
                 B[v0] = A[v0] + 1.0
 
-    After ``s.unannotate("i0", "unroll.depth")``::
+    After ``s.unannotate("i0", "pragma_auto_unroll_max_step")``::
 
         for i0 in serial(8):
             with block("B"):

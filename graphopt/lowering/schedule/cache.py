@@ -166,7 +166,7 @@ def set_scope(nest: Nest, block: AnyBlock, space: MemoryScope, buffer: int | str
                 C[v1] = B[v1] * 2.0
     """
     _scoped(space)
-    old = _owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
+    old = owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
     return exchanged(nest, old, replace(old, scope=space)), None
 
 
@@ -201,7 +201,7 @@ def storage_align(
                 v2, v3 = axis.remap("SS", [i2, i3])
                 C[v2, v3] = B[v2, v3] * 2.0
     """
-    old = _owned(nest, block, buffer, "and lies where its caller put it; use cache_write")
+    old = owned(nest, block, buffer, "and lies where its caller put it; use cache_write")
     rank = len(old.shape)
     if not -rank <= axis < rank:
         raise ScheduleError(f"{old.name} has {rank} axes, and {axis} is not one of them")
@@ -250,7 +250,7 @@ def double_buffer(nest: Nest, block: AnyBlock, loop: AnyLoop, buffer: int | str 
                     vslot_1 = axis.spatial(2, i0 % 2)
                     C[v2, v3] = B[vslot_1, v3] * 2.0
     """
-    old = _owned(nest, block, buffer, "and has the room that its caller gave it; use cache_write")
+    old = owned(nest, block, buffer, "and has the room that its caller gave it; use cache_write")
     site = find_loop(nest, loop)
     lives_within(nest, old, site.stmt, extents_around((*site.above, site.stmt)))
     strides = None if old.strides is None else (old.strides[0] * old.shape[0], *old.strides)
@@ -304,7 +304,7 @@ def _chosen(block: Block, buffer: int | str, *, writes: bool) -> Buffer:
     raise ScheduleError(f"{block.name} {verb} {', '.join(names) or 'nothing'}: {buffer} is none of these")
 
 
-def _owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
+def owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
     """A buffer that the block writes and that lives only while the nest runs."""
     chosen = _chosen(find_block(nest, block).stmt, buffer, writes=True)
     kept_inside(nest, chosen, f", {why}")

@@ -120,7 +120,7 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: 
             raise ScheduleError(f"{unit.name} behind {stmt.name} changes what it reads")
         if _is_reducing(unit, shared(unit.above, site.above)):
             raise ScheduleError(f"{unit.name} is not complete where {stmt.name} reads it")
-    _only_bounded(stmt, site.above)
+    only_bounded(stmt, site.above)
     around = extents_around((*target.above, target.stmt))
     domain: Domain = {}
     for buffer in _sorted(written):
@@ -182,7 +182,7 @@ def reverse_compute_at(
     if move.position < first:
         raise ScheduleError(f"{stmt.name} runs before {name}, and reads what was there before")
     _runs_early(move, inside, first)
-    _only_bounded(stmt, site.above)
+    only_bounded(stmt, site.above)
     around = extents_around((*target.above, target.stmt))
     outside = extents_around(scope(site.above))
     domain: Domain = {}
@@ -190,7 +190,7 @@ def reverse_compute_at(
         check_covered(move.loops[0], stmt, buffer, outside, f"in {move.loops[0].var.name}")
         for unit in writers(inside, buffer):
             assert isinstance(unit.stmt, Block)
-            _only_bounded(unit.stmt, unit.above)
+            only_bounded(unit.stmt, unit.above)
         region = box_written(target.stmt.body, buffer, around, f"in a step of {name}")
         for where in dict.fromkeys(e.indices for e in loads(stmt) if e.buffer == buffer):
             match(domain, stmt, where, region, around)
@@ -303,7 +303,7 @@ def _is_reducing(unit: Unit, path: Sequence[Stmt]) -> bool:
     return any(a.kind != "spatial" and variables(v) & around for a, v in pairs)
 
 
-def _only_bounded(block: Block, above: Sequence[Stmt]) -> None:
+def only_bounded(block: Block, above: Sequence[Stmt]) -> None:
     """Raises ScheduleError where a block's predicate says more than that its axes stay within their extents."""
     around = extents_around(above)
     bounds = {simplify(v < a.extent, around) for a, v in zip(block.axes, block.values, strict=True)}

@@ -286,6 +286,8 @@ def rebind(stmt: Stmt, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) 
         return replace(stmt, values=tuple(map(bound, stmt.values)), predicate=bound(stmt.predicate))
     if isinstance(stmt, For):
         return replace(stmt, extent=bound(stmt.extent))
+    if isinstance(stmt, If):
+        return replace(stmt, condition=bound(stmt.condition))
     return map_expressions(stmt, part)
 
 

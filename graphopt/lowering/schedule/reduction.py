@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import (
@@ -12,10 +11,12 @@ from graphopt.lowering.analysis.block_refs import (
     AnyLoop,
     BlockRef,
     BlockSite,
+    branch_conditions,
     extents_around,
     find_block,
     find_loop,
     free_name,
+    loops_split_at,
     names_in,
     outer_blocks,
     primitive,
@@ -43,7 +44,6 @@ from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
     For,
-    If,
     Nest,
     Range,
     Stmt,
@@ -89,7 +89,7 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
         raise ScheduleError(f"{stmt.name} has no init to take out of it")
     if stmt.of_kind("ordered"):
         raise ScheduleError(f"{stmt.name} has ordered axes: its init may have to run between its steps")
-    outer, below = _split_at(site, loop)
+    outer, below = loops_split_at(site, loop)
     roles = _Roles.of(stmt)
     _unmixed(stmt, roles, site.loops)
     for around in outer:
@@ -114,7 +114,7 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
     axes = {a.var: Var(free_name(names, f"{a.var.name}_init")) for a in stmt.of_kind("spatial")}
     there: Mapping[Var, Expr] = {**started, **loops}
     position = site.above.index(find_loop(nest, loop).stmt)
-    conditions = [stmt.predicate, *_conditions((*site.above[position:], stmt))]
+    conditions = [stmt.predicate, *branch_conditions((*site.above[position:], stmt))]
     spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
     name = free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_init")
     init: Stmt = Block(
@@ -196,7 +196,7 @@ class _PartialReduction:
 
     @staticmethod
     def of(nest: Nest, site: BlockSite, factor: For, position: int) -> _PartialReduction:
-        block, chain = site.stmt, _chain(site)
+        block, chain = site.stmt, site.chain
         roles = _Roles.of(block)
         _unmixed(block, roles, site.loops)
         if factor.extent == Const(1) and factor.var not in roles.spatial:  # a step of it is all there is
@@ -358,33 +358,6 @@ def _repeating(
         if not held and not tells([Range(v) for v in values], [loop], running, extents):
             return loop
     return None
-
-
-def _split_at(site: BlockSite, loop: AnyLoop) -> tuple[tuple[For, ...], tuple[For, ...]]:
-    """The loops around a block outside of one of them, and from that on."""
-    name = loop if isinstance(loop, str) else loop.name
-    names = [s.var.name for s in site.loops]
-    if name not in names:
-        raise ScheduleError(f"{name} is not around {site.stmt.name}; its loops are {', '.join(names) or 'none'}")
-    position = names.index(name)
-    return site.loops[:position], site.loops[position:]
-
-
-def _conditions(path: Sequence[Stmt]) -> Iterator[Expr]:
-    """The conditions of the branches that a path goes through."""
-    for stmt, below in pairwise(path):
-        if isinstance(stmt, If):
-            yield stmt.condition if stmt.then is below else apply("not", stmt.condition)
-
-
-def _chain(site: BlockSite) -> list[For]:
-    """The loops around a block that hold nothing else, from the outermost in."""
-    chain: list[For] = []
-    for stmt in reversed(site.above):
-        if not isinstance(stmt, For):
-            break
-        chain.insert(0, stmt)
-    return chain
 
 
 def _block_under(nest: Nest, loop: AnyLoop) -> AnyBlock:

@@ -41,32 +41,86 @@ def sample_perfect_tile(
 
     Raises ScheduleError where the extent is not a number.
     """
-    # As TVM's sample_perfect_tile, but uniform: a factor is drawn with the number of factorizations of the rest as its
-    # weight.
-    stmt = find_loop(nest, loop).stmt
-    name = stmt.var.name
-    if not isinstance(stmt.extent, Const):
-        raise ScheduleError(f"{name}: its extent is not a number; split it by factors that you choose")
+    # As TVM's sample_perfect_tile, but uniform.
+    name, extent = _known_extent(nest, loop)
     if n < 1 or max_innermost < 1:
         raise ScheduleError(f"{name}: {n} factors of at most {max_innermost} are none; ask for one or more")
-    extent = int(stmt.extent.value)
     if decision is not None:
         chosen = tuple(int(f) for f in decision)
-        if len(chosen) != n or prod(chosen) != extent or not 1 <= chosen[-1] <= max_innermost or min(chosen) < 1:
+        if not _is_tile(chosen, n, extent) or chosen[-1] > max_innermost:
             raise ScheduleError(
                 f"{name}: the decision {list(chosen)} is not {n} factors of {extent}, the last at most {max_innermost}"
             )
         return chosen, chosen
     if n == 1 and extent > max_innermost:
         raise ScheduleError(f"{name}: its extent {extent} is more than {max_innermost}; ask for more than one factor")
+    tile = _tile(random, extent, n, max_innermost)
+    return tile, tile
+
+
+@primitive
+def sample_partitioned_tile(
+    nest: Nest,
+    random: Random,
+    loop: AnyLoop,
+    n: int,
+    partition_pos: int = 0,
+    innerpart_factor: int = 1,
+    *,
+    decision: Sequence[int] | None = None,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Draw ``n`` factors of the extent of a loop, of which those from ``partition_pos`` on have a multiple of
+    ``innerpart_factor`` as their product, all with equal probability.
+
+    Raises ScheduleError where the extent is not a number, or no multiple of that factor.
+    """
+    # As TVM's sample_partitioned_tile, but uniform: the product of the inner factors is drawn first.
+    name, extent = _known_extent(nest, loop)
+    if n < 1 or not 0 <= partition_pos < n or innerpart_factor < 1:
+        raise ScheduleError(
+            f"{name}: {n} factors with a multiple of {innerpart_factor} from position {partition_pos} on are none; "
+            f"positions are 0 to {n - 1}, and factors positive"
+        )
+    if extent % innerpart_factor:
+        raise ScheduleError(f"{name}: its extent {extent} is no multiple of {innerpart_factor}; give a divisor of it")
+    if decision is not None:
+        chosen = tuple(int(f) for f in decision)
+        if not _is_tile(chosen, n, extent) or prod(chosen[partition_pos:]) % innerpart_factor:
+            raise ScheduleError(
+                f"{name}: the decision {list(chosen)} is not {n} factors of {extent}, those from position "
+                f"{partition_pos} on with a multiple of {innerpart_factor} as their product"
+            )
+        return chosen, chosen
+    outer, inner = partition_pos, n - partition_pos
+    inside = [d for d in divisors(extent) if d % innerpart_factor == 0 and (outer or d == extent)]
+    part = _weighed(random, inside, [_ways(extent // d, outer) * _ways(d, inner) for d in inside])
+    tile = (*(_tile(random, extent // part, outer) if outer else ()), *_tile(random, part, inner))
+    return tile, tile
+
+
+def _known_extent(nest: Nest, loop: AnyLoop) -> tuple[str, int]:
+    """The name of a loop and its extent; raises ScheduleError where that is not a positive number."""
+    stmt = find_loop(nest, loop).stmt
+    if not isinstance(stmt.extent, Const) or stmt.extent.value < 1:
+        raise ScheduleError(f"{stmt.var.name}: its extent is not a number above 0; split it by factors that you choose")
+    return stmt.var.name, int(stmt.extent.value)
+
+
+def _is_tile(factors: Sequence[int], n: int, extent: int) -> bool:
+    """Whether these are so many positive factors of a number."""
+    return len(factors) == n and prod(factors) == extent and min(factors) >= 1
+
+
+def _tile(random: Random, extent: int, n: int, max_innermost: int | None = None) -> tuple[int, ...]:
+    """Random factors of a number, each tile with equal probability."""
+    # From the innermost out, a factor is drawn with the number of factorizations of the rest as its weight.
     factors: list[int] = []
     left = extent
-    for k in range(n, 1, -1):  # from the innermost out, each weighed by how many ways there are to go on
-        candidates = [d for d in divisors(left) if factors or d <= max_innermost]
+    for k in range(n, 1, -1):
+        candidates = [d for d in divisors(left) if factors or max_innermost is None or d <= max_innermost]
         factors.append(_weighed(random, candidates, [_ways(left // d, k - 1) for d in candidates]))
         left //= factors[-1]
-    tile = (left, *reversed(factors))
-    return tile, tile
+    return (left, *reversed(factors))
 
 
 @primitive

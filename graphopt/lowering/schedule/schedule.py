@@ -25,7 +25,10 @@ from graphopt.lowering.schedule import by_rule as by_rule_module
 from graphopt.lowering.schedule import cache, loop_transforms, reduction, sampling
 from graphopt.lowering.schedule import compute_at as compute_at_module
 from graphopt.lowering.schedule import compute_inline as compute_inline_module
+from graphopt.lowering.schedule import decompose_padding as decompose_padding_module
+from graphopt.lowering.schedule import loop_partition as loop_partition_module
 from graphopt.lowering.schedule import pad_einsum as pad_einsum_module
+from graphopt.lowering.schedule import rolling_buffer as rolling_buffer_module
 from graphopt.lowering.schedule import tensorize as tensorize_module
 from graphopt.lowering.schedule import transform_layout as transform_layout_module
 from graphopt.lowering.schedule.trace import Argument, Reference, Trace, TraceStep
@@ -122,6 +125,7 @@ class Schedule(Scripted):
     fuse = rewriting(loop_transforms.fuse)
     reorder = rewriting(loop_transforms.reorder)
     add_unit_loop = rewriting(loop_transforms.add_unit_loop)
+    loop_partition = rewriting(loop_partition_module.loop_partition)
     # what runs them, and notes
     parallel = rewriting(annotations_module.parallel)
     vectorize = rewriting(annotations_module.vectorize)
@@ -140,6 +144,7 @@ class Schedule(Scripted):
     set_scope = rewriting(cache.set_scope)
     storage_align = rewriting(cache.storage_align)
     double_buffer = rewriting(cache.double_buffer)
+    rolling_buffer = rewriting(rolling_buffer_module.rolling_buffer)
     # reductions
     decompose_reduction = rewriting(reduction.decompose_reduction)
     rfactor = rewriting(reduction.rfactor)
@@ -147,11 +152,13 @@ class Schedule(Scripted):
     blockize = rewriting(blockize_module.blockize)
     tensorize = rewriting(tensorize_module.tensorize)
     pad_einsum = rewriting(pad_einsum_module.pad_einsum)
+    decompose_padding = rewriting(decompose_padding_module.decompose_padding)
     transform_layout = rewriting(transform_layout_module.transform_layout)
     # all at once
     by_rule = rewriting(by_rule_module.by_rule)
     # draws
     sample_perfect_tile = drawing(sampling.sample_perfect_tile)
+    sample_partitioned_tile = drawing(sampling.sample_partitioned_tile)
     sample_categorical = drawing(sampling.sample_categorical)
     sample_compute_location = drawing(sampling.sample_compute_location)
 

@@ -39,7 +39,7 @@ def test_an_example_is_the_program_before_the_step_and_the_program_after() -> No
     assert after.startswith("for i0_i1 in serial(32):\n")
     assert "``" not in text.replace("```", "")
     assert "Before:" not in page()
-    assert page().count("\n\n```python\n") == page().count("```python") == 26
+    assert page().count("\n\n```python\n") == page().count("```python") == 29
 
 
 def test_an_end_that_a_step_leaves_as_it_is_stands_for_itself() -> None:

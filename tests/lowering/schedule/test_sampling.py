@@ -1,6 +1,7 @@
 """What is drawn is possible, every possibility is drawn, and a seed decides which."""
 
 from collections import Counter
+from itertools import product
 from math import prod
 from random import Random
 
@@ -8,9 +9,17 @@ import pytest
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import INLINE, ROOT, LoopRef
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.nest import For, statements
 from graphopt.lowering.loops.script import read
-from graphopt.lowering.schedule.sampling import compute_locations, sample_categorical, sample_perfect_tile
+from graphopt.lowering.schedule.sampling import (
+    compute_locations,
+    sample_categorical,
+    sample_partitioned_tile,
+    sample_perfect_tile,
+)
 from graphopt.lowering.schedule.schedule import Schedule
+from graphopt.lowering.schedule.trace import Trace
 from tests.lowering.documented import same_results
 
 STAGES = """
@@ -51,6 +60,34 @@ def test_factors_multiply_to_the_extent(n: int) -> None:
         assert decision == tile
         assert len(tile) == n
         assert prod(tile) == 24
+
+
+@pytest.mark.parametrize(("n", "position", "factor"), [(3, 1, 4), (3, 2, 6), (2, 0, 24), (2, 0, 1), (4, 3, 1)])
+def test_every_partitioned_tile_is_as_likely(n: int, position: int, factor: int) -> None:
+    random = Random(0)
+    drawn = Counter(sample_partitioned_tile(NEST, random, "i", n, position, factor)[1] for _ in range(6000))
+    possible = {
+        tile for tile in product(range(1, 25), repeat=n) if prod(tile) == 24 and prod(tile[position:]) % factor == 0
+    }
+    assert set(drawn) == possible
+    expected = 6000 / len(possible)
+    assert all(0.6 * expected < count < 1.4 * expected for count in drawn.values())
+
+
+def test_a_trace_keeps_a_partitioned_tile() -> None:
+    s = Schedule(NEST, 3)
+    tile = s.sample_partitioned_tile("a", 3, 1, 4)
+    s.split("a", tile)
+    again = Trace.from_json(s.trace.to_json())
+    assert again.replay(NEST, 7).nest == s.nest
+    (position,) = again.decisions
+    changed = again.with_decisions({position: [6, 4, 1]})
+    assert [loop.extent for loop in statements(changed.replay(NEST).nest.body) if isinstance(loop, For)][:3] == [
+        Const(6),
+        Const(4),
+        Const(1),
+    ]
+    same_results(NEST, changed.replay(NEST).nest)
 
 
 def test_categories_follow_their_probabilities() -> None:
@@ -98,6 +135,13 @@ def test_a_block_is_computed_at_loops_of_its_consumers() -> None:
         (lambda s: s.sample_perfect_tile("i", 1, 8), "its extent 24 is more than 8; ask for more than one factor"),
         (lambda s: s.sample_perfect_tile("i", 2, 4, decision=[3, 8]), "is not 2 factors of 24, the last at most 4"),
         (lambda s: s.sample_perfect_tile("i", 2, decision=[-3, -8]), "is not 2 factors of 24"),
+        (lambda s: s.sample_partitioned_tile("i", 2, 1, 5), "its extent 24 is no multiple of 5; give a divisor of it"),
+        (lambda s: s.sample_partitioned_tile("i", 2, 2), "positions are 0 to 1, and factors positive"),
+        (lambda s: s.sample_partitioned_tile("i", 2, 1, 0), "and factors positive"),
+        (
+            lambda s: s.sample_partitioned_tile("i", 2, 1, 4, decision=[12, 2]),
+            r"the decision \[12, 2\] is not 2 factors of 24, those from position 1 on with a multiple of 4",
+        ),
         (lambda s: s.sample_categorical([]), "0 candidates with the probabilities"),
         (lambda s: s.sample_categorical([1, 2], [1.0]), "2 candidates with the probabilities"),
         (lambda s: s.sample_categorical([1, 2], [1.0, -1.0]), "give each one of at least 0"),
