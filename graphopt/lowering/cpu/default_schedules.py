@@ -91,18 +91,24 @@ def chosen(
 
     ScheduleError where something is chosen that there is no choice of, or that is no candidate.
     """
+    scheduled_nest, offered = where_offered(nest, choices, prices)
+    refuse_unknown(choices, offered)
+    return scheduled_nest, offered
+
+
+def where_offered(
+    nest: Nest, choices: Choices, prices: LibraryPrices = CPU.prices.products
+) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+    """As ``chosen``, but choices that there are none of do nothing."""
     nest_chains = chains(nest)
     if nest_chains is not None and len(nest_chains) > 1 and panels_made(nest_chains[0], nest_chains[1], nest):
         nest = with_rows_stacked(nest)
         nest_chains = chains(nest)
     if nest_chains is None or any(axis.extent == Const(0) for chain in nest_chains for axis in chain.spatial):
-        scheduled_nest, offered = nest if nest_chains else finished(nest), dict[str, tuple[int, ...]]()
-    else:
-        refuse_pragmas(nest.body)
-        scheduler = _Scheduler(nest, choices, prices)
-        scheduled_nest, offered = scheduler.scheduled(nest_chains), scheduler.offered
-    refuse_unknown(choices, offered)
-    return scheduled_nest, offered
+        return nest if nest_chains else finished(nest), {}
+    refuse_pragmas(nest.body)
+    scheduler = _Scheduler(nest, choices, prices)
+    return scheduler.scheduled(nest_chains), scheduler.offered
 
 
 class _Scheduler(Scheduling):

@@ -439,14 +439,21 @@ def described(block: Block) -> Block:
     return replace(block, reads=reads, writes=writes)
 
 
+def declared(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables that a statement itself declares: a loop's, and the axes of a block."""
+    if isinstance(stmt, For):
+        return (stmt.var,)
+    return tuple(a.var for a in stmt.axes) if isinstance(stmt, Block) else ()
+
+
 def with_names(stmt: Stmt, names: Mapping[Var, Var]) -> Stmt:
     """The statement with loop variables and axes renamed."""
 
-    def declared(s: Stmt) -> Stmt | None:
+    def renamed(s: Stmt) -> Stmt | None:
         if isinstance(s, For) and s.var in names:
             return replace(s, var=names[s.var])
         if isinstance(s, Block) and any(a.var in names for a in s.axes):
             return replace(s, axes=tuple(replace(a, var=names.get(a.var, a.var)) for a in s.axes))
         return None
 
-    return mutate(map_expressions(stmt, lambda e: names.get(e) if isinstance(e, Var) else None), declared)
+    return mutate(map_expressions(stmt, lambda e: names.get(e) if isinstance(e, Var) else None), renamed)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from graphopt.errors import NestError, ScheduleError, UsageError
-from graphopt.lowering.cpu.default_schedules import scheduled
-from graphopt.lowering.cpu.loop_fission import separated
+from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.options import BY_RULE as OPTIONS
 from graphopt.lowering.link.passes import NestFailed, emit, fuse_ops, legalize_ops, lower_to_programs, schedule
 from graphopt.lowering.link.plan_memory import plan_memory
-from graphopt.lowering.loops.nest import BY_RULE, Block, Buffer, BufferRegion, Invoke, Nest, Stmt, mutate, seq
-from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.lower.lower import NeedsValues
 from graphopt.lowering.module.module import Module
 from graphopt.lowering.module.passes import ModulePass
@@ -28,43 +25,9 @@ raises ScheduleError."""
 
 
 def by_default(s: NestSchedule) -> object:
-    """The default schedule for the CPU: the parts that ``graphopt.compile`` schedules apart, each by its rules."""
-    s.nest = default_schedule(s.nest)
+    """The default schedule for the CPU, as a step ``s.by_rule()``."""
+    s.by_rule()
     return True
-
-
-def default_schedule(nest: Nest) -> Nest:
-    """A nest with the default schedules of its parts, which follow each other in it."""
-    parts = [scheduled(part) for part in separated(nest)]
-    if len(parts) == 1:
-        return _telling(replace(parts[0], name=nest.name, params=nest.params), nest.outputs)
-    handed = set[Buffer]().union(*(part.buffers for part in parts))
-    allocs = [*(b for b in nest.allocs if b in handed), *(b for part in parts for b in part.allocs)]
-    whole = replace(nest, body=seq(*(part.body for part in parts)), allocs=tuple(dict.fromkeys(allocs)))
-    try:
-        check(whole)
-    except NestError:  # parts name different buffers alike
-        whole = scheduled(nest)
-    return _telling(whole, nest.outputs)
-
-
-def _telling(nest: Nest, outputs: Collection[Buffer]) -> Nest:
-    """The nest with blocks that say what calls of functions write, where nothing else writes an output."""
-    missing = set(outputs) - set(nest.outputs)
-    if not missing:
-        return nest
-
-    def told(stmt: Stmt) -> Stmt | None:
-        if not isinstance(stmt, Invoke):
-            return None
-        regions = [a for a in stmt.args if isinstance(a, BufferRegion)]
-        writes = tuple(r for r in regions if r.buffer in missing)
-        if not writes:
-            return stmt
-        reads = tuple(r for r in regions if r.buffer not in missing)
-        return Block(writes[0].buffer.name, (), (), stmt, reads=reads, writes=writes)
-
-    return replace(nest, body=mutate(nest.body, told))
 
 
 class Schedule(ModulePass):

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.analysis.block_refs import primitive
-from graphopt.lowering.cpu.default_schedules import chosen
-from graphopt.lowering.cpu.scheduling import Choices
+from graphopt.lowering.analysis.block_refs import free_name, primitive
+from graphopt.lowering.cpu.default_schedules import where_offered
+from graphopt.lowering.cpu.loop_fission import separated
+from graphopt.lowering.cpu.scheduling import Choices, refuse_unknown
 from graphopt.lowering.cuda import schedules as for_blocks
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
-from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.expressions import Var
+from graphopt.lowering.loops.nest import (
+    Block,
+    Buffer,
+    BufferRegion,
+    Invoke,
+    Nest,
+    Stmt,
+    declared,
+    mutate,
+    rename_buffers,
+    seq,
+    statements,
+    with_names,
+)
 from graphopt.target import CPU, DeviceKind
 from graphopt.target import target as target_named
 
@@ -25,8 +41,60 @@ def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping
     for an unknown choice or candidate; UsageError where there is no such target."""
     resolved = target_named(target)
     if not resolved.device.has_blocks:
-        return chosen(nest, choices)
+        return _in_parts(nest, choices)
     return for_blocks.chosen(nest, choices, card(resolved.device), for_blocks.rules_beside(resolved.prices.products))
+
+
+def _in_parts(nest: Nest, choices: Choices) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+    """A nest with the default schedules of its parts, which follow each other in it, as programs have them."""
+    taken = {p.name for p in nest.params}
+    offered: dict[str, tuple[int, ...]] = {}
+    bodies: list[Stmt] = []
+    allocs: list[Buffer] = []
+    parts = separated(nest)
+    handed = [b for b in nest.allocs if any(b in part.params for part in parts)]
+    taken |= {b.name for b in handed}
+    for part in parts:
+        scheduled, its = where_offered(part, choices)
+        offered |= {name: _both(offered.get(name, some), some) for name, some in its.items()}
+        scheduled = _named_apart(scheduled, taken) if len(parts) > 1 else scheduled
+        bodies.append(scheduled.body)
+        allocs += scheduled.allocs
+    refuse_unknown(choices, offered)
+    whole = replace(nest, body=seq(*bodies), allocs=(*handed, *allocs))
+    return _telling(whole, nest.outputs), offered
+
+
+def _both(some: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    """What there is to choose for two parts alike."""
+    return tuple(n for n in some if n in others)
+
+
+def _named_apart(nest: Nest, taken: set[str]) -> Nest:
+    """A part of a nest whose variables and own buffers have names of their own."""
+    own = dict.fromkeys(v for s in statements(nest.body) for v in declared(s))
+    body = with_names(nest.body, {v: Var(free_name(taken, v.name)) for v in own})
+    buffers = {b: replace(b, name=free_name(taken, b.name)) for b in nest.allocs}
+    return replace(nest, body=rename_buffers(body, buffers), allocs=tuple(buffers.values()))
+
+
+def _telling(nest: Nest, outputs: Collection[Buffer]) -> Nest:
+    """The nest with blocks that say what calls of functions write, where nothing else writes an output."""
+    missing = set(outputs) - set(nest.outputs)
+    if not missing:
+        return nest
+
+    def told(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, Invoke):
+            return None
+        regions = [a for a in stmt.args if isinstance(a, BufferRegion)]
+        writes = tuple(r for r in regions if r.buffer in missing)
+        if not writes:
+            return stmt
+        reads = tuple(r for r in regions if r.buffer not in missing)
+        return Block(writes[0].buffer.name, (), (), stmt, reads=reads, writes=writes)
+
+    return replace(nest, body=mutate(nest.body, told))
 
 
 @primitive

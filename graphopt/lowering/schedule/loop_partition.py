@@ -31,6 +31,7 @@ from graphopt.lowering.loops.nest import (
     Seq,
     Stmt,
     blocks,
+    declared,
     inner,
     map_expressions,
     mutate,
@@ -217,8 +218,8 @@ def _holding(stmt: Stmt, known: set[Expr]) -> Stmt:
 
 def _renamed(loop: For, suffix: str, names: set[str], block_names: set[str]) -> tuple[For, dict[str, str]]:
     """A copy of a loop under names of its own, and the names of its blocks."""
-    declared = [v for s in statements(loop) for v in _declared(s)]
-    others = {v: Var(free_name(names, f"{v.name}_{suffix}")) for v in dict.fromkeys(declared)}
+    own = dict.fromkeys(v for s in statements(loop) for v in declared(s))
+    others = {v: Var(free_name(names, f"{v.name}_{suffix}")) for v in own}
     renamed = {b.name: "" for b in blocks(loop)}
     renamed = {b: free_name(block_names, f"{b}_{suffix}") for b in renamed}
     copy = mutate(
@@ -226,12 +227,6 @@ def _renamed(loop: For, suffix: str, names: set[str], block_names: set[str]) -> 
     )
     assert isinstance(copy, For)
     return copy, renamed
-
-
-def _declared(stmt: Stmt) -> tuple[Var, ...]:
-    if isinstance(stmt, For):
-        return (stmt.var,)
-    return tuple(a.var for a in stmt.axes) if isinstance(stmt, Block) else ()
 
 
 def _started(stmt: Stmt, step: Mapping[Var, Expr], around: Mapping[Var, Expr]) -> Stmt:

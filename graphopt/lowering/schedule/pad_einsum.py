@@ -114,7 +114,7 @@ def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nes
     return refreshed(after, [stmt.name, *renamed.values()]), tuple(BlockRef(n) for n in renamed.values())
 
 
-def _plain_loops(site: BlockSite) -> list[For]:
+def _plain_loops(site: BlockSite) -> tuple[For, ...]:
     """The loops around a block, which are its axes and hold nothing else."""
     stmt = site.stmt
     extents = {s.var: s.extent for s in site.loops}
@@ -125,14 +125,9 @@ def _plain_loops(site: BlockSite) -> list[For]:
             )
     if stmt.predicate != TRUE:
         raise ScheduleError(f"{stmt.name} runs only where a condition holds")
-    chain: list[For] = []
-    for above in reversed(site.above):
-        if not isinstance(above, For):
-            break
-        chain.insert(0, above)
-    if len(chain) != len(stmt.axes):
+    if {loop.var for loop in site.chain} != set(stmt.values):
         raise ScheduleError(f"the loops around {stmt.name} hold other statements, or are not its axes")
-    return chain
+    return site.chain
 
 
 def _einsum(block: Block, longer: set[Var]) -> Update:

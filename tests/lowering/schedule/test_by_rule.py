@@ -16,6 +16,9 @@ from graphopt.lowering.cpu import default_schedules
 from graphopt.lowering.cpu.default_schedules import chosen, scheduled
 from graphopt.lowering.cuda import schedules
 from graphopt.lowering.cuda.procedures import is_bound
+from graphopt.lowering.loops import wellformed
+from graphopt.lowering.loops.script import read
+from graphopt.lowering.module.scheduling import by_default
 from graphopt.lowering.schedule import by_rule
 from graphopt.lowering.schedule.by_rule import chosen_for
 from graphopt.lowering.schedule.schedule import Schedule
@@ -60,6 +63,54 @@ def test_a_trace_keeps_the_target() -> None:
     assert Trace.from_json(s.trace.to_json()).replay(nest).nest == s.nest
     assert s.nest == chosen_for("simulated", nest, {"down 0": 4})[0]
     assert is_bound(s.nest.body)
+
+
+PRODUCTS = """
+@program
+def products(
+    A: Buffer[("n", 256), "float32"], B: Buffer[(256, 256), "float32"], C: Buffer[("n", 256), "float32"], n: size
+):
+    T = alloc(("n", 256), "float32")
+    for i, j, k in grid(n, 256, 256):
+        with block("T"):
+            vi, vj, vk = axis.remap("SSR", [i, j, k])
+            with init():
+                T[vi, vj] = 0.0
+            T[vi, vj] = T[vi, vj] + A[vi, vk] * B[vk, vj]
+    for i1, j1, k1 in grid(n, 256, 256):
+        with block("C"):
+            vi1, vj1, vk1 = axis.remap("SSR", [i1, j1, k1])
+            with init():
+                C[vi1, vj1] = 0.0
+            C[vi1, vj1] = C[vi1, vj1] + T[vi1, vk1] * B[vk1, vj1]
+"""
+
+
+def test_parts_are_scheduled_apart_and_keep_apart() -> None:
+    nest = read(PRODUCTS)
+    s = Schedule(nest)
+    s.by_rule()
+    assert [loop.kind for loop in s.nest.body.stmts] == ["parallel", "parallel"]  # type: ignore[union-attr]
+    assert s.nest.outputs == nest.outputs  # calls of functions say what they write
+    assert s.nest.params == nest.params
+    wellformed.check(s.nest)
+    check(nest, s.nest, sizes=(130,))
+    _, offered = chosen_for("cpu", nest, {})
+    name, candidates = next((name, some) for name, some in offered.items() if name.startswith("piece"))
+    s = Schedule(nest)
+    s.by_rule([[name, candidates[0]]])
+    check(nest, s.nest, sizes=(130,))
+    with pytest.raises(ScheduleError, match="there is no choice of speed"):
+        s.by_rule([["speed", 1]])
+
+
+def test_the_rule_of_modules_is_this_step() -> None:
+    nest = read(PRODUCTS)
+    s, by_hand = Schedule(nest), Schedule(nest)
+    assert by_default(s)
+    by_hand.by_rule()
+    assert s.nest == by_hand.nest
+    assert str(s.trace) == "s.by_rule()\n"
 
 
 def test_what_there_is_no_choice_of_is_an_error() -> None:

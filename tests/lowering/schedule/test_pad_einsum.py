@@ -50,6 +50,12 @@ def sums(A: Buffer[(6, 5), "float32"], B: Buffer[(6,), "float32"], C: Buffer[(6,
 """
 
 
+def test_loops_that_hold_other_blocks_are_refused() -> None:
+    text = PRODUCT.format(n=4, m=2, k=3)
+    calls = ["s.cache_read('C', 1, 'local')", "s.reverse_compute_at('C', 'ax1', True)", "s.pad_einsum('C', [4, 4, 4])"]
+    assert "the loops around C hold other statements, or are not its axes" in refused(text, *calls)
+
+
 def sums(step: str) -> str:
     return SUM.format(step=step)
 
