@@ -52,12 +52,14 @@ class _Schedule:
 
 
 def same_results(before: Nest, after: Nest, **sizes: int) -> None:
-    """Fails where the two programs write different numbers when they start from the same random ones.
+    """Fails where the two programs write different numbers when they start from the same random ones, or where the
+    second is not read as it is printed.
 
     Elements are small integers, so that sums come out alike in any order.
     """
     assert before.params == after.params
     wellformed.check(after)
+    assert read(show(after)) == after
     for seed in range(2):
         first, second = random_arrays(before, seed, **sizes), random_arrays(before, seed, **sizes)
         interpret(before, first, sizes, descriptions(before))

@@ -41,7 +41,7 @@ from graphopt.lowering.loops.nest import (
 from graphopt.lowering.loops.scalars import is_defined
 
 DTYPES = ("float32", "int64", "bool", "float16", "bfloat16", "float64", "int32", "uint8", "int8", "uint64")
-TEXTS = ("x", "a \"b\" 'c' \\ d", "line\nbreak\t\x00", "Größe ∑ 😀", "")
+TEXTS = ("x", "a \"b\" 'c' \\ d", "line\nbreak\t\x00", "Größe ∑ 😀", "", "root")
 NUMBERS = (0.0, -0.0, 1.0, -2.5, 1e-30, math.inf, -math.inf, math.nan, 0.1)
 SAME = [fn for fn in FUNCTIONS if fn not in COMPARISONS | LOGIC | {"cast", "saturate", "bits", "select"}]
 

@@ -72,6 +72,12 @@ NAMED: Final = {SPELLED.get(fn, fn): fn for fn in FUNCTIONS}
 
 INSTEAD: Final[Mapping[str, str]] = {
     "relu": "max(x, 0.0)",
+    "let": "t = value",
+    "Let": "t = value",
+    "alloc_buffer": 'alloc(shape, dtype, scope="local")',
+    "decl_buffer": 'alloc(shape, dtype, scope="local")',
+    "block_attr": 'notes({"key": value})',
+    "func_attr": 'notes({"key": value})',
     "if_then_else": "select(condition, then, otherwise)",
     "where": "select(condition, then, otherwise)",
     "power": "x ** y",
@@ -85,7 +91,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "floormod": "x % y",
     "truncdiv": "trunc(x / y)",
 }
-"""What is written in place of functions that other languages of the kind have."""
+"""What is written in place of words that other languages of the kind have."""
 SHOWN: Final = 100
 """So much of a line is quoted in an error."""
 LET_PARTS: Final = 4096

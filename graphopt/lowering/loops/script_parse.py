@@ -41,7 +41,7 @@ from graphopt.lowering.loops.nest import (
     accesses,
     seq,
 )
-from graphopt.lowering.loops.script_expressions import DTYPES, NAMED, ScriptNames, string
+from graphopt.lowering.loops.script_expressions import DTYPES, INSTEAD, NAMED, ScriptNames, string
 from graphopt.lowering.loops.script_print import KINDS
 
 AXES: Final[Mapping[str, AxisKind]] = {letter: cast(AxisKind, kind) for kind, letter in KINDS.items()}
@@ -50,7 +50,7 @@ WORDS: Final = (
     *("value", "grid", "serial", "parallel", "vectorized", "unrolled", "bind"),
 )
 """The words of scripts beside the functions of expressions and the dtypes."""
-QUALIFIED: Final = frozenset({*WORDS, *NAMED, *DTYPES, "program"})
+QUALIFIED: Final = frozenset({*WORDS, *NAMED, *DTYPES, *INSTEAD, "program"})
 LOOPS: Final[Mapping[str, LoopKind]] = {
     "bind": "bound",
     **{kind: kind for kind in get_args(LoopKind) if kind != "bound"},
@@ -68,6 +68,11 @@ def parse(text: str, name: str, constants: Mapping[str, ScalarNumber], first_lin
         raise ScriptError(f"this is no text of a program: {e}", name, first_line) from None
     except (RecursionError, MemoryError):  # Python's parser reports its own depth as memory
         raise ScriptError("this is nested too deeply to be read", name, first_line) from None
+
+
+def _is_local_name(stmt: ast.stmt) -> bool:
+    """Whether a statement only names a value."""
+    return isinstance(stmt, ast.AnnAssign) or (isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name))
 
 
 class _Unqualified(ast.NodeTransformer):
@@ -99,12 +104,13 @@ class _ScriptReader(ScriptNames):
         if isinstance(body[0], ast.Expr) and string(body[0].value) is not None:
             del body[0]
         notes, rest = self.header(body)
-        match rest:
-            case [
-                ast.With([ast.withitem(ast.Call(ast.Name("block"), [ast.Constant(str(name))], []), None)], inside)
-            ] if name == ROOT_BLOCK:
+        *named, last = rest or [ast.Pass()]
+        match last:
+            case ast.With([ast.withitem(ast.Call(ast.Name("block"), [ast.Constant(str(name))], []), None)], inside) if (
+                name == ROOT_BLOCK and all(map(_is_local_name, named))
+            ):
                 rooted, rest = self.header(inside, is_root=True)
-                notes = tuple({**dict(notes), **dict(rooted)}.items())
+                notes, rest = tuple({**dict(notes), **dict(rooted)}.items()), [*named, *rest]
         return Nest(function.name, params, self.statements(rest), tuple(self.allocs), notes)
 
     def params(self, function: ast.FunctionDef) -> tuple[Buffer | Var, ...]:
@@ -130,19 +136,29 @@ class _ScriptReader(ScriptNames):
 
     def header(self, body: Sequence[ast.stmt], is_root: bool = False) -> tuple[Notes, list[ast.stmt]]:
         """The notes of a program, its allocations (kept), and the statements that remain."""
-        notes: Notes = ()
+        notes: Notes | None = None
         rest = []
         for stmt in body:
             match stmt:
                 case ast.Assign([ast.Name(name)], ast.Call(ast.Name("alloc"), args, keywords)):
                     self.allocs.append(self.buffer(stmt, name, args, keywords))
-                case ast.Expr(ast.Call(ast.Name("notes"), [written], [])):
-                    notes = self.notes(written)
+                case ast.Expr(ast.Call(ast.Name("notes"), _, []) as call):
+                    if notes is not None:
+                        raise self.error(stmt, "notes is said twice of one program")
+                    notes = self.notes(self.only(call))
                 case ast.Expr(ast.Call(ast.Name("reads" | "writes"), _, [])) if is_root:
                     pass  # they follow from the blocks in it
+                case (
+                    ast.Expr(ast.Call(ast.Name("where")))
+                    | ast.Assign(_, ast.Call(ast.Attribute(ast.Name("axis"))))
+                    | ast.With([ast.withitem(ast.Call(ast.Name("init")), _)])
+                ) if is_root:
+                    raise self.error(
+                        stmt, "the block root is the whole program: beside statements, it has notes and buffers"
+                    )
                 case _:
                     rest.append(stmt)
-        return notes, rest
+        return notes or (), rest
 
     def buffer(self, node: ast.AST, name: str, args: Sequence[ast.expr], keywords: Sequence[ast.keyword]) -> Buffer:
         """A buffer by shape and dtype, and perhaps scope and strides."""
@@ -247,6 +263,12 @@ class _ScriptReader(ScriptNames):
                 named = ast.copy_location(ast.Constant(kind.id), kind) if isinstance(kind, ast.Name) else kind
                 self.let(node, name, value, self.dtype(named))
                 return None
+            case ast.AugAssign(ast.Name(name)):
+                raise self.error(node, f'{name} keeps its value: alloc((), "float32", scope="local") may change')
+            case ast.With():
+                raise self.error(node, 'with is of one block("name") or init(), without as')
+            case ast.Expr(ast.Call(ast.Name(word))) if word in INSTEAD:
+                raise self.error(node, f"{word} is no word of programs; write {INSTEAD[word]}")
             case ast.While():
                 raise self.error(node, "a loop has a number of rounds: for i in serial(n), with if for what ends early")
         wanted = "for, with block, if, check, invoke, t = ... and A[i] = ..."

@@ -25,6 +25,7 @@ from graphopt.lowering.loops.expressions import (
     variables,
 )
 from graphopt.lowering.loops.nest import (
+    ROOT_BLOCK,
     TRUE,
     Axis,
     Block,
@@ -111,7 +112,11 @@ def _lines(nest: Nest) -> Iterator[str]:
         yield f"    notes({_notes(nest.notes)})"
     for buffer in nest.allocs:
         yield f"    {buffer.name} = alloc({_storage(buffer)})"
-    yield from (f"    {line}" for line in _Statements({}, _names(nest)).lines(nest.body))
+    is_root = isinstance(nest.body, Block) and nest.body.name == ROOT_BLOCK  # which alone would be the program
+    deep = 2 if is_root else 1
+    if is_root:
+        yield f"    with block({_quoted(ROOT_BLOCK)}):"
+    yield from ("    " * deep + line for line in _Statements({}, _names(nest), deep).lines(nest.body))
 
 
 def _names(nest: Nest) -> set[str]:

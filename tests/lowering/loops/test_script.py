@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from graphopt.errors import ScriptError
 from graphopt.lowering.loops.expressions import Apply, Const, Load, Var
 from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import Block, BufferRegion, For, Invoke, Nest, Range, Seq, Store, blocks, statements
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
-from graphopt.lowering.loops.nest import BufferRegion, For, Invoke, Nest, Range, Seq, Store, blocks, statements
 from graphopt.lowering.loops.script import Buffer, alloc, axis, block, grid, init, program, read, show, show_expr
 from tests.lowering.random_nests import random_nest
 
@@ -316,6 +316,41 @@ def test_the_root_block_is_the_program() -> None:
     assert written(f'with block("root"):\n    notes({{"a": 1}})\n    reads()\n{inner}') == written(
         f'notes({{"a": 1}})\n{loop}'
     )
+
+
+def test_a_block_that_is_called_root_is_told_from_the_program() -> None:
+    inner = 'with block("root"):\n    with block("root"):\n        B[0] = A[0]'
+    nest = written(inner)
+    assert isinstance(nest.body, Block)
+    assert read(show(nest)) == nest
+    named = written('t = A[0]\nwith block("root"):\n    s: float32 = 2\n    B[0] = t * s')
+    assert named == written("B[0] = A[0] * 2.0")
+    beside = written('B[1] = A[1]\nwith block("root"):\n    B[0] = A[0]')
+    assert [b.name for b in blocks(beside.body)] == ["root"]
+    assert read(show(beside)) == beside
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('with block("root"):\n    where(1 < 2)\n    B[0] = 1.0', "4:9: the block root is the whole program"),
+        ('with block("root"):\n    v = axis.spatial(8, 0)', "4:9: the block root is the whole program"),
+        ('with block("root"):\n    with init():\n        B[0] = 1.0', "4:9: the block root is the whole program"),
+        ('notes({"a": 1})\nnotes({"b": 1})', "4:5: notes is said twice of one program"),
+        ("notes({}, {})", "3:5: one argument is expected here"),
+        ("t = let(A[0])", "3:9: let is no function of programs; write t = value"),
+        ("with T.Let(A[0]) as t:\n    B[0] = t", '3:5: with is of one block("name") or init(), without as'),
+        ('T = alloc_buffer((8,), "float32")', "3:9: alloc_buffer is no function of programs; write alloc(shape, dtype"),
+        ('t = T.alloc_buffer((8,), "float32")', "3:9: alloc_buffer is no function of programs; write alloc(shape"),
+        ('T.block_attr({"a": 1})', '3:5: block_attr is no word of programs; write notes({"key": value})'),
+        ("t = A[0]\nt += 1.0", '4:5: t keeps its value: alloc((), "float32", scope="local") may change'),
+        ("t, s = A[0], A[1]", "3:5: a program has for, with block"),
+    ],
+)
+def test_what_other_languages_say_is_told_how_it_is_said_here(body: str, message: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        written(body)
+    assert message in str(caught.value)
 
 
 def test_words_may_be_those_of_a_module() -> None:
