@@ -48,7 +48,7 @@ def page() -> str:
     links = {name: f"#{name.replace('.', '')}" for name in MODULES} | ELSEWHERE
     rows = (f"| [`{name}`]({link}) | {_says(import_module(name))} |" for name, link in links.items())
     parts = [HEAD, "\n".join(("| public module | |", "|---|---|", *rows, ""))]
-    for name in sorted(set(graphopt.__all__) - {"__version__"}, key=str.lower):
+    for name in sorted(set(graphopt.__all__) - {"__version__"}, key=lambda name: (name.lower(), name.swapcase())):
         parts += _entry(f"graphopt.{name}", getattr(graphopt, name), 2)
     for name in MODULES:
         module = import_module(name)
