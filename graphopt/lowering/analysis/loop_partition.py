@@ -157,8 +157,11 @@ def _solved(p: Polynomial, var: Var, reduced: Mapping[Var, int]) -> tuple[int, i
 def steps_within(
     condition: Expr, loop: For, inside: Mapping[Var, Expr], around: Mapping[Var, Expr]
 ) -> tuple[Expr, Expr] | None:
-    """The first step of a loop from which a comparison holds for all values of the variables ``inside`` it, and the one
+    """The first step of a loop from which a condition holds for all values of the variables ``inside`` it, and the one
     behind the last, by the variables around it; None where that is not told."""
+    if isinstance(condition, Apply) and condition.fn == "or":  # where one of two holds, neither need be tested
+        each = (steps_within(c, loop, inside, around) for c in condition.args if loop.var in variables(c))
+        return next((steps for steps in each if steps is not None), None)
     if not (isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX):
         return None
     ends = bounds(positive(condition).expr(), inside, {**around, loop.var: loop.extent})

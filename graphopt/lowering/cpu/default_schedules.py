@@ -91,6 +91,9 @@ def chosen(
 
     ScheduleError where something is chosen that there is no choice of, or that is no candidate.
     """
+    nest_chains = chains(nest)
+    if nest_chains is not None and len(nest_chains) > 1 and panels_made(nest_chains[0], nest_chains[1], nest):
+        nest = with_rows_stacked(nest)
     scheduled_nest, offered = where_offered(nest, choices, prices)
     refuse_unknown(choices, offered)
     return scheduled_nest, offered
@@ -99,11 +102,8 @@ def chosen(
 def where_offered(
     nest: Nest, choices: Choices, prices: LibraryPrices = CPU.prices.products
 ) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
-    """As ``chosen``, but choices that there are none of do nothing."""
+    """As ``chosen``, but parameters keep their shapes, and choices that there are none of do nothing."""
     nest_chains = chains(nest)
-    if nest_chains is not None and len(nest_chains) > 1 and panels_made(nest_chains[0], nest_chains[1], nest):
-        nest = with_rows_stacked(nest)
-        nest_chains = chains(nest)
     if nest_chains is None or any(axis.extent == Const(0) for chain in nest_chains for axis in chain.spatial):
         return nest if nest_chains else finished(nest), {}
     refuse_pragmas(nest.body)

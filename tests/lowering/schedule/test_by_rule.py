@@ -94,14 +94,22 @@ def test_parts_are_scheduled_apart_and_keep_apart() -> None:
     assert s.nest.outputs == nest.outputs  # calls of functions say what they write
     assert s.nest.params == nest.params
     wellformed.check(s.nest)
-    check(nest, s.nest, sizes=(130,))
+    check(nest, s.nest, sizes=(3,))
     _, offered = chosen_for("cpu", nest, {})
     name, candidates = next((name, some) for name, some in offered.items() if name.startswith("piece"))
     s = Schedule(nest)
     s.by_rule([[name, candidates[0]]])
-    check(nest, s.nest, sizes=(130,))
+    check(nest, s.nest, sizes=(3,))
     with pytest.raises(ScheduleError, match="there is no choice of speed"):
         s.by_rule([["speed", 1]])
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_program_takes_and_writes_what_it_did(name: str) -> None:
+    nest = FIXED[name]()
+    s = Schedule(nest)
+    s.by_rule()
+    assert (s.nest.params, s.nest.outputs) == (nest.params, nest.outputs)
 
 
 def test_the_rule_of_modules_is_this_step() -> None:

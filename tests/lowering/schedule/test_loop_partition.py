@@ -10,6 +10,7 @@ from graphopt.lowering.loops.script import read, show
 from graphopt.lowering.schedule.loop_partition import loop_partition
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
+from tests.lowering import native
 from tests.lowering.documented import check, refused, same_results
 
 
@@ -79,7 +80,6 @@ def test_random_conditions() -> None:
             done += 1
             for size in (0, 1, 3, 6):
                 same_results(nest, s.nest, n=size)
-            assert read(show(s.nest)) == s.nest
             assert Trace.from_json(s.trace.to_json()).replay(nest).nest == s.nest
     assert done > 20
 
@@ -106,6 +106,8 @@ def test_tails_of_splits(n: int) -> None:
     assert main.predicate == TRUE
     assert all(b.predicate == TRUE for b in rest)
     same_results(nest, s.nest, n=n)
+    s.vectorize(s.get_loops("B")[-1])
+    native.check(nest, s.nest, sizes=(n,))
 
 
 def test_windows_at_the_edge_of_an_image() -> None:

@@ -7,11 +7,12 @@ import pytest
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.loops.expressions import Const
-from graphopt.lowering.loops.nest import Nest
-from graphopt.lowering.loops.script import read, show
+from graphopt.lowering.loops.nest import TRUE, Nest, blocks
+from graphopt.lowering.loops.script import read
 from graphopt.lowering.schedule.rolling_buffer import rolling_buffer
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
+from tests.lowering import native
 from tests.lowering.documented import check, refused, same_results
 
 
@@ -59,7 +60,13 @@ def test_stages_of_windows_compute_each_row_once() -> None:
     s.rolling_buffer("B")
     assert (rows(s.nest, "C"), rows(s.nest, "B")) == ([6, 8], [8, 10])
     same_results(nest, s.nest)
-    assert read(show(s.nest)) == s.nest
+    s.vectorize(s.get_loops("B")[-1])
+    native.check(nest, s.nest)
+    s.loop_partition("B")  # all rows in the first step, the new ones in others
+    s.loop_partition("C_tail")
+    assert [b.name for b in blocks(s.nest.body)] == ["B", "C", "D", "B_tail", "C_tail", "D_tail"]
+    assert all(b.predicate == TRUE for b in blocks(s.nest.body))
+    same_results(nest, s.nest)
     assert Trace.from_json(s.trace.to_json()).replay(nest).nest == s.nest
 
 
