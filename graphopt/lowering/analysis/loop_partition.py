@@ -22,6 +22,7 @@ from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     Var,
+    loads_in,
     maximum,
     minimum,
     substitute,
@@ -166,11 +167,12 @@ def steps_within(
         return None
     ends = bounds(positive(condition).expr(), inside, {**around, loop.var: loop.extent})
     parts = None if ends is None else polynomial(ends[0]).split(loop.var)
-    if parts is None or not (factor := parts[0].number) or loop.var in variables(parts[1].expr()):
+    if parts is None or not (factor := parts[0].number):
         return None
-    if factor > 0:
-        return -(parts[1].expr() // factor), loop.extent
-    return Const(0), parts[1].expr() // -factor + 1
+    rest = parts[1].expr()
+    if loop.var in variables(rest) or loads_in(rest):  # an element may change while the loop runs
+        return None
+    return (-(rest // factor), loop.extent) if factor > 0 else (Const(0), rest // -factor + 1)
 
 
 def clipped(loop: For, steps: Sequence[tuple[Expr, Expr]], around: Mapping[Var, Expr]) -> tuple[Expr, Expr]:

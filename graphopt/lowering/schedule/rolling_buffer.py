@@ -19,7 +19,7 @@ from graphopt.lowering.analysis.dependence import owner
 from graphopt.lowering.analysis.iteration_domains import box_written
 from graphopt.lowering.analysis.regions import lives_within, refreshed
 from graphopt.lowering.index.arithmetic import affine, prove, ranges_over, simplify
-from graphopt.lowering.loops.expressions import Const, Expr, Var, apply, conjunction, substitute, variables
+from graphopt.lowering.loops.expressions import Const, Expr, Var, apply, conjunction, loads_in, substitute, variables
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
@@ -168,6 +168,8 @@ def _moving(region: BufferRegion, loop: For, around: Mapping[Var, Expr]) -> tupl
     sides = [k for k, r in enumerate(region.ranges) if loop.var in variables(r.start) | variables(r.extent)]
     if not sides:
         raise ScheduleError(f"each step of {loop.var.name} writes the same elements of {name}")
+    if any(loads_in(r.start) | loads_in(r.extent) for r in region.ranges):
+        raise ScheduleError(f"elements say where the window of {name} is")
     linear = affine(region.ranges[sides[0]].start, [loop.var], around)
     step = None if linear is None else linear.coefficients[loop.var]
     if len(sides) > 1 or loop.var in variables(region.ranges[sides[0]].extent) or not isinstance(step, Const):

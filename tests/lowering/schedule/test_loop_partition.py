@@ -186,6 +186,20 @@ def guarded(A: Buffer[(12,), "float32"], B: Buffer[(12,), "float32"]):
 """
 
 
+def test_elements_are_tested_as_they_are_then() -> None:
+    nest = """
+@program
+def lengths(L: Buffer[(2,), "int64"], B: Buffer[(12,), "float32"]):
+    for i in serial(12):
+        with block("B"):
+            vi = axis.spatial(12, i)
+            where(i < L[0])
+            B[vi] = 2.0
+            L[0] = 5
+"""
+    assert "i: no condition in it begins or ceases" in refused(nest, "s.loop_partition('i')")
+
+
 @pytest.mark.parametrize(
     ("condition", "loop", "call", "message"),
     [
