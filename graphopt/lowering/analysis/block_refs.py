@@ -13,7 +13,7 @@ from itertools import count, pairwise, takewhile
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.loops.expressions import Expr, Var, apply
+from graphopt.lowering.loops.expressions import Expr, Var, apply, substitute, variables
 from graphopt.lowering.loops.nest import (
     ROOT_BLOCK,
     Block,
@@ -24,6 +24,7 @@ from graphopt.lowering.loops.nest import (
     Seq,
     Stmt,
     inner,
+    mutate,
     seq,
     statements,
     with_inner,
@@ -204,6 +205,19 @@ def replaced(nest: Nest, site: Site, stmt: Stmt | None) -> Nest:
     if stmt is None:
         raise ScheduleError("nothing of the program would be left")
     return replace(nest, body=stmt)
+
+
+def with_predicates_of_loops(nest: Nest) -> Nest:
+    """The nest with each block's predicate in terms of the loops around it, where it speaks of the block's axes."""
+
+    def changed(s: Stmt) -> Stmt | None:
+        if not isinstance(s, Block) or not variables(s.predicate) & {a.var for a in s.axes}:
+            return None
+        values = {a.var: v for a, v in zip(s.axes, s.values, strict=True)}
+        return replace(s, predicate=substitute(s.predicate, values))
+
+    body = mutate(nest.body, changed)
+    return nest if body is nest.body else replace(nest, body=body)
 
 
 def names_in(nest: Nest) -> set[str]:

@@ -7,16 +7,31 @@ others are there from end to end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in
-from graphopt.lowering.analysis.dependence import owner
+from graphopt.lowering.analysis.block_refs import paths
+from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in, buffers_written
+from graphopt.lowering.analysis.dependence import at, owner
 from graphopt.lowering.analysis.regions import box, contains, within
 from graphopt.lowering.index.arithmetic import affine, prove, ranges_over, simplify
-from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables, walk
-from graphopt.lowering.loops.nest import Block, Buffer, BufferRegion, For, Range, Stmt, inner
+from graphopt.lowering.loops.expressions import (
+    COMPARISONS,
+    INDEX,
+    Apply,
+    Const,
+    Expr,
+    Var,
+    apply,
+    conjuncts,
+    loads_in,
+    substitute,
+    variables,
+    walk,
+)
+from graphopt.lowering.loops.nest import Block, Buffer, BufferRegion, For, If, Invoke, Range, Stmt, Store, inner
 
 Domain: TypeAlias = dict[Var, Range]
 
@@ -79,6 +94,77 @@ def box_written(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: st
     return within(largest)
 
 
+def written_exactly(
+    stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str
+) -> tuple[BufferRegion, tuple[Expr, ...]]:
+    """The elements of a buffer that a statement writes: those of a box at which conditions on their indices, ``at(k)``,
+    hold; raises ScheduleError where no such box was found.
+
+    Loops that move no index are taken to run at least once. ``when`` completes the message.
+    """
+    region = box_written(stmt, buffer, around, when)
+    found = {_limits(access, conditions, around) for access, conditions in _conditional_writes(stmt, buffer)}
+    if len(found) > 1:
+        raise ScheduleError(f"what is written of {buffer.name} {when} is written under several conditions")
+    limits = found.pop()
+    told = [*limits, *(e for side in region.ranges for e in (side.start, side.extent))]
+    changed = {e.buffer for expr in told for e in loads_in(expr)} & buffers_written(stmt)
+    if changed:
+        name = min(b.name for b in changed)
+        raise ScheduleError(f"what is written of {buffer.name} {when} depends on {name}, which is written there too")
+    return region, limits
+
+
+def _conditional_writes(stmt: Stmt, buffer: Buffer) -> Iterator[tuple[AccessSet, list[Expr]]]:
+    """The writes of a buffer within a statement, each with the conditions under which it is done, over loops."""
+    for part, above in paths(stmt):
+        if not isinstance(part, Store | Invoke):
+            continue
+        values: dict[Var, Expr] = {}
+        extents: dict[Var, Expr] = {}
+        conditions: list[Expr] = []
+        for outer, below in pairwise((*above, part)):
+            if isinstance(outer, For):
+                extents[outer.var] = substitute(outer.extent, values)
+            elif isinstance(outer, Block):
+                values |= {a.var: substitute(v, values) for a, v in zip(outer.axes, outer.values, strict=True)}
+                conditions.append(substitute(outer.predicate, values))
+            elif isinstance(outer, If):
+                condition = substitute(outer.condition, values)
+                conditions.append(condition if outer.then is below else apply("not", condition))
+        for access in accesses_in(part, values, extents):
+            if access.is_write and access.buffer == buffer:
+                yield access, conditions
+
+
+def _limits(access: AccessSet, conditions: Iterable[Expr], around: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+    """The conditions on the indices, ``at(k)``, under which an access is done; raises ScheduleError where they are
+    about something else."""
+    moving = {v for i in access.indices for v in variables(i)}
+    everything = {**around, **access.extents}
+    limits: list[Expr] = []
+    for condition in (c for whole in conditions for c in conjuncts(simplify(whole, everything))):
+        running = variables(condition) & access.extents.keys()
+        if not running:
+            limits.append(condition)
+        elif running & moving or not prove(substitute(condition, {v: Const(0) for v in running}), around):
+            limits.append(_by_index(condition, access, everything))
+    return tuple(dict.fromkeys(limits))
+
+
+def _by_index(condition: Expr, access: AccessSet, around: Mapping[Var, Expr]) -> Expr:
+    """The condition as one on an index of the access."""
+    if isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX:
+        a, b = condition.args
+        for k, index in enumerate(access.indices):
+            upper, lower = simplify(b - a + index, around), simplify(a - b + index, around)
+            if not variables(upper) & access.extents.keys():
+                return apply(condition.fn, at(k), upper)
+            if not variables(lower) & access.extents.keys():
+                return apply(condition.fn, lower, at(k))
+    raise ScheduleError(f"{access.buffer.name} is written only where a condition holds that is not about its indices")
+
+
 def check_covered(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:
     """Checks that a statement writes all that a block reads of a buffer; raises ScheduleError where it does not, or
     where the block may not read all that it names (loads behind a condition may lie outside of the buffer)."""
@@ -104,7 +190,7 @@ def _is_dense(access: AccessSet, around: Mapping[Var, Expr]) -> bool:
             return False
         used |= vars
         steps = [(linear.coefficients[v], extents[v]) for v in vars if extents[v] != Const(1)]
-        numbers = sorted(((int(c.value), n) for c, n in steps if isinstance(c, Const)), key=lambda s: s[0])
+        numbers = sorted(((abs(int(c.value)), n) for c, n in steps if isinstance(c, Const)), key=lambda s: s[0])
         if len(numbers) < len(steps) or not _gapless(numbers, 1):
             return False
     return True

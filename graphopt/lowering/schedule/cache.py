@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import get_args
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import (
     AnyBlock,
     AnyLoop,
     BlockRef,
-    BlockSite,
-    LoopSite,
     extents_around,
     find_block,
     find_loop,
@@ -23,33 +19,33 @@ from graphopt.lowering.analysis.block_refs import (
     replaced,
 )
 from graphopt.lowering.analysis.dataflow import (
-    accesses_in,
     buffers_read,
     buffers_written,
     kept_inside,
     reindexed,
-    scope,
     units,
 )
-from graphopt.lowering.analysis.regions import box, lives_within, refreshed, within, written_box
-from graphopt.lowering.index.arithmetic import prove, simplify
-from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction
-from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
+from graphopt.lowering.analysis.regions import lives_within, refreshed
+from graphopt.lowering.index.arithmetic import simplify
+from graphopt.lowering.loops.expressions import Const, Expr, Var
 from graphopt.lowering.loops.nest import (
     Axis,
     Block,
     Buffer,
-    BufferRegion,
-    For,
     MemoryScope,
     Nest,
-    Stmt,
-    Store,
     blocks,
-    mutate,
     rename_buffers,
-    seq,
-    statements,
+)
+from graphopt.lowering.schedule.copies import (
+    Exchange,
+    check_scope,
+    chosen,
+    copied_in,
+    copied_in_and_out,
+    copied_out,
+    outermost,
+    used_by_others,
 )
 
 
@@ -59,7 +55,8 @@ def cache_write(
 ) -> tuple[Nest, BlockRef]:
     """Let a block write a buffer in a scope, which a new block copies out behind it; returns that block.
 
-    ``buffer`` is one that the block writes, by name or position.
+    ``buffer`` is one that the block writes, by name or position. Just what the block writes is copied; where that is
+    not known, or it goes on from what was there, ``cache_inplace`` does it.
     Before::
 
         for i0 in serial(8):
@@ -79,22 +76,11 @@ def cache_write(
                 vax0 = axis.remap("S", [ax0])
                 B[vax0] = B_local[vax0]
     """
+    check_scope(space)
     site = find_block(nest, block)
-    stmt = site.stmt
-    old = _chosen(stmt, buffer, writes=True)
-    _scoped(space)
-    for other in blocks(nest.body):
-        if other is not stmt and not _related(other, stmt) and old in buffers_written(other):
-            raise ScheduleError(f"{old.name} is written by {other.name} as well; use cache_write earlier")
-    if old in buffers_read(stmt) and stmt.init is None:
-        raise ScheduleError(f"{stmt.name} goes on from what {old.name} held before, which a new buffer does not have")
-    new = _copy_of(nest, old, space)
-    at = _outermost(site, lambda s: old not in _used_by_others(s, stmt))
-    around = extents_around(at.above)
-    region = written_box([at.stmt], old, around)
-    assert region is not None
-    copy, name = _copying(nest, within(region), new, around)
-    return _with_copy(nest, at, stmt, (old, new), copy, behind=True), BlockRef(name)
+    old = chosen(site.stmt, buffer, writes=True)
+    at = outermost(site, lambda s: old not in used_by_others(s, site.stmt))
+    return copied_out(nest, at, Exchange.of(nest, site.stmt, old, space))
 
 
 @primitive
@@ -123,18 +109,50 @@ def cache_read(
                 v0 = axis.remap("S", [i0])
                 B[v0] = A_local[v0] + 1.0
     """
+    check_scope(space)
     site = find_block(nest, block)
-    stmt = site.stmt
-    old = _chosen(stmt, buffer, writes=False)
-    _scoped(space)
-    new = _copy_of(nest, old, space)
-    at = _outermost(site, lambda s: old not in buffers_written(s))
-    around = extents_around(at.above)
-    between = extents_around(site.above[len(at.above) :])
-    region = box((a for a in accesses_in(stmt, {}, between) if a.buffer == old and not a.is_write), around)
-    assert region is not None
-    copy, name = _copying(nest, BufferRegion(new, within(region).ranges), old, around)
-    return _with_copy(nest, at, stmt, (old, new), copy, behind=False), BlockRef(name)
+    old = chosen(site.stmt, buffer, writes=False)
+    at = outermost(site, lambda s: old not in buffers_written(s))
+    return copied_in(nest, at, Exchange.of(nest, site.stmt, old, space))
+
+
+@primitive
+def cache_inplace(
+    nest: Nest, block: AnyBlock, buffer: int | str = 0, space: MemoryScope = "local"
+) -> tuple[Nest, tuple[BlockRef, BlockRef]]:
+    """Let a block work on a copy in a scope, which one new block fills before it and another copies out behind it;
+    returns the two.
+
+    ``buffer`` is one that the block writes, by name or position. It may go on from what is there, or write only some
+    of the elements.
+    Before::
+
+        for i0 in serial(8):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B[v0] = B[v0] + A[v0]
+
+    After ``s.cache_inplace("B", "B", "local")``::
+
+        B_local = alloc((8,), "float32", scope="local")
+        for ax0 in serial(8):
+            with block("B_copy"):
+                vax0 = axis.remap("S", [ax0])
+                B_local[vax0] = B[vax0]
+        for i0 in serial(8):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B_local[v0] = B_local[v0] + A[v0]
+        for ax0_1 in serial(8):
+            with block("B_copy_1"):
+                vax0_1 = axis.remap("S", [ax0_1])
+                B[vax0_1] = B_local[vax0_1]
+    """
+    check_scope(space)
+    site = find_block(nest, block)
+    old = chosen(site.stmt, buffer, writes=True)
+    at = outermost(site, lambda s: old not in used_by_others(s, site.stmt))
+    return copied_in_and_out(nest, at, Exchange.of(nest, site.stmt, old, space))
 
 
 @primitive
@@ -165,8 +183,13 @@ def set_scope(nest: Nest, block: AnyBlock, space: MemoryScope, buffer: int | str
                 v1 = axis.remap("S", [i1])
                 C[v1] = B[v1] * 2.0
     """
+<<<<<<< HEAD
     _scoped(space)
     old = owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
+=======
+    check_scope(space)
+    old = _owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
+>>>>>>> daa7a937 (cache_write copies out just what the block wrote, or refuses; cache_inplace, read_at and write_at; predicates of schedules speak of loops, and guard elements that lie outside)
     return exchanged(nest, old, replace(old, scope=space)), None
 
 
@@ -284,6 +307,7 @@ def exchanged(nest: Nest, old: Buffer, new: Buffer) -> Nest:
     return replace(nest, body=body, allocs=tuple(new if b == old else b for b in nest.allocs))
 
 
+<<<<<<< HEAD
 def _scoped(space: str) -> None:
     if space not in get_args(MemoryScope):
         raise ScheduleError(f"there is no scope {space}; there are {', '.join(get_args(MemoryScope))}")
@@ -305,72 +329,13 @@ def _chosen(block: Block, buffer: int | str, *, writes: bool) -> Buffer:
 
 
 def owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
+=======
+def _owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
+>>>>>>> daa7a937 (cache_write copies out just what the block wrote, or refuses; cache_inplace, read_at and write_at; predicates of schedules speak of loops, and guard elements that lie outside)
     """A buffer that the block writes and that lives only while the nest runs."""
-    chosen = _chosen(find_block(nest, block).stmt, buffer, writes=True)
-    kept_inside(nest, chosen, f", {why}")
-    return chosen
-
-
-def _copy_of(nest: Nest, buffer: Buffer, space: MemoryScope) -> Buffer:
-    return Buffer(free_name(names_in(nest), f"{buffer.name}_{space}"), buffer.shape, buffer.dtype, space)
-
-
-def _related(a: Block, b: Block) -> bool:
-    """Whether one of the blocks stands within the other."""
-    return any(s is b for s in statements(a)) or any(s is a for s in statements(b))
-
-
-def _outermost(site: BlockSite, fits: Callable[[Stmt], bool]) -> LoopSite | BlockSite:
-    """The outermost loop around a block in its scope that fits, or else the block itself."""
-    for k in range(len(scope(site.above)), len(site.above)):
-        stmt = site.above[k]
-        if isinstance(stmt, For) and fits(stmt):
-            return LoopSite(stmt, site.above[:k])
-    return site
-
-
-def _used_by_others(stmt: Stmt, block: Block) -> frozenset[Buffer]:
-    """The buffers that a statement reads or writes outside of a block in it."""
-    others = [u.stmt for u in units(stmt) if u.stmt is not block]
-    return frozenset(b for s in others for b in buffers_read(s) | buffers_written(s))
-
-
-def _copying(nest: Nest, region: BufferRegion, other: Buffer, around: dict[Var, Expr]) -> tuple[Stmt, str]:
-    """Loops and a block that write a region of a buffer from the same elements of another; and the block's name."""
-    names = names_in(nest)
-    target = region.buffer
-    name = free_name({b.name for b in blocks(nest.body)}, f"{_plain(target, other)}_copy")
-    loops: list[tuple[Var, Expr]] = []
-    axes, values, limits = [], [], []
-    for k, (side, size) in enumerate(zip(region.ranges, target.shape, strict=True)):
-        loops.append((Var(free_name(names, f"ax{k}")), side.extent))
-        inside = {**around, **dict(loops)}
-        value = simplify(side.start + loops[-1][0], inside)
-        limits += [c for c in (value >= 0, value < size) if not prove(c, inside)]
-        axes.append(Axis(Var(free_name(names, f"vax{k}")), size))
-        values.append(value)
-    where = tuple(a.var for a in axes)
-    predicate = conjunction(*(simplify(c, {**around, **dict(loops)}) for c in limits))
-    body = Store(target, where, Load(other, where))
-    block = Block(name, tuple(axes), tuple(values), body, predicate=predicate)
-    return wrapped([LoopSpec(var, extent) for var, extent in loops], block), name
-
-
-def _plain(a: Buffer, b: Buffer) -> str:
-    """The name of the buffer that was there first: the copy's name begins with it."""
-    return min(a.name, b.name, key=len)
-
-
-def _with_copy(
-    nest: Nest, at: LoopSite | BlockSite, block: Block, exchange: tuple[Buffer, Buffer], copy: Stmt, *, behind: bool
-) -> Nest:
-    """The nest in which a block uses another buffer, with a copy beside the statement that holds the block."""
-    old, new = exchange
-    changed = mutate(at.stmt, lambda s: rename_buffers(s, {old: new}) if s is block else None)
-    rewritten = replaced(nest, at, seq(changed, copy) if behind else seq(copy, changed))
-    rewritten = replace(rewritten, allocs=(*rewritten.allocs, new))
-    names = [b.name for b in blocks(copy)]
-    return refreshed(rewritten, [block.name, *names])
+    owned = chosen(find_block(nest, block).stmt, buffer, writes=True)
+    kept_inside(nest, owned, f", {why}")
+    return owned
 
 
 def _in_slot(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -159,16 +159,18 @@ def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buff
     _may_run_at(site, unit, beside)
     check_covered(_alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
     points = _points(consumer, buffer, store.indices)
-    value = rewrite(
-        substitute(target.value, points), lambda e: store.value if isinstance(e, Load) and e.buffer == buffer else None
-    )
+
+    def computed(expr: Expr) -> Expr:
+        there = substitute(expr, points)
+        return rewrite(there, lambda e: store.value if isinstance(e, Load) and e.buffer == buffer else None)
+
     bindings = {a.var: v for a, v in zip(producer.axes, producer.values, strict=True)}
     limits = []
     for axis in consumer.axes:
         at = points.get(axis.var)
         if at is not None:
             limits.append(simplify(substitute(at, bindings) < axis.extent, extents_around(unit.above)))
-    body = Store(target.buffer, tuple(substitute(i, points) for i in target.indices), value)
+    body = Store(target.buffer, tuple(map(computed, target.indices)), computed(target.value))
     merged = replace(producer, body=body, predicate=conjunction(producer.predicate, *limits))
     without = replaced(nest, site, None)
     after = without_unused(replaced(without, find_block(without, producer.name), merged), nest.allocs)

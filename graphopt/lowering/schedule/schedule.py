@@ -22,7 +22,7 @@ from graphopt.lowering.loops.script import show
 from graphopt.lowering.schedule import annotations as annotations_module
 from graphopt.lowering.schedule import blockize as blockize_module
 from graphopt.lowering.schedule import by_rule as by_rule_module
-from graphopt.lowering.schedule import cache, loop_transforms, reduction, sampling
+from graphopt.lowering.schedule import cache, cache_at, loop_transforms, reduction, sampling
 from graphopt.lowering.schedule import compute_at as compute_at_module
 from graphopt.lowering.schedule import compute_inline as compute_inline_module
 from graphopt.lowering.schedule import decompose_padding as decompose_padding_module
@@ -106,7 +106,8 @@ class Schedule(Scripted):
     def __init__(self, nest: Nest, seed: int = 0, wanted: Iterable[Argument] = ()) -> None:
         if not isinstance(nest, Nest):
             raise UsageError(f"a schedule is one of a nest, as a module holds it by name, not of {nest!r}")
-        self.nest = replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE)) if BY_RULE in nest.notes else nest
+        notes = tuple(n for n in nest.notes if n != BY_RULE)
+        self.nest = block_refs.with_predicates_of_loops(nest if notes == nest.notes else replace(nest, notes=notes))
         self.random = Random(seed)
         self._wanted = iter(wanted)
         self._steps: list[TraceStep] = []
@@ -141,7 +142,10 @@ class Schedule(Scripted):
     # what they read and write, and where that is
     cache_read = rewriting(cache.cache_read)
     cache_write = rewriting(cache.cache_write)
+    cache_inplace = rewriting(cache.cache_inplace)
     set_scope = rewriting(cache.set_scope)
+    read_at = rewriting(cache_at.read_at)
+    write_at = rewriting(cache_at.write_at)
     storage_align = rewriting(cache.storage_align)
     double_buffer = rewriting(cache.double_buffer)
     rolling_buffer = rewriting(rolling_buffer_module.rolling_buffer)

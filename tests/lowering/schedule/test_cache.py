@@ -4,12 +4,19 @@ import pytest
 
 from graphopt.lowering.loops.expressions import Const
 from graphopt.lowering.loops.script import read
-from graphopt.lowering.schedule.cache import cache_read, cache_write, double_buffer, set_scope, storage_align
+from graphopt.lowering.schedule.cache import (
+    cache_inplace,
+    cache_read,
+    cache_write,
+    double_buffer,
+    set_scope,
+    storage_align,
+)
 from graphopt.lowering.schedule.schedule import Schedule
 from tests.lowering.documented import check, refused, same_results
 
 
-@pytest.mark.parametrize("primitive", [cache_read, cache_write, double_buffer, set_scope, storage_align])
+@pytest.mark.parametrize("primitive", [cache_read, cache_write, cache_inplace, double_buffer, set_scope, storage_align])
 def test_documented(primitive):
     check(primitive)
 
@@ -92,6 +99,8 @@ def running(A: Buffer[(4, 3), "float32"], C: Buffer[(4, 3), "float32"]):
             "Y is written by Y_init as well; use cache_write earlier",
         ),
         (RUNNING, ["s.cache_write('T')"], "T goes on from what T held before"),
+        (RUNNING, ["s.cache_write('T')"], "; cache_inplace copies in first what was there"),
+        (PRODUCT, ["s.cache_inplace('Y', 'A')"], "Y writes Y: A is none of these"),
         (PRODUCT, ["s.set_scope('C', 'local')"], "C is a parameter of product, and lives where its caller put it"),
         (PRODUCT, ["s.set_scope('Y', 'stack')"], "there is no scope stack"),
         (PRODUCT, ["s.storage_align('C', 0, 4)"], "C is a parameter of product, and lies where its caller put it"),
