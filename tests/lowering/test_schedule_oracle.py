@@ -106,12 +106,39 @@ def norm(X: Buffer[({n}, {m}), "float32"], Z: Buffer[({n}, {m}), "float32"]):
             vi1, vj1 = axis.remap("SS", [i1, j1])
             Z[vi1, vj1] = X[vi1, vj1] * T[vi1] - X[vi1, 0]
 """,
+    "bias": """
+@program
+def bias(A: Buffer[({n}, {k}), "float32"], V: Buffer[({m},), "float32"], C: Buffer[({n}, {m}), "float32"],
+         E: Buffer[({n}, {m}), "float32"]):
+    Y = alloc(({n}, {m}), "float32")
+    for i, j, k in grid({n}, {m}, {k}):
+        with block("Y"):
+            vi, vj, vk = axis.remap("SSR", [i, j, k])
+            with init():
+                Y[vi, vj] = 0.0
+            Y[vi, vj] = Y[vi, vj] + A[vi, vk] * V[vj]
+    for i1, j1 in grid({n}, {m}):
+        with block("C"):
+            vi1, vj1 = axis.remap("SS", [i1, j1])
+            C[vi1, vj1] = V[vj1] + Y[vi1, vj1]
+    for i2, j2 in grid({n}, {m}):
+        with block("E"):
+            vi2, vj2 = axis.remap("SS", [i2, j2])
+            E[vi2, vj2] = C[vi2, vj2] * A[vi2, 0]
+""",
 }
 MAPS = (
     "lambda a, b: (b, a)",
     "lambda a, b: (a, b // 2, b % 2)",
     "lambda a: (a // 2, a % 2)",
     "lambda a, b: (b // 3, a, b % 3)",
+)
+BLOCK_MAPS = (
+    *MAPS,
+    "lambda a, b: (a + b * 7,)",
+    "lambda a, b, c: (b, a, c)",
+    "lambda a, b, c: (c // 2, a, c % 2, b)",
+    "lambda a, b, c: (a * 6 + b, c)",
 )
 
 
@@ -149,6 +176,15 @@ def step(s: Schedule, random: Random) -> str:
         "transform_layout": lambda: s.transform_layout(
             block, random.choice(buffers), random.choice(MAPS), pad=random.random() < 0.5
         ),
+    }
+    steps |= {
+        "cache_inplace": lambda: s.cache_inplace(block, random.randrange(2), scope),
+        "read_at": lambda: s.read_at(inner, block, random.randrange(2), scope),
+        "write_at": lambda: s.write_at(inner, block, 0, scope),
+        "reindex": lambda: s.reindex(block, random.choice([random.choice(buffers), ("read", 0), ("write", 0)])),
+        "transform_block_layout": lambda: s.transform_block_layout(block, random.choice(BLOCK_MAPS)),
+        "merge": lambda: s.merge(loop, random.choice(loops)),
+        "fuse_reduction_epilogue": lambda: s.fuse_reduction_epilogue(block, random.choice(names)),
     }
     name = random.choice(list(steps))
     steps[name]()

@@ -96,7 +96,15 @@ class BlockSite:
         return tuple(s for s in reversed(held) if isinstance(s, For))
 
 
-Site: TypeAlias = LoopSite | BlockSite
+@dataclass(frozen=True, slots=True)
+class StatementSite:
+    """Any statement, and the statements around it from the outermost in."""
+
+    stmt: Stmt
+    above: tuple[Stmt, ...]
+
+
+Site: TypeAlias = LoopSite | BlockSite | StatementSite
 
 
 def loops_of(above: tuple[Stmt, ...]) -> tuple[For, ...]:
@@ -153,7 +161,7 @@ def find_block(nest: Nest, block: AnyBlock) -> BlockSite:
     raise ScheduleError(f"there is no block {name}; the blocks are {_listed(names)}")
 
 
-def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> Site:
+def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> LoopSite | BlockSite:
     """Looks a block or loop up; a plain name is that of a block or, where there is none, of a loop."""
     if isinstance(within, LoopRef):
         return find_loop(nest, within)
@@ -312,3 +320,8 @@ def get_consumers(nest: Nest, block: AnyBlock) -> tuple[BlockRef, ...]:
     site = find_block(nest, block)
     written = buffers_written(site.stmt)
     return tuple(BlockRef(b.name) for b in _siblings(nest, site) if b is not site.stmt and written & buffers_read(b))
+
+
+def get_output_blocks(nest: Nest) -> tuple[BlockRef, ...]:
+    """The outermost blocks that write a parameter of the program, in order."""
+    return tuple(BlockRef(b.name) for b in outer_blocks(nest.body) if buffers_written(b) & set(nest.buffers))

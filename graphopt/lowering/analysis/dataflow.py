@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.analysis.block_refs import BlockSite
+from graphopt.lowering.analysis.block_refs import BlockSite, paths
 from graphopt.lowering.intrinsics.tensor_intrin import outputs_of
 from graphopt.lowering.loops.expressions import Expr, Load, Var, substitute, walk
 from graphopt.lowering.loops.nest import (
@@ -151,6 +151,17 @@ def readers(among: Iterable[Unit], buffer: Buffer) -> list[Unit]:
 def writers(among: Iterable[Unit], buffer: Buffer) -> list[Unit]:
     """The units that write a buffer."""
     return [u for u in among if buffer in buffers_written(u.stmt)]
+
+
+def written_by_others(nest: Nest, block: Block, buffer: Buffer) -> list[str]:
+    """What writes a buffer outside of a block, by the names of the blocks that it stands in."""
+    names = []
+    for part, above in paths(nest.body):
+        if isinstance(part, Store | Invoke) and not any(s is block for s in above) and buffer in buffers_written(part):
+            names.append(
+                next((s.name for s in reversed(above) if isinstance(s, Block)), "a statement outside of blocks")
+            )
+    return names
 
 
 def without_unused(nest: Nest, candidates: Iterable[Buffer]) -> Nest:

@@ -262,17 +262,22 @@ def _divisor(value: Expr, x: Expr) -> Polynomial | None:
 def check_exchange(site: LoopSite, below: Sequence[BlockInLoop], private: frozenset[str]) -> None:
     """Checks that no block beneath a loop uses what another block writes in another iteration; raises ScheduleError."""
     for writer in below if len(below) > 1 else ():
-        for written in map(writer.at_loops, regions(writer.block)[1]):
-            for other in below:
-                if other is writer:
-                    continue
-                used = [r for part in regions(other.block) for r in part if r.buffer == written.buffer]
-                for r in map(other.at_loops, used):
-                    if not _within_iteration(site.stmt.var, writer, written, other, r, private):
-                        raise ScheduleError(
-                            f"{site.stmt.var.name}: block {other.block.name} uses elements of {r.buffer.name} that "
-                            f"block {writer.block.name} may write in another iteration; take the blocks apart first"
-                        )
+        for other in below:
+            if other is not writer:
+                check_use(site.stmt.var, writer, other, private)
+
+
+def check_use(loop: Var, writer: BlockInLoop, other: BlockInLoop, private: frozenset[str] = frozenset()) -> None:
+    """Checks that a block does not use what another block writes in another iteration of a loop; raises
+    ScheduleError."""
+    for written in map(writer.at_loops, regions(writer.block)[1]):
+        used = [r for part in regions(other.block) for r in part if r.buffer == written.buffer]
+        for r in map(other.at_loops, used):
+            if not _within_iteration(loop, writer, written, other, r, private):
+                raise ScheduleError(
+                    f"{loop.name}: block {other.block.name} uses elements of {r.buffer.name} that "
+                    f"block {writer.block.name} may write in another iteration; take the blocks apart first"
+                )
 
 
 def _within_iteration(

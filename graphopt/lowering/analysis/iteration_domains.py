@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.analysis.block_refs import paths
+from graphopt.lowering.analysis.block_refs import extents_around, paths
 from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in, buffers_written
 from graphopt.lowering.analysis.dependence import at, owner
 from graphopt.lowering.analysis.regions import box, contains, within
@@ -163,6 +163,23 @@ def _by_index(condition: Expr, access: AccessSet, around: Mapping[Var, Expr]) ->
             if not variables(lower) & access.extents.keys():
                 return apply(condition.fn, lower, at(k))
     raise ScheduleError(f"{access.buffer.name} is written only where a condition holds that is not about its indices")
+
+
+def only_bounded(block: Block, above: Sequence[Stmt]) -> None:
+    """Raises ScheduleError where a block's predicate says more than that its axes stay within their extents."""
+    around = extents_around(above)
+    bounds = {simplify(v < a.extent, around) for a, v in zip(block.axes, block.values, strict=True)}
+    bounds |= {simplify(v >= 0, around) for v in block.values}
+    bounds = {part for condition in bounds for part in conjuncts(condition)}
+    moved = frozenset(x for v in block.values for x in variables(v))
+    for condition in set(conjuncts(block.predicate)) - bounds:
+        idle = variables(condition) & around.keys()
+        # loops that move no axis do the same thing again: it is enough that it is done where they start
+        if prove(condition, around) or (
+            not idle & moved and prove(substitute(condition, {v: Const(0) for v in idle}), around)
+        ):
+            continue
+        raise ScheduleError(f"{block.name} runs only where a condition holds that is not about the ends of its axes")
 
 
 def check_covered(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:

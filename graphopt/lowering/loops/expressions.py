@@ -377,6 +377,13 @@ def conjunction(*conditions: Expr) -> Expr:
     return result
 
 
+def short_circuit(first: Expr, then: Expr) -> Expr:
+    """The conjunction of two conditions; where the second may load elements that are only there where the first holds,
+    it is evaluated only there."""
+    loaded = {v for e in loads_in(then) for i in e.indices for v in variables(i)}
+    return select(first, then, Const(False, "bool")) if loaded & variables(first) else conjunction(then, first)
+
+
 def conjuncts(condition: Expr) -> Iterator[Expr]:
     """The conditions of a conjunction; none for true."""
     if isinstance(condition, Apply) and condition.fn == "and":

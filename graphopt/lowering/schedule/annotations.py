@@ -11,7 +11,6 @@ from graphopt.lowering.analysis.block_refs import (
     BlockSite,
     LoopRef,
     LoopSite,
-    Site,
     find_loop,
     find_place,
     is_root,
@@ -212,5 +211,5 @@ def _serial(nest: Nest, loop: AnyLoop) -> LoopSite:
     return site
 
 
-def _name(site: Site) -> str:
+def _name(site: LoopSite | BlockSite) -> str:
     return f"block {site.stmt.name}" if isinstance(site, BlockSite) else f"loop {site.stmt.var.name}"

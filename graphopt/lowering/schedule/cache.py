@@ -38,6 +38,7 @@ from graphopt.lowering.loops.nest import (
     rename_buffers,
 )
 from graphopt.lowering.schedule.copies import (
+    IN_PLACE,
     Exchange,
     check_scope,
     chosen,
@@ -80,7 +81,7 @@ def cache_write(
     site = find_block(nest, block)
     old = chosen(site.stmt, buffer, writes=True)
     at = outermost(site, lambda s: old not in used_by_others(s, site.stmt))
-    return copied_out(nest, at, Exchange.of(nest, site.stmt, old, space))
+    return copied_out(nest, at, Exchange.of(nest, site.stmt, old, space), IN_PLACE)
 
 
 @primitive
@@ -183,13 +184,8 @@ def set_scope(nest: Nest, block: AnyBlock, space: MemoryScope, buffer: int | str
                 v1 = axis.remap("S", [i1])
                 C[v1] = B[v1] * 2.0
     """
-<<<<<<< HEAD
-    _scoped(space)
-    old = owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
-=======
     check_scope(space)
-    old = _owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
->>>>>>> daa7a937 (cache_write copies out just what the block wrote, or refuses; cache_inplace, read_at and write_at; predicates of schedules speak of loops, and guard elements that lie outside)
+    old = owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
     return exchanged(nest, old, replace(old, scope=space)), None
 
 
@@ -307,35 +303,11 @@ def exchanged(nest: Nest, old: Buffer, new: Buffer) -> Nest:
     return replace(nest, body=body, allocs=tuple(new if b == old else b for b in nest.allocs))
 
 
-<<<<<<< HEAD
-def _scoped(space: str) -> None:
-    if space not in get_args(MemoryScope):
-        raise ScheduleError(f"there is no scope {space}; there are {', '.join(get_args(MemoryScope))}")
-
-
-def _chosen(block: Block, buffer: int | str, *, writes: bool) -> Buffer:
-    """The buffer that is named, or at that place among those that a block writes (or only reads)."""
-    written = [a.buffer for a in accesses_in(block) if a.is_write]
-    read = [a.buffer for a in accesses_in(block) if not a.is_write and a.buffer not in written]
-    buffers = list(dict.fromkeys(written if writes else read))
-    names = [b.name for b in buffers]
-    if isinstance(buffer, str):
-        if buffer in names:
-            return buffers[names.index(buffer)]
-    elif 0 <= buffer < len(buffers):
-        return buffers[buffer]
-    verb = "writes" if writes else "reads, and does not write,"
-    raise ScheduleError(f"{block.name} {verb} {', '.join(names) or 'nothing'}: {buffer} is none of these")
-
-
 def owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
-=======
-def _owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
->>>>>>> daa7a937 (cache_write copies out just what the block wrote, or refuses; cache_inplace, read_at and write_at; predicates of schedules speak of loops, and guard elements that lie outside)
     """A buffer that the block writes and that lives only while the nest runs."""
-    owned = chosen(find_block(nest, block).stmt, buffer, writes=True)
-    kept_inside(nest, owned, f", {why}")
-    return owned
+    found = chosen(find_block(nest, block).stmt, buffer, writes=True)
+    kept_inside(nest, found, f", {why}")
+    return found
 
 
 def _in_slot(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:

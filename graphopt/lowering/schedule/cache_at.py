@@ -7,6 +7,7 @@ from graphopt.lowering.analysis.block_refs import AnyBlock, AnyLoop, BlockRef, f
 from graphopt.lowering.analysis.dataflow import buffers_written
 from graphopt.lowering.loops.nest import MemoryScope, Nest
 from graphopt.lowering.schedule.copies import (
+    IN_PLACE,
     Exchange,
     check_scope,
     chosen,
@@ -91,4 +92,4 @@ def write_at(
     old = chosen(site.stmt, buffer, writes=True)
     if old in used_by_others(at.stmt, site.stmt):
         raise ScheduleError(f"{old.name} is used beside {site.stmt.name}; name a loop within that")
-    return copied_out(nest, at, Exchange.of(nest, site.stmt, old, space))
+    return copied_out(nest, at, Exchange.of(nest, site.stmt, old, space), IN_PLACE)

@@ -34,10 +34,18 @@ from graphopt.lowering.analysis.dataflow import (
     units_beside,
     writers,
 )
-from graphopt.lowering.analysis.iteration_domains import Domain, box_written, check_covered, match, narrow, tells
+from graphopt.lowering.analysis.iteration_domains import (
+    Domain,
+    box_written,
+    check_covered,
+    match,
+    narrow,
+    only_bounded,
+    tells,
+)
 from graphopt.lowering.analysis.regions import read_box, refreshed, within
 from graphopt.lowering.index.arithmetic import prove, simplify
-from graphopt.lowering.loops.expressions import Const, Expr, Var, conjunction, conjuncts, substitute, variables
+from graphopt.lowering.loops.expressions import Const, Expr, Var, conjunction, variables
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
     Axis,
@@ -301,21 +309,6 @@ def _is_reducing(unit: Unit, path: Sequence[Stmt]) -> bool:
         return bool(around)
     pairs = zip(unit.stmt.axes, unit.stmt.values, strict=True)
     return any(a.kind != "spatial" and variables(v) & around for a, v in pairs)
-
-
-def only_bounded(block: Block, above: Sequence[Stmt]) -> None:
-    """Raises ScheduleError where a block's predicate says more than that its axes stay within their extents."""
-    around = extents_around(above)
-    bounds = {simplify(v < a.extent, around) for a, v in zip(block.axes, block.values, strict=True)}
-    bounds |= {simplify(v >= 0, around) for v in block.values}
-    bounds = {part for condition in bounds for part in conjuncts(condition)}
-    moved = frozenset(x for v in block.values for x in variables(v))
-    for condition in set(conjuncts(block.predicate)) - bounds:
-        idle = variables(condition) & around.keys()
-        # loops that move no axis do the same thing again: it is enough that it is done where they start
-        if not idle & moved and prove(substitute(condition, {v: Const(0) for v in idle}), around):
-            continue
-        raise ScheduleError(f"{block.name} runs only where a condition holds that is not about the ends of its axes")
 
 
 def _runs_early(move: _Move, inside: Sequence[Unit], first: int) -> None:

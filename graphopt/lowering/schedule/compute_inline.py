@@ -27,8 +27,9 @@ from graphopt.lowering.analysis.dataflow import (
     units_beside,
     without_unused,
     writers,
+    written_by_others,
 )
-from graphopt.lowering.analysis.iteration_domains import check_covered
+from graphopt.lowering.analysis.iteration_domains import check_covered, only_bounded
 from graphopt.lowering.analysis.regions import refreshed, simplified
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction, rewrite, substitute, variables
@@ -72,6 +73,7 @@ def compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
                 C[v1] = (A[v1] + 1.0) * 2.0
     """
     site = find_block(nest, block)
+    only_bounded(site.stmt, site.above)
     formula = _formula(site.stmt)
     kept_inside(nest, formula.buffer, "; only what lives while the program runs can be computed where it is read")
     consumers = readers(units_beside(nest, site), formula.buffer)
@@ -116,13 +118,14 @@ def reverse_compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
     """
     site = find_block(nest, block)
     consumer = site.stmt
-    _elementwise(consumer)
-    target = _sole_store(consumer)
+    only_bounded(consumer, site.above)
+    elementwise(consumer)
+    target = sole_store(consumer)
     beside = units_beside(nest, site)
     made_here = [
         b for b in sorted(buffers_read(consumer), key=lambda b: b.name) if b != target.buffer and writers(beside, b)
     ]
-    candidates = [b for b in made_here if _is_read_at_axes(consumer, b)]
+    candidates = [b for b in made_here if is_read_at_axes(consumer, b)]
     if not candidates:
         raise ScheduleError(
             f"{consumer.name} reads nothing that a block beside it makes at just its own axes; "
@@ -143,7 +146,7 @@ def reverse_compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
 
 def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buffer, target: Store) -> Nest:
     consumer = site.stmt
-    _sole_reader(nest, site, buffer)
+    sole_reader(nest, site, buffer)
     (unit, *more) = writers(beside, buffer)
     if more or not isinstance(unit.stmt, Block):
         raise ScheduleError(f"{buffer.name} is not written by one block alone")
@@ -153,12 +156,12 @@ def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buff
             f"{producer.name} reduces: {consumer.name} may only see what is complete; "
             f"use reverse_compute_at to bring {consumer.name} close"
         )
-    store = _sole_store(producer)
+    store = sole_store(producer)
     if any(e.buffer == buffer for e in loads(producer)):
         raise ScheduleError(f"{producer.name} reads {buffer.name}, which it writes")
-    _may_run_at(site, unit, beside)
-    check_covered(_alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
-    points = _points(consumer, buffer, store.indices)
+    may_run_at(site, unit, beside)
+    check_covered(alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
+    points = points_read(consumer, buffer, store.indices)
 
     def computed(expr: Expr) -> Expr:
         there = substitute(expr, points)
@@ -196,8 +199,8 @@ class _Formula:
 
 def _formula(block: Block) -> _Formula:
     """The formula of a block that computes one element at a time; raises ScheduleError for any other."""
-    _elementwise(block)
-    store = _sole_store(block)
+    elementwise(block)
+    store = sole_store(block)
     if any(e.buffer == store.buffer for e in loads(block)):
         raise ScheduleError(f"{block.name} reads {store.buffer.name}, which it writes")
     points: list[Var | None] = []
@@ -215,28 +218,29 @@ def _formula(block: Block) -> _Formula:
     return _Formula(store.buffer, tuple(points), substitute(store.value, {v: Const(0) for v in unknown}))
 
 
-def _elementwise(block: Block) -> None:
+def elementwise(block: Block) -> None:
+    """Raises ScheduleError for a block that reduces or is ordered."""
     if block.init is not None or any(a.kind != "spatial" for a in block.axes):
         raise ScheduleError(f"{block.name} reduces or is ordered; only a block of spatial axes can be inlined")
 
 
-def _sole_store(block: Block) -> Store:
+def sole_store(block: Block) -> Store:
+    """The store that is all of a block; raises ScheduleError."""
     if not isinstance(block.body, Store):
         raise ScheduleError(f"{block.name} holds more than one store")
     return block.body
 
 
 def _sole_writer(nest: Nest, site: BlockSite, buffer: Buffer) -> None:
+    for name in written_by_others(nest, site.stmt, buffer):
+        raise ScheduleError(f"{buffer.name} is written by {name} as well")
     for stmt in statements(nest.body):
-        other = isinstance(stmt, Block) and not _holds(stmt, site.stmt)
-        if other and buffer in buffers_written(stmt):
-            assert isinstance(stmt, Block)
-            raise ScheduleError(f"{buffer.name} is written by {stmt.name} as well")
         if isinstance(stmt, Invoke) and any(a.buffer == buffer for a in accesses_in(stmt)):
             raise ScheduleError(f"{stmt.intrinsic} works on {buffer.name}, which has to be there for it")
 
 
-def _sole_reader(nest: Nest, site: BlockSite, buffer: Buffer) -> None:
+def sole_reader(nest: Nest, site: BlockSite, buffer: Buffer) -> None:
+    """Raises ScheduleError where another block reads a buffer."""
     for stmt in blocks(nest.body):
         if not _holds(stmt, site.stmt) and buffer in buffers_read(stmt) - buffers_written(stmt):
             raise ScheduleError(f"{buffer.name} is read by {stmt.name} as well")
@@ -271,7 +275,7 @@ def _is_complete(block: Block) -> bool:
     return block.init is None and all(a.kind == "spatial" for a in block.axes)
 
 
-def _may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
+def may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
     """Raises ScheduleError where a block cannot run where its producer does."""
     consumer = site.stmt
     first = beside.index(producer)
@@ -293,7 +297,7 @@ def _may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
         raise ScheduleError(f"{consumer.name} writes what is read there")
 
 
-def _alone(unit: Unit) -> Stmt:
+def alone(unit: Unit) -> Stmt:
     """A block in its loops, without all that stands beside it."""
     return wrapped(loops_of(unit.above), unit.stmt)
 
@@ -307,7 +311,7 @@ def _in_reduction(unit: Unit, other: Unit) -> bool:
     return any(variables(v) & around for v in reducing)
 
 
-def _is_read_at_axes(block: Block, buffer: Buffer) -> bool:
+def is_read_at_axes(block: Block, buffer: Buffer) -> bool:
     """Whether all of the block's loads of a buffer are one element, at its own axes, each used once."""
     points = {e.indices for e in loads(block) if e.buffer == buffer}
     if len(points) != 1:
@@ -321,7 +325,7 @@ def _is_read_at_axes(block: Block, buffer: Buffer) -> bool:
     return constant and len(set(plain)) == len(plain) and not missing
 
 
-def _points(consumer: Block, buffer: Buffer, indices: tuple[Expr, ...]) -> Mapping[Var, Expr]:
+def points_read(consumer: Block, buffer: Buffer, indices: tuple[Expr, ...]) -> Mapping[Var, Expr]:
     """The consumer's axes where it reads the element of the buffer at the indices."""
     read = next(e for e in loads(consumer) if e.buffer == buffer)
     points: dict[Var, Expr] = {a.var: Const(0) for a in consumer.axes}

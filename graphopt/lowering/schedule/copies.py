@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias, get_args
+from typing import get_args
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import (
@@ -12,28 +12,48 @@ from graphopt.lowering.analysis.block_refs import (
     BlockRef,
     BlockSite,
     LoopSite,
+    Site,
+    StatementSite,
     extents_around,
     free_name,
     names_in,
-    paths,
     replaced,
 )
-from graphopt.lowering.analysis.dataflow import accesses_in, buffers_read, buffers_written, scope, units
+from graphopt.lowering.analysis.dataflow import (
+    accesses_in,
+    buffers_read,
+    buffers_written,
+    scope,
+    units,
+    written_by_others,
+)
 from graphopt.lowering.analysis.dependence import at as index_at
 from graphopt.lowering.analysis.iteration_domains import tells, written_exactly
 from graphopt.lowering.analysis.regions import box, contains, read_box, refreshed, within, written_box
 from graphopt.lowering.index.arithmetic import prove, simplify
-from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction, loads_in, substitute, variables
+from graphopt.lowering.loops.expressions import (
+    Const,
+    Expr,
+    Load,
+    Var,
+    conjunction,
+    loads_in,
+    short_circuit,
+    substitute,
+    variables,
+)
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import (
+    TRUE,
     Axis,
     Block,
     Buffer,
     BufferRegion,
     For,
-    Invoke,
+    If,
     MemoryScope,
     Nest,
+    Range,
     Stmt,
     Store,
     blocks,
@@ -41,17 +61,10 @@ from graphopt.lowering.loops.nest import (
     mutate,
     rename_buffers,
     seq,
+    statements,
 )
 
-Place: TypeAlias = "LoopSite | BlockSite | StatementSite"
-
-
-@dataclass(frozen=True, slots=True)
-class StatementSite:
-    """A statement of a loop's body, and the statements around it from the outermost in."""
-
-    stmt: Stmt
-    above: tuple[Stmt, ...]
+IN_PLACE = "cache_inplace copies in first what was there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +94,46 @@ class Exchange:
         return mutate(stmt, lambda s: self.changed if s is self.block else None)
 
 
-def copied_in(nest: Nest, at: Place, exchange: Exchange) -> tuple[Nest, BlockRef]:
+def copied_in(nest: Nest, at: Site, exchange: Exchange) -> tuple[Nest, BlockRef]:
     """The nest in which a block reads another buffer, and a block before the statement at a place fills it."""
     around = extents_around(at.above)
-    region = read_box([exchange.within(at.stmt)], exchange.new, around)
+    inside = exchange.within(at.stmt)
+    region = read_box([inside], exchange.new, around)
     assert region is not None
     names = names_in(nest)
-    copy = _copy(exchange, region, (), around, names, out=False)
+    copy = _copy(exchange, _settled(region, inside), (), around, names, out=False)
     return _with_copies(nest, at, exchange, [copy], [])
 
 
-def copied_out(nest: Nest, at: Place, exchange: Exchange) -> tuple[Nest, BlockRef]:
+def copied_out(nest: Nest, at: Site, exchange: Exchange, instead: str) -> tuple[Nest, BlockRef]:
     """The nest in which a block writes another buffer, and a block behind the statement at a place copies out just what
-    that wrote; raises ScheduleError where that is not known, or the block needs what was there before."""
+    that wrote; raises ScheduleError where that is not known, or the block needs what was there before: ``instead`` says
+    what to do then."""
     old, stmt = exchange.old, exchange.block
     try:
-        others = _written_by_others(nest, stmt, old)
+        others = written_by_others(nest, stmt, old)
         _starts(nest, stmt, old, others)
         around, inside = extents_around(at.above), exchange.within(at.stmt)
         if old in nest.allocs and not others and not any(isinstance(s, For) for s in at.above):
             box_of_all = written_box([inside], exchange.new, around)  # whatever else is in it nobody wrote
             assert box_of_all is not None
-            region, limits = within(box_of_all), tuple[Expr, ...]()
+            region, limits = _settled(box_of_all, inside), tuple[Expr, ...]()
         else:
             region, limits = written_exactly(inside, exchange.new, around, f"by {stmt.name}")
     except ScheduleError as error:
         text = str(error).replace(exchange.new.name, old.name)
-        raise ScheduleError(f"{text}; cache_inplace copies in first what was there") from None
-    copy = _copy(exchange, region, limits, around, names_in(nest), out=True)
+        raise ScheduleError(f"{text}; {instead}") from None
+    copy = _copy(exchange, within(region), limits, around, names_in(nest), out=True)
     return _with_copies(nest, at, exchange, [], [copy])
 
 
-def copied_in_and_out(nest: Nest, at: Place, exchange: Exchange) -> tuple[Nest, tuple[BlockRef, BlockRef]]:
+def copied_in_and_out(nest: Nest, at: Site, exchange: Exchange) -> tuple[Nest, tuple[BlockRef, BlockRef]]:
     """The nest in which a block works on another buffer, which is filled before the statement at a place with all that
     is copied out behind it."""
     around, inside = extents_around(at.above), exchange.within(at.stmt)
-    region = box((a for a in accesses_in(inside) if a.buffer == exchange.new), around)
-    assert region is not None
+    touched = box((a for a in accesses_in(inside) if a.buffer == exchange.new), around)
+    assert touched is not None
+    region = _settled(touched, inside)
     at_once = [s for s in at.above if isinstance(s, For) and s.kind in ("parallel", "bound", "vectorized")]
     running = {s.var: s.extent for s in at.above if isinstance(s, For)}
     if at_once and not tells(region.ranges, at_once, running, around):
@@ -126,8 +142,8 @@ def copied_in_and_out(nest: Nest, at: Place, exchange: Exchange) -> tuple[Nest, 
             f"{exchange.old.name}; do this before"
         )
     names = names_in(nest)
-    before = _copy(exchange, within(region), (), around, names, out=False)
-    behind = _copy(exchange, within(region), (), around, names, out=True)
+    before = _copy(exchange, region, (), around, names, out=False)
+    behind = _copy(exchange, region, (), around, names, out=True)
     after, first = _with_copies(nest, at, exchange, [before], [behind])
     (second,) = [BlockRef(b.name) for b in blocks(behind)]
     return after, (first, second)
@@ -187,16 +203,6 @@ def step_of(site: BlockSite, loop: AnyLoop) -> StatementSite:
 # ------------------------------------------------------------------ what may be copied
 
 
-def _written_by_others(nest: Nest, block: Block, buffer: Buffer) -> list[str]:
-    """The names of what else writes a buffer."""
-    others = []
-    for part, above in paths(nest.body):
-        if isinstance(part, Store | Invoke) and not any(s is block for s in above) and buffer in buffers_written(part):
-            inmost = next((s.name for s in reversed(above) if isinstance(s, Block)), "a statement outside of blocks")
-            others.append(inmost)
-    return others
-
-
 def _starts(nest: Nest, block: Block, buffer: Buffer, others: Iterable[str]) -> None:
     """Raises ScheduleError where a block reads of a buffer that it writes more than what its init wrote."""
     if buffer not in buffers_read(block):
@@ -222,6 +228,17 @@ def _starts(nest: Nest, block: Block, buffer: Buffer, others: Iterable[str]) -> 
 # ------------------------------------------------------------------ the copies
 
 
+def _settled(region: BufferRegion, stmt: Stmt) -> BufferRegion:
+    """The region, with all of a side that is found by elements which the statement changes, or may not reach."""
+    written = buffers_written(stmt)
+    guarded = any(isinstance(s, If) or (isinstance(s, Block) and s.predicate != TRUE) for s in statements(stmt))
+    sides = []
+    for side, size in zip(within(region).ranges, region.buffer.shape, strict=True):
+        loaded = {e.buffer for x in (side.start, side.extent) for e in loads_in(x)}
+        sides.append(Range(Const(0), size) if loaded & written or (loaded and guarded) else side)
+    return BufferRegion(region.buffer, tuple(sides))
+
+
 def _copy(
     exchange: Exchange,
     region: BufferRegion,
@@ -237,7 +254,7 @@ def _copy(
     loops: dict[Var, Expr] = {}
     axes: list[Axis] = []
     values: list[Expr] = []
-    for k, (side, size) in enumerate(zip(within(region).ranges, new.shape, strict=True)):
+    for k, (side, size) in enumerate(zip(region.ranges, new.shape, strict=True)):
         loop = Var(free_name(names, f"ax{k}"))
         loops[loop] = side.extent
         values.append(simplify(side.start + loop, {**around, **loops}))
@@ -251,13 +268,15 @@ def _copy(
     conditions = [c for value, size in reach for c in (value >= 0, value < size)]
     conditions += [substitute(c, {index_at(k): v for k, v in enumerate(values)}) for c in limits]
     kept = dict.fromkeys(simplify(c, inside) for c in conditions if not prove(c, inside))
+    plain = conjunction(*(c for c in kept if not loads_in(c)))
+    predicate = short_circuit(plain, conjunction(*(c for c in kept if loads_in(c))))
     body = Store(old, there, Load(new, where)) if out else Store(new, where, Load(old, there))
-    block = Block(name, tuple(axes), tuple(values), body, predicate=conjunction(*kept))
+    block = Block(name, tuple(axes), tuple(values), body, predicate=predicate)
     return wrapped([LoopSpec(var, extent) for var, extent in loops.items()], block)
 
 
 def _with_copies(
-    nest: Nest, at: Place, exchange: Exchange, before: list[Stmt], behind: list[Stmt]
+    nest: Nest, at: Site, exchange: Exchange, before: list[Stmt], behind: list[Stmt]
 ) -> tuple[Nest, BlockRef]:
     """The nest with the changed block, and copies beside the statement at a place; and the first of these."""
     rewritten = replaced(nest, at, seq(*before, exchange.within(at.stmt), *behind))

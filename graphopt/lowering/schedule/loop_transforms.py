@@ -27,11 +27,9 @@ from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     Var,
-    conjunction,
-    loads_in,
     maximum,
     minimum,
-    select,
+    short_circuit,
     substitute,
     variables,
     walk,
@@ -309,20 +307,13 @@ def _is_as_simple(expr: Expr, values: Mapping[Var, Expr]) -> bool:
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:
     """The statement under a condition: blocks get it as predicate, other statements an ``If``."""
     match stmt:
-        case Block() if _loads_at(stmt.predicate) & variables(condition):  # elements that are only where it holds
-            return replace(stmt, predicate=select(condition, stmt.predicate, Const(False, "bool")))
         case Block():
-            return replace(stmt, predicate=conjunction(stmt.predicate, condition))
+            return replace(stmt, predicate=short_circuit(condition, stmt.predicate))
         case For():
             return replace(stmt, body=guarded(stmt.body, condition))
         case Seq():
             return Seq(tuple(guarded(s, condition) for s in stmt.stmts))
     return If(condition, stmt)
-
-
-def _loads_at(expr: Expr) -> frozenset[Var]:
-    """The variables in the indices of the loads in an expression."""
-    return frozenset(v for e in loads_in(expr) for i in e.indices for v in variables(i))
 
 
 def _one_kind(loops: Sequence[For], instead: str) -> LoopKind:

@@ -73,7 +73,7 @@ def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nes
         raise ScheduleError(f"{stmt.name} has {len(stmt.axes)} axes; give a positive number for each")
     sizes = {a.var: simplify((a.extent + (p - 1)) // p * p, {}) for a, p in zip(stmt.axes, padding, strict=True)}
     longer = {a.var for a in stmt.axes if sizes[a.var] != a.extent}
-    chain = _plain_loops(site)
+    chain = plain_loops(site)
     update = _einsum(stmt, longer)
     if not longer:
         return nest, ()
@@ -114,14 +114,14 @@ def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nes
     return refreshed(after, [stmt.name, *renamed.values()]), tuple(BlockRef(n) for n in renamed.values())
 
 
-def _plain_loops(site: BlockSite) -> tuple[For, ...]:
+def plain_loops(site: BlockSite) -> tuple[For, ...]:
     """The loops around a block, which are its axes and hold nothing else."""
     stmt = site.stmt
     extents = {s.var: s.extent for s in site.loops}
     for axis, value in zip(stmt.axes, stmt.values, strict=True):
         if not isinstance(value, Var) or extents.get(value) != axis.extent or stmt.values.count(value) > 1:
             raise ScheduleError(
-                f"{stmt.name}: its axis {axis.var.name} is not one of its loops; pad before they are split"
+                f"{stmt.name}: its axis {axis.var.name} is not one of its loops; do this before they are split"
             )
     if stmt.predicate != TRUE:
         raise ScheduleError(f"{stmt.name} runs only where a condition holds")

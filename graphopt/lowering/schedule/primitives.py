@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final
 
 from graphopt.lowering.schedule.schedule import Schedule
 
@@ -20,6 +21,32 @@ before a step, the step, and the program after it; `...` is an end that they sha
 (`python -m graphopt.lowering.schedule.primitives > docs/schedules.md`).
 """
 
+PRESENT: Final = (
+    "add_unit_loop annotate bind blockize cache_inplace cache_read cache_write compute_at compute_inline copy "
+    "decompose_padding decompose_reduction fork_seed fuse fuse_reduction_epilogue get_child_blocks get_consumers "
+    "get_loops get_output_blocks get_producers loop_partition merge pad_einsum parallel read_at reindex reorder "
+    "reverse_compute_at reverse_compute_inline rfactor rolling_buffer sample_categorical sample_compute_location "
+    "sample_partitioned_tile sample_perfect_tile set_scope show split storage_align tensorize trace "
+    "transform_block_layout transform_layout unannotate unroll vectorize write_at"
+)
+"""The names of TVM's ``Schedule`` that ours has for the same."""
+ELSEWHERE: Final = {
+    "get_sblock": "`get_block`",
+    "reindex_cache_read": "`cache_read`, then `transform_layout` of the copy",
+    "reindex_cache_write": "`cache_write`, then `transform_layout` of the copy",
+    "reorder_block_iter_var": "`transform_block_layout(block, lambda i, j: (j, i))`",
+    "cache_index": "none: indices are expressions, and a buffer of them is a block of the program",
+    "can_decompose_padding": "none: `decompose_padding` on `s.copy()` says why where it cannot",
+    "annotate_buffer_access": "none: what a block reads and writes is found from its statements",
+    "unsafe_hide_buffer_access": "none: a hidden access would make checked steps wrong",
+    "unsafe_set_dtype": "none: it changes what the program computes; give the program's buffers that dtype",
+    "mod, state": "`s.nest`; a schedule is one of a nest, which a module holds by its name",
+    "work_on, func_working_on": "none: a schedule is one of a nest",
+    "get, get_sref, remove_rv": "none: loops and blocks are named, and names are all that a reference holds",
+    "seed": "`Schedule(nest, seed)`",
+    "enter_postproc": "none: a trace holds steps, and decisions are replaced by `trace.with_decisions`",
+}
+"""Where the other names of TVM's ``Schedule`` are."""
 EXAMPLE = re.compile(r"\s+Before:\n\n```python\n(.*?)\n```\n\nAfter `([^`]*)`:\n\n```python\n(.*?)\n```", re.DOTALL)
 SAME = re.compile(r"(```python\n(?P<before>.*?)\n\n#[^`]*?)\n```\n\n```python\n(?P=before)\n", re.DOTALL)
 """Two examples that begin with the same program."""
@@ -42,7 +69,19 @@ def page() -> str:
             parts.append(f"## {_title(inspect.getdoc(inspect.getmodule(function)) or '')}\n")
         text = SAME.sub(r"\1\n", EXAMPLE.sub(_example, markdown(inspect.getdoc(function) or "")))
         parts.append(f"### `s.{name}{_signature(function)}`\n\n{text}\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, _beside_tvm()])
+
+
+def _beside_tvm() -> str:
+    """The section on the primitives of TVM."""
+    names = textwrap.fill(", ".join(f"`{name}`" for name in PRESENT.split()) + ".", 120)
+    rows = "\n".join(
+        f"| {', '.join(f'`{n}`' for n in name.split(', '))} | {place} |" for name, place in ELSEWHERE.items()
+    )
+    head = (
+        "## Primitives of TVM and where they are\n\nOf `tvm.s_tir.Schedule` in TVM 0.27 these have the same name here:"
+    )
+    return f"{head}\n{names}\n\nThe others:\n\n| in TVM | here |\n|---|---|\n{rows}\n"
 
 
 def _example(example: re.Match[str]) -> str:

@@ -197,6 +197,8 @@ class _PartialReduction:
     @staticmethod
     def of(nest: Nest, site: BlockSite, factor: For, position: int) -> _PartialReduction:
         block, chain = site.stmt, site.chain
+        if block.of_kind("ordered"):
+            raise ScheduleError(f"{block.name} has ordered axes, which have to stay in their order")
         roles = _Roles.of(block)
         _unmixed(block, roles, site.loops)
         if factor.extent == Const(1) and factor.var not in roles.spatial:  # a step of it is all there is

@@ -16,7 +16,7 @@ from graphopt.lowering.analysis.block_refs import (
 )
 from graphopt.lowering.analysis.dataflow import Unit, buffers_read, buffers_written, reindexed, units
 from graphopt.lowering.analysis.dependence import owner
-from graphopt.lowering.analysis.iteration_domains import box_written
+from graphopt.lowering.analysis.iteration_domains import box_written, only_bounded
 from graphopt.lowering.analysis.regions import lives_within, refreshed
 from graphopt.lowering.index.arithmetic import affine, prove, ranges_over, simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Var, apply, conjunction, loads_in, substitute, variables
@@ -36,7 +36,6 @@ from graphopt.lowering.loops.nest import (
     statements,
 )
 from graphopt.lowering.schedule.cache import owned
-from graphopt.lowering.schedule.compute_at import only_bounded
 
 
 @primitive

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
+from itertools import tee
 from random import Random
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -22,14 +23,17 @@ from graphopt.lowering.loops.script import show
 from graphopt.lowering.schedule import annotations as annotations_module
 from graphopt.lowering.schedule import blockize as blockize_module
 from graphopt.lowering.schedule import by_rule as by_rule_module
-from graphopt.lowering.schedule import cache, cache_at, loop_transforms, reduction, sampling
+from graphopt.lowering.schedule import cache, cache_at, loop_transforms, reduction, reduction_epilogue, sampling
 from graphopt.lowering.schedule import compute_at as compute_at_module
 from graphopt.lowering.schedule import compute_inline as compute_inline_module
 from graphopt.lowering.schedule import decompose_padding as decompose_padding_module
 from graphopt.lowering.schedule import loop_partition as loop_partition_module
+from graphopt.lowering.schedule import merge as merge_module
 from graphopt.lowering.schedule import pad_einsum as pad_einsum_module
+from graphopt.lowering.schedule import reindex as reindex_module
 from graphopt.lowering.schedule import rolling_buffer as rolling_buffer_module
 from graphopt.lowering.schedule import tensorize as tensorize_module
+from graphopt.lowering.schedule import transform_block_layout as transform_block_layout_module
 from graphopt.lowering.schedule import transform_layout as transform_layout_module
 from graphopt.lowering.schedule.trace import Argument, Reference, Trace, TraceStep
 
@@ -112,6 +116,8 @@ class Schedule(Scripted):
         self._wanted = iter(wanted)
         self._steps: list[TraceStep] = []
         self._known: dict[BlockRef | LoopRef, Reference] = {}
+        self._copied_from: dict[Schedule, int] = {}
+        """The schedules that this one is a copy of, and how many of their steps it has."""
 
     # questions
     get_block = asking(block_refs.get_block)
@@ -121,6 +127,7 @@ class Schedule(Scripted):
     get_parent_block = asking(block_refs.get_parent_block)
     get_producers = asking(block_refs.get_producers)
     get_consumers = asking(block_refs.get_consumers)
+    get_output_blocks = asking(block_refs.get_output_blocks)
     # loops
     split = rewriting(loop_transforms.split)
     fuse = rewriting(loop_transforms.fuse)
@@ -160,6 +167,10 @@ class Schedule(Scripted):
     transform_layout = rewriting(transform_layout_module.transform_layout)
     # all at once
     by_rule = rewriting(by_rule_module.by_rule)
+    reindex = rewriting(reindex_module.reindex)
+    transform_block_layout = rewriting(transform_block_layout_module.transform_block_layout)
+    merge = rewriting(merge_module.merge)
+    fuse_reduction_epilogue = rewriting(reduction_epilogue.fuse_reduction_epilogue)
     # draws
     sample_perfect_tile = drawing(sampling.sample_perfect_tile)
     sample_partitioned_tile = drawing(sampling.sample_partitioned_tile)
@@ -176,6 +187,20 @@ class Schedule(Scripted):
                 needed |= {position, *(r.step for r in step.references)}
         moved = {old: new for new, old in enumerate(sorted(needed))}
         return Trace(tuple(_moved(self._steps[old], moved) for old in sorted(needed)))
+
+    def copy(self) -> Schedule:
+        """A schedule that goes on from the same nest, trace and seed by itself; loops, blocks and numbers of this one
+        are valid in it."""
+        other = Schedule(self.nest)
+        other.random.setstate(self.random.getstate())
+        self._wanted, other._wanted = tee(self._wanted)
+        other._steps, other._known = list(self._steps), dict(self._known)
+        other._copied_from = {**self._copied_from, self: len(self._steps)}
+        return other
+
+    def fork_seed(self) -> int:
+        """A seed for another schedule, drawn from this one's generator: each call gives another."""
+        return self.random.getrandbits(31)
 
     def __repr__(self) -> str:
         return f"<Schedule of {self.nest!r}: {counted(len(self.trace.steps), 'step')}>"
@@ -195,7 +220,8 @@ class Schedule(Scripted):
                 (self.get_block if isinstance(value, BlockRef) else self.get_loop)(value.name)
             return self._known[value]
         if isinstance(value, TracedInt):
-            return value.source if value.schedule is self else int(value)
+            is_known = value.schedule is self or value.source.step < self._copied_from.get(value.schedule, 0)
+            return value.source if is_known else int(value)
         if isinstance(value, tuple | list):
             return tuple(self._argument(primitive, v) for v in value)
         if value is None or isinstance(value, bool | int | float | str):

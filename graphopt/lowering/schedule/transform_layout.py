@@ -66,7 +66,12 @@ def transform_layout(
     if len(names) != len(old.shape):
         raise ScheduleError(f"{buffer} has {len(old.shape)} axes, and the map takes {len(names)} indices")
     indices = [Var(name) for name in names]
-    shape = _shape(old, indices, outputs, pad)
+    shape = image(dict(zip(indices, old.shape, strict=True)), outputs, pad=pad)
+    if not pad and not prove(equal(_product(old.shape), _product(shape)), {}):
+        raise ScheduleError(
+            f"the map has more places, {' * '.join(map(show_expr, shape))}, than {old.name} has elements, "
+            f"{' * '.join(map(show_expr, old.shape))}; say pad=True where that is meant"
+        )
     new = Buffer(old.name, shape, old.dtype, old.scope)
 
     def where(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -142,24 +147,17 @@ class _Digit:
     extent: int | None = None
 
 
-def _shape(buffer: Buffer, indices: Sequence[Var], outputs: Sequence[Expr], pad: bool) -> tuple[Expr, ...]:
-    """The extents of the map's results; raises ScheduleError where elements may meet, or places are left over.
+def image(extents: Mapping[Var, Expr], outputs: Sequence[Expr], *, pad: bool) -> tuple[Expr, ...]:
+    """The extents of the results of a map of indices; raises ScheduleError where elements may meet.
 
     Results are sums of digits: each index (or a row-major sum of several) is taken apart into digits that together say
-    all of it, and each result puts digits together so that each of their values is another sum.
+    all of it, and each result puts digits together so that each of their values is another sum. With ``pad`` parts are
+    as long as they are written: ``c % 16`` is 16 long though ``c`` may end at 8.
     """
-    extents: dict[Var, Expr] = dict(zip(indices, buffer.shape, strict=True))
     digits: dict[Var, _Digit] = {}
-    # where places may be left over, parts are as long as they are written: c % 16 is 16 long though c may end at 8
     forms = [_with_digits(output if pad else simplify(output, extents), digits) for output in outputs]
     sizes = _sizes(extents, digits)
-    shape = tuple(_reach(form, sizes, show_expr(output)) for form, output in zip(forms, outputs, strict=True))
-    if not pad and not prove(equal(_product(buffer.shape), _product(shape)), {}):
-        raise ScheduleError(
-            f"the map has more places, {' * '.join(map(show_expr, shape))}, than {buffer.name} has elements, "
-            f"{' * '.join(map(show_expr, buffer.shape))}; say pad=True where that is meant"
-        )
-    return shape
+    return tuple(_reach(form, sizes, show_expr(output)) for form, output in zip(forms, outputs, strict=True))
 
 
 def _product(extents: Sequence[Expr]) -> Expr:

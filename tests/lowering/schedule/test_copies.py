@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.loops.nest import For, Nest, blocks, statements
 from graphopt.lowering.loops.script import read, show
 from graphopt.lowering.schedule.schedule import Schedule, replay
@@ -18,6 +20,18 @@ HEAD = """
 @program
 def parts(X: Buffer[({n}, {k}), "float32"], I: Buffer[({n},), "int64"], M: Buffer[({n},), "int64"],
           B: Buffer[({size},), "float32"], D: Buffer[({size},), "float32"]):
+"""
+INSIDE = """
+    D = alloc(({size},), "float32")
+    for d in serial({size}):
+        with block("D"):
+            vd = axis.remap("S", [d])
+            D[vd] = B[vd] - 1.0
+"""
+LAST = """    for e in serial({n}):
+        with block("E"):
+            ve = axis.remap("S", [e])
+            X[ve, 0] = D[{at}] + B[ve]
 """
 KINDS = {
     "plain": "B[{at}] = X[v{u}, 0] + 1.0",
@@ -34,6 +48,8 @@ def block_text(random: Random, u: int, sizes: dict[str, int]) -> str:
     at = random.choice([f"v{u}", f"v{u} + {size - n}", f"{n - 1} - v{u}", f"v{u} * 2", f"(v{u} + 1) % {size}"])
     condition = random.choice(["", "", f"where(v{u} < 2)", f"where(v{u} % 2 == 0)", f"where(M[v{u}] > 0)",
                                f"where(v{u} != 1 and v{u} < {n - 1})"])  # fmt: skip
+    if random.random() < 0.3:
+        condition = ""
     if random.random() < 0.35:
         first, update = random.choice(["", "0.0", "1.0"]), f"B[{at}] = B[{at}] + X[v{u}, w{u}]"
         start = f"            with init():\n                B[{at}] = {first}\n" if first else ""
@@ -42,7 +58,7 @@ def block_text(random: Random, u: int, sizes: dict[str, int]) -> str:
     else:
         start, update = "", KINDS[random.choice(list(KINDS))].format(at=at, u=u, size=size)
         loops = f"    for i{u} in serial({n}):\n"
-        axes = f"            v{u} = axis.remap('S', [i{u}])\n"
+        axes = f"            v{u} = axis.remap('{'O' if 'I[' in update else 'S'}', [i{u}])\n"  # the last one counts
     where = f"            {condition}\n" if condition else ""
     text = f"{loops}        with block('P{u}'):\n{axes}{where}{start}            {update}\n"
     return text.replace("B[", "T[").replace("D[", "B[").replace("T[", "D[") if random.random() < 0.3 else text
@@ -53,7 +69,11 @@ def program_of(random: Random) -> Nest:
     n = random.choice([1, 2, 3, 5, 6])
     sizes = {"n": n, "k": random.choice([1, 2, 3]), "size": 2 * n + random.choice([0, 1])}
     body = "".join(block_text(random, u, sizes) for u in range(random.choice([1, 2, 3])))
-    return read(HEAD.format(**sizes) + body)
+    if random.random() < 0.5:
+        return read(HEAD.format(**sizes) + body)
+    head = HEAD.replace('D: Buffer[({size},), "float32"]', "") + INSIDE
+    at = random.choice(["ve", f"{n - 1} - ve", "ve * 2", "ve + 1"])
+    return read(head.format(**sizes) + body + LAST.format(at=at, **sizes))
 
 
 def step(s: Schedule, random: Random) -> str:
@@ -62,22 +82,35 @@ def step(s: Schedule, random: Random) -> str:
     block, loop = random.choice([b.name for b in blocks(s.nest.body)]), random.choice(loops)
     own = [ref.name for ref in s.get_loops(block)] or ["none"]
     buffer, space = random.choice(["B", "D", 0, 0, 1]), random.choice(["global", "local"])
+
+    def near(others: Sequence[BlockRef]) -> LoopRef | str:
+        around = [x for other in others for x in s.get_loops(other)]
+        return random.choice(around or [loop])
+
     steps = {
         "split": lambda: s.split(loop, random.choice([[None, 2], [None, 3], [2, None]])),
         "reorder": lambda: s.reorder(*random.sample(own, min(len(own), 2))),
         "cache_read": lambda: s.cache_read(block, buffer, space),
         "cache_write": lambda: s.cache_write(block, space, buffer),
         "cache_inplace": lambda: s.cache_inplace(block, buffer, space),
+        "read_at": lambda: s.read_at(random.choice(own), block, buffer, space),
+        "write_at": lambda: s.write_at(random.choice(own), block, buffer, space),
+        "reindex": lambda: s.reindex(block, buffer if isinstance(buffer, str) else ("write", 0)),
+        "transform_block_layout": lambda: s.transform_block_layout(
+            block, random.choice(["lambda a: (a // 2, a % 2)", "lambda a, b: (b, a)"])
+        ),
+        "merge": lambda: s.merge(loop, random.choice(loops)),
         "decompose_reduction": lambda: s.decompose_reduction(block, random.choice(own)),
         "rfactor": lambda: s.rfactor(random.choice(own), random.randrange(2)),
-        "compute_at": lambda: s.compute_at(block, loop),
-        "reverse_compute_at": lambda: s.reverse_compute_at(block, loop),
+        "compute_at": lambda: s.compute_at(block, near(s.get_consumers(block))),
+        "reverse_compute_at": lambda: s.reverse_compute_at(block, near(s.get_producers(block))),
         "compute_inline": lambda: s.compute_inline(block),
         "reverse_compute_inline": lambda: s.reverse_compute_inline(block),
         "set_scope": lambda: s.set_scope(block, space, buffer),
         "blockize": lambda: s.blockize(loop),
     }
-    name = random.choice([*steps, "split", "cache_write", "cache_write", "cache_inplace"])
+    often = ["split", "cache_write", "cache_write", "cache_inplace", "compute_at", "reverse_compute_at"]
+    name = random.choice([*steps, *often])
     steps[name]()
     return name
 
@@ -102,10 +135,10 @@ def walk(seed: int, done: Counter[str]) -> None:
         raise AssertionError(f"seed {seed}: {show(nest)} after\n{s.trace.script()}\n{s.script()}") from error
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(3))
 def test_what_blocks_leave_alone_stays(part: int) -> None:
     done: Counter[str] = Counter()
-    for seed in range(part * 75, part * 75 + 75):
+    for seed in range(part * 50, part * 50 + 50):
         walk(seed, done)
     assert done["cache_write"] > 1
     assert done["cache_inplace"] > 5

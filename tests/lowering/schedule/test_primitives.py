@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from graphopt.lowering.schedule.primitives import page, primitives
+from graphopt.lowering.schedule.primitives import ELSEWHERE, PRESENT, page, primitives
 from graphopt.lowering.schedule.schedule import Schedule
 
 PAGE = Path(__file__).parents[3] / "docs" / "schedules.md"
@@ -39,7 +40,7 @@ def test_an_example_is_the_program_before_the_step_and_the_program_after() -> No
     assert after.startswith("for i0_i1 in serial(32):\n")
     assert "``" not in text.replace("```", "")
     assert "Before:" not in page()
-    assert page().count("\n\n```python\n") == page().count("```python") == 29
+    assert page().count("\n\n```python\n") == page().count("```python") == 36
 
 
 def test_an_end_that_a_step_leaves_as_it_is_stands_for_itself() -> None:
@@ -51,3 +52,11 @@ def test_examples_of_one_program_show_it_once() -> None:
     text = section("split")
     assert text.count("for i0 in serial(10):") == 1
     assert text.index('# s.split("i0", [None, 4])') < text.index('\n\n# s.split("i0", [None, 4], tail="short")\n')
+
+
+def test_names_that_are_those_of_tvm_are_there() -> None:
+    here = {name for name in dir(Schedule) if not name.startswith("_")}
+    assert set(PRESENT.split()) <= here
+    assert not {n for name in ELSEWHERE for n in name.split(", ")} & here - {"seed"}
+    assert set(re.findall(r"`([a-z_]+)`", " ".join(ELSEWHERE.values()))) <= here
+    assert all(f"`{name}`" in page() for name in PRESENT.split())

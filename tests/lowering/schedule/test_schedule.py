@@ -107,6 +107,49 @@ def test_arguments_that_a_trace_cannot_keep_are_refused(s: Schedule) -> None:
         s.annotate("T", "note", {1})
 
 
+def test_a_copy_goes_on_by_itself(s: Schedule) -> None:
+    tile = s.sample_perfect_tile("i", 2)
+    block = s.get_block("T")
+    other = s.copy()
+    assert other.nest is s.nest
+    assert other.trace == s.trace
+    drawn = [x.sample_perfect_tile("j", 2) for x in (s, other)]
+    assert drawn[0] == drawn[1]  # the same state of the generator
+    before = s.nest
+    loops = other.split("i", tile)
+    other.annotate(block, "note", 1)
+    assert s.nest is before
+    assert "split" not in s.trace.script()
+    again = other.copy()
+    again.unroll(loops[1])
+    for x in (other, again):
+        replayed = x.trace.replay(read(CHAIN))
+        assert replayed.nest == x.nest
+        assert f"s.split('i', [{', '.join(['v0', 'v1'])}])" in x.trace.script()
+    later = s.sample_perfect_tile("k", 2)  # a number that the copy does not know is one like any other
+    other.split("k", later)
+    assert f"s.split('k', [{later[0]}, {later[1]}])" in other.trace.script()
+
+
+def test_wanted_decisions_are_those_of_copies_too() -> None:
+    s = Schedule(read(CHAIN), wanted=[(4, 2), (1, 4)])
+    assert s.sample_perfect_tile("i", 2) == (4, 2)
+    other = s.copy()
+    assert s.sample_perfect_tile("j", 2) == other.sample_perfect_tile("j", 2) == (1, 4)
+
+
+def test_seeds_of_forks_differ_and_are_those_of_the_seed(s: Schedule) -> None:
+    seeds = [s.fork_seed() for _ in range(4)]
+    assert len(set(seeds)) == 4
+    assert all(isinstance(seed, int) and 0 <= seed < 1 << 31 for seed in seeds)
+    assert seeds == [x for twin in [Schedule(read(CHAIN))] for x in [twin.fork_seed() for _ in range(4)]]
+    assert not s.trace.steps
+
+
+def test_output_blocks_are_those_that_write_parameters(s: Schedule) -> None:
+    assert s.get_output_blocks() == (BlockRef("Y"), BlockRef("outer"))
+
+
 def test_show_is_the_script(s: Schedule) -> None:
     assert read(s.script()) == s.nest
 
