@@ -560,15 +560,20 @@ class KernelWriter:
 
     def stack(self, buffer: Buffer) -> None:
         """The line that allocates a local buffer on the stack."""
-        size = polynomial(_product(buffer.shape)).number if buffer.strides is None else None
+        size = polynomial(_count(buffer)).number
         if size is None:
             raise EmitError(f"the local buffer {buffer.name} has no size that is known ahead of time")
         kept = self.spell.use(STORED.get(buffer.dtype, buffer.dtype))
         self.line(f"{self.name(buffer)} = {self.spell.use('stack')}({size}, {kept})")
 
 
-def _product(extents: Sequence[Expr]) -> Expr:
+def _count(buffer: Buffer) -> Expr:
+    """The number of elements from the first to the last one of a buffer."""
     total: Expr = Const(1)
-    for extent in extents:
-        total = total * extent
+    if buffer.strides is None:
+        for extent in buffer.shape:
+            total = total * extent
+    else:
+        for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+            total = total + (extent - 1) * stride
     return total

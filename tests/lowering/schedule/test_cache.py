@@ -1,5 +1,6 @@
 """Copies near the blocks that use them, and where buffers live, change no result."""
 
+import numpy as np
 import pytest
 
 from graphopt.lowering.loops.expressions import Const
@@ -13,7 +14,7 @@ from graphopt.lowering.schedule.cache import (
     storage_align,
 )
 from graphopt.lowering.schedule.schedule import Schedule
-from tests.lowering.documented import check, refused, same_results
+from tests.lowering.documented import check, random_arrays, refused, same_results
 
 
 @pytest.mark.parametrize("primitive", [cache_read, cache_write, cache_inplace, double_buffer, set_scope, storage_align])
@@ -36,6 +37,18 @@ def product(A: Buffer[({n}, 5), "float32"], B: Buffer[(5, 7), "float32"], C: Buf
             vi1, vj1 = axis.remap("SS", [i1, j1])
             C[vi1, vj1] = Y[vi1, vj1] * 2.0
 """
+
+
+def test_an_aligned_local_buffer_is_compiled():
+    """Rows are as far apart as the alignment says, and the last one ends where its elements do."""
+    nest = read(PRODUCT.format(n=6))
+    s = Schedule(nest)
+    s.cache_read("Y", "B", "local")
+    s.storage_align("B_copy", 0, 8, 1)
+    arrays = random_arrays(nest)
+    product = arrays["A"] @ arrays["B"] * 2.0
+    s.nest(*arrays.values())
+    np.testing.assert_array_equal(arrays["C"], product)
 
 
 @pytest.mark.parametrize("n", [1, 6, 9])
