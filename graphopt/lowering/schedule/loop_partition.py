@@ -22,6 +22,7 @@ from graphopt.lowering.analysis.block_refs import (
 from graphopt.lowering.analysis.loop_partition import clipped, conditions, steps_within
 from graphopt.lowering.analysis.regions import refreshed
 from graphopt.lowering.index.arithmetic import prove, simplify
+from graphopt.lowering.index.comparisons import comparisons
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, apply, conjuncts, substitute, variables
 from graphopt.lowering.loops.nest import (
     Block,
@@ -97,15 +98,15 @@ def loop_partition(
         made = _partitioned(nest, site, None)
         return made.nest, tuple(map(LoopRef, made.loops))
     name = site.stmt.name
-    todo, done, seen = [name], list[str](), set[str]()
+    todo, done, final, is_split = [name], list[str](), set[str](), False
     while todo:
-        split = _split_around(nest, find_block(nest, todo[0]), seen)
+        split = _split_around(nest, find_block(nest, todo[0]), final)
         if split is None:
             done.append(todo.pop(0))
         else:
-            nest = split.nest
+            nest, is_split = split.nest, True
             todo[:1] = split.copies[todo[0]]
-    if not seen:
+    if not is_split:
         raise ScheduleError(f"{name}: no condition on it begins or ceases to hold along one of its loops")
     return nest, tuple(map(BlockRef, done))
 
@@ -128,15 +129,17 @@ class _Guard:
     inside: Mapping[Var, Expr]
 
 
-def _split_around(nest: Nest, site: BlockSite, seen: set[str]) -> _Partition | None:
-    """The partition of the outermost loop around a block that can be split for it, and was not before."""
+def _split_around(nest: Nest, site: BlockSite, final: set[str]) -> _Partition | None:
+    """The partition of the outermost loop around a block that can be split for it. Parts of a loop that are of open
+    size are ``final``: without numbers, nobody can tell when there is nothing left to split."""
     for depth, above in enumerate(site.above):
-        if above in site.loops and isinstance(above, For) and above.var.name not in seen:
+        if above in site.loops and isinstance(above, For) and above.var.name not in final:
             try:
                 made = _partitioned(nest, LoopSite(above, site.above[:depth]), site.stmt)
             except ScheduleError:
                 continue
-            seen.update(made.loops)
+            if not isinstance(above.extent, Const):
+                final.update(made.loops)
             return made
     return None
 
@@ -147,17 +150,25 @@ def _partitioned(nest: Nest, site: LoopSite, block: Block | None) -> _Partition:
     name = loop.var.name
     if loop.kind == "bound":
         raise ScheduleError(f"{name} is bound to {loop.thread}, which runs all of its range; partition it before")
-    ranges: dict[Expr, list[tuple[Expr, Expr] | None]] = {}
+    ranges: dict[Expr, set[tuple[Expr, Expr] | None]] = {}
+    unclear: set[Expr] = set()  # conditions that hold in some more steps, for some steps of inner loops
     for guard in _guards(loop.body, {}, {}, block):
         if loop.var in variables(guard.by_loops):
             steps = steps_within(guard.by_loops, loop, guard.inside, around)
-            ranges.setdefault(guard.written, []).append(steps)
+            ranges.setdefault(guard.written, set()).add(steps)
+            if variables(guard.by_loops) & guard.inside.keys() or not list(comparisons(guard.by_loops)):
+                unclear.add(guard.written)
     known = {c for c, found in ranges.items() if None not in found}
     if not known:
         raise ScheduleError(f"{name}: no condition in it begins or ceases to hold along it")
-    first, end = clipped(loop, [r for c in known for r in ranges[c] if r is not None], around)
+    held = [(c, r) for c in known for r in ranges[c] if r is not None]
+    first, end = clipped(loop, [r for _, r in held], around)
     if prove(end <= first, around):
         raise ScheduleError(f"{name}: its conditions hold together in none of its steps")
+    # where a part before or behind is for one condition alone, that one holds nowhere in it
+    failing = {"head": [c for c, (low, _) in held if low != Const(0)], "": list[Expr]()}
+    failing["tail"] = [c for c, (_, high) in held if high != loop.extent]
+    never = {part: set(cs) - unclear if len(cs) == 1 else set[Expr]() for part, cs in failing.items()}
     names, block_names = names_in(nest), {b.name for b in blocks(nest.body)}
     copies: dict[str, list[str]] = {b.name: [] for b in blocks(loop.body)}
     parts: list[Stmt] = []
@@ -166,7 +177,7 @@ def _partitioned(nest: Nest, site: LoopSite, block: Block | None) -> _Partition:
         extent = simplify(stop - start, around)
         if prove(extent <= 0, around):
             continue
-        part = replace(loop, body=loop.body if suffix else _holding(loop.body, known))
+        part = replace(loop, body=_told(loop.body, never[suffix] if suffix else known, not suffix))
         part = replace(part, body=_started(part.body, {loop.var: loop.var + start}, {**around, loop.var: extent}))
         renamed = {b: b for b in copies}
         if suffix:
@@ -210,9 +221,9 @@ def _guards(
         yield from _guards(child, values, inside, block)
 
 
-def _holding(stmt: Stmt, known: set[Expr]) -> Stmt:
-    """The statement where these conditions hold."""
-    stmt = map_expressions(stmt, lambda e: Const(True, "bool") if e in known else None)
+def _told(stmt: Stmt, known: set[Expr], hold: bool) -> Stmt:
+    """The statement where these conditions hold, or do not."""
+    stmt = map_expressions(stmt, lambda e: Const(hold, "bool") if e in known else None)
     return mutate(stmt, lambda s: s.then if isinstance(s, If) and s.condition == Const(True, "bool") else None)
 
 
