@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graphopt.ir import ops
+from graphopt.ir.annotations import PRIMITIVE, is_primitive
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Graph, Node, Value
 from graphopt.ir.types import (
@@ -74,7 +75,8 @@ class _Hasher:
             (key, f.attributes, [(n, self.attr(v)) for n, v in f.defaults.items()], f.opsets, self.body(f.body))
             for key, f in sorted(graph.functions.items())
         ]
-        return _hash("model", graph.header.opsets, interface(graph), functions, self.body(graph))
+        kind = [PRIMITIVE] if is_primitive(graph) else []
+        return _hash("model", graph.header.opsets, interface(graph), functions, self.body(graph), *kind)
 
     def body(self, graph: Graph, context: Context = ()) -> bytes:
         """The hash of a graph whose last inputs are the values of ``context``; the others count by position."""
@@ -170,6 +172,8 @@ def spell(type: Type, numbers: dict[str, str]) -> str:
 def _interface_difference(a: Graph, b: Graph) -> str | None:
     if a.header.opsets != b.header.opsets:
         return f"opsets are {_opsets(a)}, and {_opsets(b)} in the other"
+    if is_primitive(a) != is_primitive(b):
+        return "only one of them is primitive"
     (inputs_a, outputs_a), (inputs_b, outputs_b) = interface(a), interface(b)
     return (
         _list_difference("input", inputs_a, inputs_b)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from graphopt.errors import RuleError, UsageError
 from graphopt.ir import ops
+from graphopt.ir.annotations import is_primitive, primitive
 from graphopt.ir.custom_ops import added
 from graphopt.ir.functions import calls
 from graphopt.ir.graph import Attr, Attrs, Graph, Node, Value
@@ -13,7 +14,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.infer_nests import NEST
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes, inputs_of
-from graphopt.lowering.module.module import DOMAIN, External, Module, is_primitive, opened, primitive
+from graphopt.lowering.module.module import DOMAIN, External, Module, opened
 from graphopt.lowering.module.passes import ModulePass, Pass
 from graphopt.lowering.module.subgraph import extracted
 from graphopt.rewrite.guards.bindings import is_several

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from graphopt.errors import ReadError
+from graphopt.ir.annotations import PRIMITIVE, in_region
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import NOWHERE, Attr, AttrRef, Attrs, Function, Graph, Header, Origin, Value
 from graphopt.ir.text.elements import numpy_dtype, parse_number, read_numbers
@@ -62,6 +63,10 @@ WORDS = {
 """What the parser may want next, in words."""
 
 
+ALLOC = "alloc"
+"""What stands for a tensor that a call is to fill."""
+
+
 class _GraphTextReader:
     """Reads one text."""
 
@@ -72,12 +77,16 @@ class _GraphTextReader:
         self.header = Header()
         self.functions: dict[tuple[str, str], Function] = {}
         self.sizes: dict[str, Size] = {}
+        self.origin = NOWHERE
+        self.n_regions = 0
 
     def model(self) -> Graph:
         try:
             head, *statements = self.tree().children
             name = self.read_header(head) if head else "graph"
-            return _Scope(self, name, self.header).fill(statements)
+            graph = _Scope(self, name, self.header).fill(statements)
+            graph.origin = self.origin
+            return graph
         except RecursionError:
             raise ReadError(f"{self.filename}: brackets are nested too deep") from None
 
@@ -104,6 +113,11 @@ class _GraphTextReader:
 
     def read_header(self, branch: Any) -> str:
         value, *settings = branch.children
+        for mark in (b.children[0] for b in settings if b.data == "mark"):
+            if mark != PRIMITIVE[0]:
+                raise self.mistake(mark, f"expected a version, as in `opset 21`, or `{PRIMITIVE[0]}`, found `{mark}`")
+            self.origin = Origin(metadata=(PRIMITIVE,))
+        settings = [b for b in settings if b.data == "setting"]
         versions = {k: v for k, v in self.settings(settings) if k != "ir"}
         ir = dict(self.settings(settings)).get("ir", self.header.ir_version)
         opsets = tuple(("" if k == "opset" else k, v) for k, v in versions.items())
@@ -210,6 +224,9 @@ class _Scope:
         self.reader = reader
         self.graph = Graph(name, header, reader.functions)
         self.values: dict[str, Value] = {}
+        self.allocated: dict[str, Type] = {}
+        """What is allocated, and not filled yet."""
+        self.region = ""
 
     def fill(self, statements: list[Any]) -> Graph:
         for statement in statements:
@@ -218,9 +235,25 @@ class _Scope:
                     self.function(statement)
                 case "returned":
                     self.returned(statement)
+                case "region":
+                    self.dataflow(statement)
                 case _:
                     self.declaration(statement)
         return self.graph
+
+    def dataflow(self, branch: Any) -> None:
+        word, *statements = branch.children
+        if self.region:
+            raise self.reader.mistake(word, "a dataflow region cannot be opened within another")
+        self.region = str(self.reader.n_regions)
+        self.reader.n_regions += 1
+        for statement in statements:
+            if statement.data not in ("declaration", "region"):
+                raise self.reader.mistake(
+                    _first_token(statement), "a dataflow region has calls, constants and allocations"
+                )
+        self.fill(statements)
+        self.region = ""
 
     def function(self, branch: Any) -> None:
         op, *middle, body = branch.children
@@ -263,13 +296,43 @@ class _Scope:
             if len(declared) != 1:
                 raise self.reader.mistake(_first_token(right), "a constant has one name")
             values = [self.graph.add_constant(self.constant(right))]
+        elif _op(right.children[0])[0] == ALLOC:
+            self.allocate(right, declared)
+            return
         else:
-            values = [*self.graph.node(self.call(right, len(declared)).node).outputs]
+            filled = [] if declared else self.filled(right)
+            call = self.call(right, len(declared) + len(filled), filled)
+            values = [*self.graph.node(call.node).outputs]
+            if filled:
+                for token, one in zip(filled, values, strict=True):
+                    self.graph.types[one] = self.allocated.pop(str(token))
+                    self.declare(token, one)
+                return
         for (value, type), one in zip(declared, values, strict=True):
             self.declare(value.children[0], one)
             declared_type = type and self.reader.type(type)
             if declared_type is not None:
                 self.graph.types[one] = declared_type
+
+    def allocate(self, right: Any, declared: list[Any]) -> None:
+        for value, type in declared:
+            token, known = value.children[0], type and self.reader.type(type)
+            if known is None or any(part is not None for part in right.children[1:]):
+                raise self.reader.mistake(token, f"an allocation is `{token}: dtype[shape] = {ALLOC}()`")
+            if str(token) in self.values or str(token) in self.allocated:
+                raise self.taken(token)
+            self.allocated[str(token)] = known
+
+    def filled(self, branch: Any) -> list[Token]:
+        """The allocations among the operands of a call, which are what it fills. They stand behind what it reads."""
+        operands = [p for p in branch.children[1:] if p is not None and p.data not in ("separator", "attribute")]
+        tokens = [p.children[0] if p.data == "value" else None for p in operands]
+        filled = [token for token in tokens if token is not None and str(token) in self.allocated]
+        if filled and tokens[-len(filled) :] != filled:
+            raise self.reader.mistake(filled[0], "what a call fills stands behind all that it reads")
+        if len({str(token) for token in filled}) < len(filled):
+            raise self.reader.mistake(filled[-1], "a call fills an allocation once")
+        return filled
 
     def input(self, token: Token, type: Any, default: Any) -> None:
         if type is None:
@@ -283,13 +346,18 @@ class _Scope:
 
     def declare(self, token: Token, value: Value) -> None:
         if str(token) in self.values:
-            raise self.reader.mistake(token, f"`{_name(token)}` is there already: each value has a name of its own")
+            raise self.taken(token)
         self.values[str(token)] = value
         if token.type != "NUMBERED":
             self.graph.names[value] = _name(token)
 
+    def taken(self, token: Token) -> ReadError:
+        return self.reader.mistake(token, f"`{_name(token)}` is there already: each value has a name of its own")
+
     def value(self, token: Token) -> Value:
         bound = self.values.get(str(token))
+        if str(token) in self.allocated:
+            raise self.reader.mistake(token, f"`{_name(token)}` is allocated, and no line above fills it")
         if bound is None:
             raise self.reader.mistake(
                 token, f"`{_name(token)}` is not there yet: a line reads only what lines above it make"
@@ -298,7 +366,8 @@ class _Scope:
 
     # -- calls
 
-    def call(self, branch: Any, n_outputs: int = 1) -> Value:
+    def call(self, branch: Any, n_outputs: int = 1, filled: Sequence[Token] = ()) -> Value:
+        """A node for a call, but for the allocations that it fills: its outputs take their place."""
         name, *parts = branch.children
         inputs: list[Value | None] = []
         attrs: dict[str, Attr] = {}
@@ -311,11 +380,11 @@ class _Scope:
                     n_own = len(inputs)
             elif part.data == "attribute":
                 attrs[_name(part.children[0])] = self.attr(part.children[1])
-            else:
+            elif part.children[0] not in filled:
                 inputs.append(self.operand(part))
         op, overload = _op(name)
         captures = 0 if n_own is None else len(inputs) - n_own
-        origin = Origin(overload=overload) if overload else NOWHERE
+        origin = in_region(Origin(overload=overload) if overload else NOWHERE, self.region)
         node = self.graph.add(op, tuple(inputs), Attrs(attrs), n_outputs, captures=captures, origin=origin)
         return Value(node.id)
 

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from itertools import count
 
+from graphopt.ir.annotations import is_primitive
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Function, Graph, Node, Value
+from graphopt.ir.order import by_region
 from graphopt.ir.text.elements import is_short, show_elements, show_number, show_plain, show_text
 from graphopt.ir.types import OpaqueType, OptionalType, SequenceType, SparseTensorType, TensorType, Type, quoted
 
@@ -30,6 +32,7 @@ def show(graph: Graph, constants: list[Constant] | None = None) -> str:
     """
     beside: list[Constant] = [] if constants is None else constants
     settings = [f"ir {graph.header.ir_version}", *_opsets(graph.header.opsets)]
+    settings += ["primitive"] if is_primitive(graph) else []
     lines = [f"graph {show_name(graph.name)} ({', '.join(settings)})"]
     for function in graph.functions.values():
         lines += _function(function, beside)
@@ -79,7 +82,9 @@ class _Printer:
     def __init__(self, graph: Graph, beside: list[Constant]) -> None:
         self.graph = graph
         self.beside = beside
-        self.order = [graph.producer(v) for v in graph.inputs] + [n for n in graph.order() if n.op != INPUT]
+        inputs = [graph.producer(v) for v in graph.inputs]
+        self.runs = [("", inputs), *((r, [n for n in nodes if n.op != INPUT]) for r, nodes in by_region(graph))]
+        self.order = [node for _, nodes in self.runs for node in nodes]
         self.inline = {v for n in self.order if (v := self.inlined(n)) is not None}
         self.names = self.named()
 
@@ -104,7 +109,10 @@ class _Printer:
         return names
 
     def lines(self) -> list[str]:
-        statements = [line for n in self.order if Value(n.id) not in self.inline for line in self.statement(n)]
+        statements: list[str] = []
+        for region, nodes in self.runs:
+            lines = [line for n in nodes if Value(n.id) not in self.inline for line in self.statement(n)]
+            statements += ["dataflow {", *(f"    {line}" for line in lines), "}"] if region else lines
         return [*statements, *self.returned()]
 
     def returned(self) -> list[str]:

@@ -6,8 +6,7 @@ copied, rewritten, saved and read as any others.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.errors import CompilationError, InvalidModelError, NestError
@@ -146,40 +145,3 @@ def _interpreted(*arrays: Array, program: str, **types: str) -> None:
     nest = programs.read_program(program)
     order = [b.name for b in (*inputs_of(nest), *nest.outputs)]
     interpret(nest, dict(zip(order, arrays, strict=True)), intrinsics=descriptions(nest))
-
-
-# ------------------------------------------------------------------ the order of effects
-
-
-def in_order(graph: Graph) -> Sequence[Node]:
-    """The nodes in topological order; those with effects in the order of creation.
-
-    InvalidModelError where one reads what a later one gives.
-    """
-    order = graph.order()
-    acting = [n.id for n in order if graph.has_effects(n)]
-    if acting == sorted(acting):
-        return order
-    before = dict(zip(sorted(acting)[1:], sorted(acting), strict=False))
-    position = {n.id: k for k, n in enumerate(order)}
-    after: dict[int, list[int]] = {n.id: [] for n in order}
-    waiting: dict[int, int] = {}
-    for node in order:
-        wanted = [v.node for v in node.inputs if v is not None] + ([before[node.id]] if node.id in before else [])
-        waiting[node.id] = len(wanted)
-        for id in wanted:
-            after[id].append(node.id)
-    ready = [position[id] for id, n in waiting.items() if n == 0]
-    heapq.heapify(ready)
-    sorted_nodes: list[Node] = []
-    while ready:
-        node = order[heapq.heappop(ready)]
-        sorted_nodes.append(node)
-        for id in after[node.id]:
-            waiting[id] -= 1
-            if waiting[id] == 0:
-                heapq.heappush(ready, position[id])
-    if len(sorted_nodes) < len(order):
-        stuck = min(id for id in acting if waiting[id])
-        raise InvalidModelError(f"node {stuck} ({graph.node(stuck).op}) has effects, and reads what comes after it")
-    return sorted_nodes

@@ -22,11 +22,12 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.infer_bodies import loop_head, scan_axis
+from graphopt.ir.order import in_order
 from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol, is_anonymous, unranked
 from graphopt.lowering.loops.compute import Tensor, compute, producers_first
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
-from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, given, in_order
+from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, given
 from graphopt.lowering.lower.unlowered import name_of
 from graphopt.lowering.operators.node import operation_of, tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Shapes, SizeVars

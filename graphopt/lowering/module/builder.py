@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from graphopt.errors import InvalidModelError, UsageError, nearest_or_some
 from graphopt.ir import ops
+from graphopt.ir.annotations import free_region, in_region, region_of
 from graphopt.ir.bounds import fact_of, fact_of_type
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.custom_ops import added, output_types
 from graphopt.ir.dtypes import CODES
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import Attr, Attrs, Graph, Header, Node, Origin, Value
+from graphopt.ir.graph import NOWHERE, Attr, Attrs, Graph, Header, Node, Origin, Value
 from graphopt.ir.infer import infer, infer_in_graph, infer_node
 from graphopt.ir.infer_nests import NEST
 from graphopt.ir.types import Size, TensorType, Type, symbol, symbols
@@ -33,15 +34,15 @@ OPSET = 21
 """The opset that graphs are made for where nobody asks for another."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, slots=True)
 class DataflowRegion:
-    """The nodes of a dataflow region, as a predicate: ``region(node)``."""
+    """A dataflow region, as a predicate of nodes: ``region(node)``. Passes keep it; it is printed, and saved."""
 
-    nodes: set[int] = field(default_factory=set)
+    number: str
 
     def __call__(self, node: Node) -> bool:
-        """Whether the node was made in the region."""
-        return node.id in self.nodes
+        """Whether the node is in the region."""
+        return region_of(node) == self.number
 
 
 class GraphBuilder:
@@ -165,8 +166,6 @@ class GraphBuilder:
         user = added(External(name).op)
         if user is None or user.function is None:
             raise UsageError(f"{name} is not registered: graphopt.register({name!r}, function)")
-        if user.effects and self._region is not None:
-            raise UsageError(f"{name} has effects, and all calls in a dataflow region are pure")
         types = None
         if out_shape is not None:
             types = self._declared(values, out_shape, out_dtype)
@@ -184,11 +183,13 @@ class GraphBuilder:
 
     @contextmanager
     def dataflow(self) -> Iterator[DataflowRegion]:
-        """A context manager: a region without effects (UsageError for a call that has one). It gives the region's
-        nodes."""
+        """A context manager: what is called within is a dataflow region, which it gives: ``my_pass.on(region)``.
+
+        Calls with effects may stand in it; as everywhere, they are made in order.
+        """
         if self._region is not None:
             raise UsageError("a dataflow region cannot be opened within another")
-        region = self._region = DataflowRegion()
+        region = self._region = DataflowRegion(free_region(self.graph))
         try:
             yield region
         finally:
@@ -260,7 +261,9 @@ class GraphBuilder:
         name: str,
     ) -> Any:
         """The outputs of a new node of these types; of those that are inferred where none are given."""
-        origin = Origin(name=self._label(name)) if name else Origin()
+        origin = in_region(
+            Origin(name=self._label(name)) if name else NOWHERE, "" if self._region is None else self._region.number
+        )
         node = self.graph.add(op, tuple(values), attrs, n_outputs, origin=origin)
         if types is None:
             try:
@@ -275,8 +278,6 @@ class GraphBuilder:
             self._facts[value] = fact
             if fact.type is not None:
                 self.graph.types[value] = fact.type
-        if self._region is not None:
-            self._region.nodes.add(node.id)
         domain = ops.split(op)[0]
         opsets = dict(self.graph.header.opsets)
         if domain and domain not in opsets:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphopt.errors import NestError
+from graphopt.ir.annotations import is_primitive, primitive
 from graphopt.ir.graph import CONSTANT, Graph, Value
 from graphopt.lowering.fuse.groups import Group, group
 from graphopt.lowering.fuse.nests import write
@@ -18,7 +19,7 @@ from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.lower.lower import Described
 from graphopt.lowering.module.cleanup import DeadCode
 from graphopt.lowering.module.legalize import LegalizeOps, lowered_of, program_name
-from graphopt.lowering.module.module import DOMAIN, Module, is_primitive, opened, primitive
+from graphopt.lowering.module.module import DOMAIN, Module, opened
 from graphopt.lowering.module.passes import ModulePass
 from graphopt.lowering.module.subgraph import called, extracted
 from graphopt.lowering.module.tensor_functions import NamedSizes

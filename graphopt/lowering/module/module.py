@@ -15,6 +15,7 @@ from warnings import warn
 
 from graphopt.display import Scripted, shortened
 from graphopt.errors import InvalidModelError, UsageError
+from graphopt.ir.annotations import is_primitive
 from graphopt.ir.constants import Constant
 from graphopt.ir.custom_ops import added
 from graphopt.ir.functions import FunctionKey
@@ -35,8 +36,6 @@ MAIN = "main"
 """The graph function that a module is called by, where nobody names one."""
 DOMAIN = "module"
 """The domain of ops that are functions of the module."""
-PRIMITIVE = ("primitive", "true")
-"""What the metadata of a graph function say that is to become one tensor program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,20 +302,6 @@ def _with_functions(graph: Graph, functions: dict[FunctionKey, GraphFunction]) -
     return graph
 
 
-def is_primitive(graph: Graph) -> bool:
-    """Whether a graph function is to become one tensor program (``FuseOps``)."""
-    return PRIMITIVE in graph.origin.metadata
-
-
-def primitive(graph: Graph) -> Graph:
-    """The graph as a function that is to become one tensor program."""
-    if is_primitive(graph):
-        return graph
-    graph = graph.copy()
-    graph.origin = replace(graph.origin, metadata=(*graph.origin.metadata, PRIMITIVE))
-    return graph
-
-
 def opened(graph: Graph) -> Graph:
     """The graph, which says that it calls functions of its module where it does."""
     if DOMAIN in dict(graph.header.opsets) or next(_called(graph), None) is None:
@@ -331,7 +316,7 @@ def _is_equal(a: ModuleFunction, b: ModuleFunction) -> bool:
     if isinstance(a, Nest) and isinstance(b, Nest):
         return structural_equality.equal(a, b)
     if isinstance(a, Graph) and isinstance(b, Graph):
-        return is_primitive(a) == is_primitive(b) and same(a, b) is None
+        return same(a, b) is None
     return a == b
 
 

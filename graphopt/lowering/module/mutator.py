@@ -10,7 +10,9 @@ from copy import copy
 from typing import Any, Final, TypeAlias, overload
 
 from graphopt.errors import UsageError
-from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Node, Value
+from graphopt.ir.annotations import in_region, region_of
+from graphopt.ir.annotations import primitive as as_primitive
+from graphopt.ir.graph import CONSTANT, NO_ATTRS, Attrs, Graph, Node, Value
 from graphopt.ir.infer_nests import NEST
 from graphopt.ir.types import TensorType
 from graphopt.ir.visitor import method
@@ -18,7 +20,6 @@ from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.module.builder import GraphBuilder, ValueLike
 from graphopt.lowering.module.module import DOMAIN, External, Module, opened
-from graphopt.lowering.module.module import primitive as as_primitive
 from graphopt.lowering.module.tensor_functions import TensorFunction
 
 
@@ -40,7 +41,7 @@ class Mutator:
     on, or ``DELETE``. New nodes are made by ``emit``, ``call`` and ``emit_compute``, as a ``GraphBuilder`` makes them,
     or by ``add`` as they are. Bodies of nodes are mutated before the nodes
     that own them. A node that is replaced is removed unless new nodes read it; others that lose their last
-    reader stay.
+    reader stay. New nodes are in the dataflow region of the node that they are made for.
     """
 
     graph: Graph
@@ -85,6 +86,7 @@ class Mutator:
                 self._bodies(self.graph.node(id))
                 node, mark = self.graph.node(id), self.graph.next_id
                 self._apply(node, method(self, node)(node), mark)
+                self._stay_within(region_of(node), mark)
         return self.graph
 
     def add(
@@ -181,6 +183,12 @@ class Mutator:
                     f"{method(self, node).__qualname__} returned {result!r} for node {node.id} ({node.op}): expected "
                     "the node, a value to put in its place, or DELETE"
                 )
+
+    def _stay_within(self, region: str, mark: int) -> None:
+        """Let nodes made since ``mark`` be in the dataflow region of the node that they were made for."""
+        if region:
+            for made in [n for n in self.graph.since(mark) if n.op != CONSTANT]:
+                self._own().update(made.id, origin=in_region(made.origin, region))
 
     def _replace(self, node: Node, values: tuple[Value, ...], mark: int) -> None:
         """Let others read the values; nodes made since ``mark`` keep what they were made to read."""

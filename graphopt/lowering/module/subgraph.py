@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graphopt.errors import UsageError
+from graphopt.ir.annotations import in_region, region_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Origin, Value
 from graphopt.ir.infer import infer
@@ -114,7 +115,8 @@ def called(
     """A call whose outputs stand in the place of some values of one node, added to the graph; the nodes that computed
     them are still there."""
     sink = graph.node(outputs[0].node)
-    call = graph.add(op, tuple(inputs), n_outputs=len(outputs), origin=Origin(name=sink.origin.name))
+    origin = in_region(Origin(name=sink.origin.name), region_of(sink))
+    call = graph.add(op, tuple(inputs), n_outputs=len(outputs), origin=origin)
     for old, new in zip(outputs, call.outputs, strict=True):
         if (type := facts[old].type) is not None:
             graph.types[new] = type

@@ -4,6 +4,7 @@ import pytest
 from graphopt.errors import ReadError
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import AttrRef, Attrs, Function, Graph, Header, Value
+from graphopt.ir.structure import same
 from graphopt.ir.text import parse, show
 from graphopt.ir.types import (
     OpaqueType,
@@ -202,6 +203,31 @@ def test_any_name_will_do(name: str) -> None:
     assert not name or again.names[again.inputs[0]] == name
 
 
+def test_regions_are_kept() -> None:
+    text = "x: float32[n]\na = Neg(x)\ndataflow {\n    b = Relu(a)\n    c = Abs(b)\n}\nd = Exp(c)\nreturn d, b\n"
+    graph = reads_back(parse(text))
+    assert show(graph).partition("\n")[2] == text
+    assert same(graph, parse(text.replace("dataflow {", "").replace("}", ""))) is None  # it computes the same
+    body = parse(
+        f"p: bool[]\nz: float32[n]\ny = If(p | z, else_branch={{ {text} }}, then_branch={{ {text} }})\nreturn y"
+    )
+    assert show(reads_back(body)).count("dataflow {") == 2
+
+
+@pytest.mark.parametrize("word", ["dataflow", "alloc", "primitive"])
+def test_words_of_regions_are_names_elsewhere(word: str) -> None:
+    graph = parse(f"{word}: float32[n]\ny = Relu({word})\n`{word}2` = Neg(y)\nreturn y as {word}")
+    assert graph.names[reads_back(graph).inputs[0]] == word
+
+
+def test_calls_that_fill_allocations_are_values() -> None:
+    allocated = "x: float32[n]\na: float32[n], b: int64[n] = alloc()\n"
+    graph = parse(f"{allocated}none = my::split(x, a, b, k=1)\ny = my::join(b, a)\nreturn y")
+    value = parse("x: float32[n]\na: float32[n], b: int64[n] = my::split(x, k=1)\ny = my::join(b, a)\nreturn y")
+    assert same(graph, value) is None
+    assert show(graph) == show(value)
+
+
 def test_functions() -> None:
     body = Graph("f", Header(opsets=(("", 18),)))
     body.add_output("y", Value(body.add("Relu", (body.add_input("x"),), Attrs(alpha=AttrRef("alpha", 1))).id))
@@ -237,6 +263,14 @@ def test_functions() -> None:
         ("$", "<text>:1:1: expected a name"),
         ("y = " + "Relu(" * 3000 + "1.0" + ")" * 3000, "<text>: brackets are nested too deep"),
         ('y = float32[1]{hex "00"}', "<text>:1:20: expected the bytes of float32 elements"),
+        ("graph g (ir 10, pure)", "<text>:1:17: expected a version, as in `opset 21`, or `primitive`, found `pure`"),
+        ("dataflow { dataflow { } }", "<text>:1:12: a dataflow region cannot be opened within another"),
+        ("x: float32[2] dataflow { return x }", "<text>:1:33: a dataflow region has calls, constants and allocations"),
+        ("t = alloc()", "<text>:1:1: an allocation is `t: dtype[shape] = alloc()`"),
+        ("x: float32[2]\nx: float32[2] = alloc()", "<text>:2:1: `x` is there already"),
+        ("t: float32[2] = alloc()\ny = Relu(t)", "<text>:2:10: `t` is allocated, and no line above fills it"),
+        ("x: float32[2]\nt: float32[2] = alloc()\nnone = a::f(t, x)", "<text>:3:13: what a call fills stands behind"),
+        ("t: float32[2] = alloc()\nnone = a::f(t, t)", "<text>:2:16: a call fills an allocation once"),
     ],
 )
 def test_mistakes_are_found_where_they_are(text: str, message: str) -> None:

@@ -19,7 +19,6 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
-from graphopt.lowering.lower.embedded_programs import in_order
 from graphopt.lowering.module.external import register
 
 FLOATS = "x: float32[n, 8]\n"
@@ -128,17 +127,6 @@ def test_pure_calls_are_shared_and_dropped(x: np.ndarray) -> None:
     model = compiled(FLOATS + "u = test::pure(Neg(x))\na = test::pure(x)\nb = test::pure(x)\ny = Add(a, b)\nreturn y")
     np.testing.assert_array_equal(model(x)["y"], 2 * x)
     assert len(calls) == 1
-
-
-def test_nodes_with_effects_keep_their_order_where_rewriting_made_what_they_read_anew() -> None:
-    register("test.act", lambda x: None, effects=True)
-    graph = parse(FLOATS + "y = Neg(x)\nreturn y")
-    (x,) = graph.inputs
-    one = graph.add("test::act", (x,), n_outputs=0).id
-    two = graph.add("test::act", (x,), n_outputs=0).id
-    graph.update(one, inputs=(Value(graph.add("Relu", (x,)).id),))
-    assert [n.id for n in graph.order() if n.op == "test::act"] == [two, one]
-    assert [n.id for n in in_order(graph) if n.op == "test::act"] == [one, two]
 
 
 def test_a_saved_program_asks_for_its_functions_by_name(tmp_path: Any, x: np.ndarray) -> None:

@@ -88,9 +88,10 @@ def network() -> Module:
     layer.output("y", layer.emit("Tanh", [layer.emit_compute(dense, [x, RNG.standard_normal((16, 16), np.float32)])]))
     builder = GraphBuilder(module=layer.build())
     x = builder.input("x", "float32", ("n", 16))
-    h = builder.emit("module::layer", [builder.emit("module::layer", [x])])
-    y = builder.call("script.scale", [h, 2.0], out_shape=("n", 16))
-    builder.call("script.log", [y], out_shape=[])
+    with builder.dataflow():
+        h = builder.emit("module::layer", [builder.emit("module::layer", [x])])
+        y = builder.call("script.scale", [h, 2.0], out_shape=("n", 16))
+        builder.call("script.log", [y], out_shape=[])
     builder.output("y", builder.emit("Relu", [y]))
     return builder.build()
 
