@@ -142,8 +142,12 @@ def _einsum(equation: str, inputs: Sequence[Fact | None]) -> int:
 
 def work_of(graph: Graph, sizes: Mapping[str, int]) -> Work:
     """What a run of a graph takes at least, with these sizes for the named ones of its inputs."""
-    given = {v: fact_of_type(_fixed(graph.types.get(v), sizes)) for v in graph.inputs}
-    return _work(graph, given)
+    return _work(graph, input_facts(graph, sizes))
+
+
+def input_facts(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, Fact]:
+    """The facts of a graph's inputs, with these sizes for the named ones."""
+    return {v: fact_of_type(_fixed(graph.types.get(v), sizes)) for v in graph.inputs}
 
 
 def bytes_handed(graph: Graph) -> int:

@@ -33,6 +33,9 @@ DRAWN_A_SECOND = 200 << 20
 SLOWER, SLOWER_BY_REFERENCE = 8.0, 2000.0
 """How many times as long as the program a model may take in ONNX Runtime, and in ONNX's reference evaluator."""
 
+INTERPRETED = 0.4e-6
+"""Seconds that the interpreter takes for an operation of a tensor program."""
+
 ROUNDS = 1000
 """A model whose loops may take more rounds is not run where nobody waits for it."""
 
@@ -126,6 +129,7 @@ def _compared(
     slower = SLOWER if find_spec("onnxruntime") is not None else SLOWER_BY_REFERENCE
     loaded = Path(model).stat().st_size if isinstance(model, str | Path) else stored
     expected = slower * min(took for *_, took in found) + loaded / BYTES_A_SECOND
+    expected += INTERPRETED * min(_program_operations(graph, chosen) for *_, chosen, _ in found)
     if time.perf_counter() + expected > until:
         raise _UndecidedError(
             "unverified", f"a run of the model would take about {expected:.1g} s; verify=2 waits for it"
@@ -174,6 +178,30 @@ def _compared(
     status = "inconclusive" if doubt else "verified"
     sizes = tuple(drawn for drawn in compared if drawn)
     return Verification(status, doubt, engine, len(compared), largest, sizes=sizes)
+
+
+def _program_operations(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """The operations of tensor programs in a graph with these sizes, but for those in bodies."""
+    from graphopt.ir.infer import infer
+    from graphopt.ir.infer_nests import NEST, bound_sizes
+    from graphopt.ir.work import input_facts
+    from graphopt.lowering.analysis.flops import flops
+    from graphopt.lowering.lower.embedded_programs import program_of
+    from graphopt.rewrite.passes.functions import INLINE
+    from graphopt.rewrite.passes.simplify import simplify
+    from graphopt.runtime.sizes import evaluate
+
+    if not any(n.op == NEST for body in (graph, *(f.body for f in graph.functions.values())) for n in body.nodes()):
+        return 0
+    flat = simplify(graph, (), (INLINE,))
+    facts, total = infer(flat, input_facts(flat, sizes)), 0
+    for node in flat.nodes():
+        if node.op == NEST:
+            nest = program_of(node)
+            known = bound_sizes(node.attrs, [None if v is None else facts[v].shape for v in node.inputs])
+            numbers = {v: n for v in nest.sizes if isinstance(n := known.get(v.name), int)}
+            total += evaluate(flops(nest, numbers), {})
+    return total
 
 
 def _is_stack_of_none(graph: Graph, want: Any, made: Any) -> bool:
