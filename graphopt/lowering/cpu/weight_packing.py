@@ -45,9 +45,9 @@ class Laid:
         return in_panels(plain.T if self.is_transposed else plain)
 
 
-def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
-    """The nest with the second operand of its product in panels, where it is one of the constants and that pays; then
-    matrices that are all multiplied by it are one."""
+def laid_out(nest: Nest, constants: Collection[Buffer], *, is_stacked: bool = True) -> Laid | None:
+    """The nest with the second operand of its product in panels, where it is one of the constants and that pays; then,
+    unless the other parameters are to stay as they are, matrices that are all multiplied by it are one."""
     nest_chains = chains(nest)
     integers = integer_product_in(nest)
     product = integers or (None if nest_chains is None else called_product(nest_chains, nest, large=False))
@@ -62,7 +62,7 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
         is_small = k * n < SMALLEST and not is_worth_a_call(product)
         if is_small or min(k, n) < THIN:
             return None
-    nest = with_rows_stacked(nest)
+    nest = with_rows_stacked(nest) if is_stacked else nest
     laid = replace(plain, shape=panels_of(k, n, plain.dtype))
 
     def load(e: Expr) -> Expr | None:

@@ -14,6 +14,7 @@ from graphopt.lowering.link.plan_memory import plan_memory
 from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.lower.lower import NeedsValues
 from graphopt.lowering.module.module import Module
+from graphopt.lowering.module.packing import pack_constants
 from graphopt.lowering.module.passes import ModulePass
 from graphopt.lowering.schedule.schedule import Schedule as NestSchedule
 from graphopt.rewrite.passes.functions import INLINE
@@ -25,7 +26,7 @@ raises ScheduleError."""
 
 
 def by_default(s: NestSchedule) -> object:
-    """The default schedule for the CPU, as a step ``s.by_rule()``."""
+    """The default schedule for the CPU, as a step ``s.by_rule()``; the pass ``Schedule`` packs constants for it."""
     s.by_rule()
     return True
 
@@ -35,7 +36,8 @@ class Schedule(ModulePass):
 
     A rule is a function of a ``graphopt.Schedule``; it does not apply where it raises ScheduleError or gives False or a
     reason. A program for which none applies stays as it is. The default rule is ``by_default``, what the compiler does
-    for the CPU, but for the layout of constants: constants are known to the compiler only.
+    for the CPU: what a program computes of constants alone is computed now, and weights of products are packed, where
+    all calls of the program hand it constants. It takes other constants then.
     """
 
     def __init__(self, rules: Iterable[ScheduleRule] = (by_default,)) -> None:
@@ -44,20 +46,23 @@ class Schedule(ModulePass):
     def change(self, module: Module) -> Module:
         """The module with scheduled programs."""
         for name, nest in list(module.programs()):
-            if BY_RULE in nest.notes and (made := self._scheduled(nest)) is not None:
-                module[name] = made
+            if BY_RULE in nest.notes:
+                self._schedule(module, name, nest)
         return module
 
-    def _scheduled(self, nest: Nest) -> Nest | None:
+    def _schedule(self, module: Module, name: str, nest: Nest) -> None:
         for rule in self.rules:
-            s = NestSchedule(nest)
+            packed = pack_constants(module, name, nest) if rule is by_default else None
+            s = NestSchedule(nest if packed is None else packed.nest)
             try:
                 answer = rule(s)
             except ScheduleError:
                 continue
             if answer is not False and not isinstance(answer, str):
-                return answer.nest if isinstance(answer, NestSchedule) else s.nest
-        return None
+                module[name] = answer.nest if isinstance(answer, NestSchedule) else s.nest
+                if packed is not None:
+                    packed.put_in(module)
+                return
 
 
 @dataclass(frozen=True, slots=True)
