@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputError
+from graphopt.runtime.binding import Binding
 from graphopt.runtime.program import Program
 from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.steps import Array, Code
@@ -28,6 +29,24 @@ class InPlaceProgram(Program):
     ) -> None:
         super().__init__(code, dtypes=dtypes, threads=threads)
         self._written = tuple(k for k, name in enumerate(self.inputs) if name in writes)
+        self._expected = tuple((self._dtypes[code.buffers[p.buffer].dtype], p.name in writes) for p in code.inputs)
+
+    def _accepted(self, inputs: tuple[Any, ...]) -> tuple[Sequence[Any], Binding]:
+        """As for other programs; arrays of shapes that were accepted before, each row-major and in memory that it owns,
+        are looked at once: to find out that they are apart takes as long as all else that is asked of them."""
+        if len(inputs) == len(self._expected) == len(set(map(id, inputs))) and not self._closed:
+            shapes = []
+            for value, (dtype, is_written) in zip(inputs, self._expected, strict=True):
+                if type(value) is not np.ndarray or value.dtype is not dtype:
+                    break
+                flags = value.flags
+                if not (flags.owndata and flags.c_contiguous and flags.aligned and (flags.writeable or not is_written)):
+                    break
+                shapes.append(value.shape)
+            else:
+                if (binding := self._bindings.get(tuple(shapes))) is not None:
+                    return inputs, binding
+        return super()._accepted(inputs)
 
     def _taken(self, values: Sequence[Any]) -> Sequence[Any]:
         """The arrays, without copies of those that are written. InputError where one cannot be written in place, or

@@ -120,6 +120,7 @@ class NestFunction:
 
 
 _functions: OrderedDict[int, NestFunction] = OrderedDict()
+_last: NestFunction | None = None
 _turn = threading.Lock()
 
 
@@ -128,14 +129,19 @@ def function_of(nest: Nest) -> NestFunction:
 
     Nests are told apart by identity: to compare or hash a large one takes longer than to run it.
     """
+    global _last  # it is at the end already
+    function = _last
+    if function is not None and function.nest is nest:
+        return function
     with _turn:
-        function = _functions.get(id(nest))
-        if function is not None:  # it holds the nest, and so nothing else has that identity
+        function = _functions.get(id(nest))  # it holds the nest, and so nothing else has that identity
+        if function is not None:
             _functions.move_to_end(id(nest))
-            return function
-    made = NestFunction(nest)
-    with _turn:
-        _functions[id(nest)] = made
-        while len(_functions) > KEPT:
-            _functions.popitem(last=False)
-    return made
+    if function is None:
+        function = NestFunction(nest)
+        with _turn:
+            _functions[id(nest)] = function
+            while len(_functions) > KEPT:
+                _functions.popitem(last=False)
+    _last = function
+    return function

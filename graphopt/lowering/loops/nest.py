@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -241,12 +242,18 @@ class Nest(Scripted):
         are those of the arrays. Raises InputError where arrays do not fit, and CompilationError where the program does
         not compile.
         """
-        import_module(FUNCTIONS).function_of(self)(*arrays, **sizes)
+        _functions().function_of(self)(*arrays, **sizes)
 
     def time(self, *arrays: Any, number: int = 10, repeat: int = 3, **sizes: int) -> Timing:
         """The timing of ``repeat`` series of ``number`` runs on these arrays, or on random ones of these ``sizes``."""
-        timing: Timing = import_module(FUNCTIONS).function_of(self).time(*arrays, number=number, repeat=repeat, **sizes)
+        timing: Timing = _functions().function_of(self).time(*arrays, number=number, repeat=repeat, **sizes)
         return timing
+
+
+@cache
+def _functions() -> Any:
+    """Where nests become functions: imported once, since to find a module again takes a good part of a short call."""
+    return import_module(FUNCTIONS)
 
 
 def _typed(buffer: Buffer) -> str:

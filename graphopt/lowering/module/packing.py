@@ -47,14 +47,9 @@ class PackedProgram:
             if node.op == f"{DOMAIN}::{self.name}":
                 graph = given.copy() if graph is given else graph
                 graph.update(node.id, inputs=tuple(self._inputs(graph, node)))
-                for value in node.inputs:
-                    if (
-                        value is not None
-                        and value.node in graph
-                        and graph.constant_of(value) is not None
-                        and not graph.is_used(value.node)
-                    ):
-                        graph.remove(value.node)
+                for id in dict.fromkeys(v.node for v in node.inputs if v is not None):
+                    if id in graph and graph.node(id).op == CONSTANT and not graph.is_used(id):
+                        graph.remove(id)
         return graph
 
     def _inputs(self, graph: Graph, node: Node) -> Iterator[Value]:

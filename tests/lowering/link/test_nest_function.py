@@ -78,6 +78,24 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     ]:
         with pytest.raises(InputError, match=why):
             nest(*arrays)
+        nest(a, b, random(3, 4))  # arrays that fit let no others through
+
+
+def test_arrays_that_fitted_may_change() -> None:
+    nest, a, c = read(ADD.format("float32")), random(8), random(8)
+    nest(a, c)
+    c.flags.writeable = False
+    with pytest.raises(InputError, match=r"'B' is written in place, .* writable"):
+        nest(a, c)
+    c.flags.writeable = True
+    with pytest.raises(InputError, match="share memory"):
+        nest(a, a)
+    c.shape = (4, 2)
+    with pytest.raises(InputError, match=r"'B' is float32\[4, 2\]"):
+        nest(a, c)
+    a.shape, c.shape = (8,), (8,)
+    nest(a, c)
+    assert np.array_equal(c, a * 2)
 
 
 def test_what_is_written_shares_no_memory() -> None:
