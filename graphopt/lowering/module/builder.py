@@ -72,11 +72,11 @@ class GraphBuilder:
 
     # -- inputs and outputs
 
-    def input(self, name: str, dtype: str = "float32", shape: ShapeLike = ()) -> Value:
-        """Adds an input. A size is a number, or a name for a symbolic one."""
+    def input(self, name: str, dtype: str | TensorType = "float32", shape: ShapeLike = ()) -> Value:
+        """Adds an input, of a dtype and shape, or of a type. A size is a number, or a name for a symbolic one."""
         if name in self.graph.names.values():
             raise UsageError(f"there is an input {name!r} already")
-        type = _type(dtype, shape)
+        type = dtype if isinstance(dtype, TensorType) else _type(dtype, shape)
         value = self.graph.add_input(name, type)
         self._facts[value] = fact_of_type(type)
         return value
