@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
+from graphopt import tensor
 from graphopt.errors import UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
@@ -44,6 +45,19 @@ def test_a_wrong_program_is_an_error_unless_nobody_asks() -> None:
     with pytest.raises(VerificationError, match=r"the program is wrong: output .* times the tolerance"):
         graphopt.compile(parse(NET), steps=steps)
     assert graphopt.compile(parse(NET), steps=steps, verify="off").report.verification.status == "off"
+
+
+@pytest.mark.parametrize(("n", "status"), [(4, "verified"), (400, "unverified")])
+def test_programs_are_interpreted_where_that_takes_no_time(n: int, status: str) -> None:
+    builder = graphopt.GraphBuilder("inner")
+    x = builder.input("x", "float32", ("m", n))
+    builder.output("y", builder.emit_compute(tensor.matmul, [x, np.ones((n, n), np.float32)]))
+    outer = graphopt.GraphBuilder(module=builder.build())
+    x = outer.input("x", "float32", (n, n))
+    outer.output("y", outer.emit("module::inner", [x]))
+    verification = graphopt.compile(outer.build()).report.verification
+    assert verification.status == status
+    assert ("a run of the model would take about" in verification.reason) == (status == "unverified")
 
 
 def test_what_may_not_end_or_takes_too_much_is_not_run() -> None:

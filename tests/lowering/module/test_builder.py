@@ -102,6 +102,12 @@ def test_a_tensor_function_has_a_meaning_for_the_reference_evaluator() -> None:
     assert error(want, evaluate.run(builder.build().graph(), {"x": x_})["y"]) <= 1
 
 
+def test_an_input_may_be_of_a_type() -> None:
+    builder = GraphBuilder()
+    type = TensorType("int64", (symbol("n"), 3))
+    assert builder.type(builder.input("x", type)) == type
+
+
 def test_types_follow() -> None:
     builder = GraphBuilder()
     n = symbol("n")
