@@ -339,10 +339,18 @@ def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     imported = {entry.domain for entry in proto.opset_import}
     for domain in sorted({ops.split(op)[0] for op in MEANINGS} - imported):
         proto.opset_import.add(domain=domain, version=1)
-    users = {n.op for n in calls(graph) if (user := added(n.op)) is not None and user.function is not None}
+    called = {n.op for each in (graph, *(f.body for f in graph.functions.values())) for n in calls(each)}
+    users = {op for op in called if (user := added(op)) is not None and user.function is not None}
     known = [*_contrib_ops(), *control_flow_eval.classes(), *map(_op_run, sorted(users))]
+
+    class Evaluator(ReferenceEvaluator):
+        """Each function gets an evaluator of this class, which onnx does not tell of ops that it does not know."""
+
+        def __init__(self, proto: Any, **settings: Any) -> None:
+            super().__init__(proto, **{**settings, "new_ops": known})
+
     try:
-        evaluator = ReferenceEvaluator(proto, new_ops=known)
+        evaluator = Evaluator(proto)
     except Exception as error:  # whatever its constructor raises of ops and attributes that it does not take
         raise EvaluationError(f"the reference implementation does not take the graph: {_first_line(error)}") from error
 
