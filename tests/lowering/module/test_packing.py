@@ -92,6 +92,32 @@ def test_what_rests_on_constants_is_computed_now_and_is_read_elsewhere_as_it_was
     np.testing.assert_allclose(found["w"], inputs @ W + V[0], rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("opset", [13, 21])
+@pytest.mark.parametrize("sizes", [("b", "n"), (3, "n"), (3, 5), ("a", "b", "n")])
+def test_stacks_of_rows_are_one_matrix(sizes: tuple[str | int, ...], opset: int) -> None:
+    builder = GraphBuilder(opset=opset)
+    x, y = (builder.input(name, "float32", (*sizes, 96)) for name in "xy")
+    with builder.dataflow():
+        product = builder.emit("Relu", [builder.emit("Add", [builder.emit("MatMul", [x, W]), y])])
+    builder.output("z", product)
+    given = builder.build()
+    module = Sequential([LowerToPrograms(), Schedule()])(given)
+    (name,) = [name for name, _ in module.programs() if "matmul" in name]
+    is_stacked = opset == 21 or sizes == (3, 5)
+    ranks = [len(shape) for shape in shapes(module, name)]
+    assert ranks == ([2, 3, 2] if is_stacked else [len(sizes) + 1, 3, len(sizes) + 1]), ranks
+    main = module["main"]
+    assert isinstance(main, Graph)
+    assert main.script([]).count("dataflow {") == 1
+    model, want = graphopt.compile(module), graphopt.compile(given)
+    for count in ((0, 3, 2), (2, 0, 4), (1, 1, 1), (3, 5, 2)):
+        shape = [n if isinstance(n, int) else count[k] for k, n in enumerate(sizes)]
+        arrays = floats(*shape, 96), floats(*shape, 96)
+        np.testing.assert_allclose(model(*arrays)["z"], want(*arrays)["z"], rtol=1e-4, atol=1e-4)
+    beside: list = []
+    assert Module.read(module.script(beside), beside) == module
+
+
 def test_calls_within_bodies_are_handed_their_constants() -> None:
     builder = GraphBuilder()
     p, x = builder.input("p", "bool", ()), builder.input("x", "float32", ("n", 96))
