@@ -12,6 +12,12 @@ REFUSED: dict[str, str] = {
     "results that serve training": """
         _native_batch_norm_legit native_batch_norm native_group_norm native_layer_norm
     """,
+    "statistics that training updates in place": """
+        _batch_norm_with_update
+    """,
+    "random numbers": """
+        bernoulli
+    """,
     "no entry": """
         _segment_reduce-lengths _segment_reduce-offsets bincount gcd hash_tensor histogram
         histogramdd lcm nonzero_static repeat_interleave resize_as_ tensor_split-float32 unique
