@@ -176,14 +176,12 @@ def step(s: Schedule, random: Random) -> str:
         "transform_layout": lambda: s.transform_layout(
             block, random.choice(buffers), random.choice(MAPS), pad=random.random() < 0.5
         ),
-    }
-    steps |= {
         "cache_inplace": lambda: s.cache_inplace(block, random.randrange(2), scope),
         "read_at": lambda: s.read_at(inner, block, random.randrange(2), scope),
         "write_at": lambda: s.write_at(inner, block, 0, scope),
         "reindex": lambda: s.reindex(block, random.choice([random.choice(buffers), ("read", 0), ("write", 0)])),
         "transform_block_layout": lambda: s.transform_block_layout(block, random.choice(BLOCK_MAPS)),
-        "merge": lambda: s.merge(loop, random.choice(loops)),
+        "merge": lambda: s.merge(loop, random.choice(loops or [loop])),
         "fuse_reduction_epilogue": lambda: s.fuse_reduction_epilogue(block, random.choice(names)),
     }
     name = random.choice(list(steps))

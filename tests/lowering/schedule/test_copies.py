@@ -79,7 +79,7 @@ def program_of(random: Random) -> Nest:
 def step(s: Schedule, random: Random) -> str:
     """One random step, which may raise; the name of its primitive."""
     loops = [x.var.name for x in statements(s.nest.body) if isinstance(x, For)]
-    block, loop = random.choice([b.name for b in blocks(s.nest.body)]), random.choice(loops)
+    block, loop = random.choice([b.name for b in blocks(s.nest.body)]), random.choice(loops or ["none"])
     own = [ref.name for ref in s.get_loops(block)] or ["none"]
     buffer, space = random.choice(["B", "D", 0, 0, 1]), random.choice(["global", "local"])
 
@@ -99,7 +99,7 @@ def step(s: Schedule, random: Random) -> str:
         "transform_block_layout": lambda: s.transform_block_layout(
             block, random.choice(["lambda a: (a // 2, a % 2)", "lambda a, b: (b, a)"])
         ),
-        "merge": lambda: s.merge(loop, random.choice(loops)),
+        "merge": lambda: s.merge(loop, random.choice(loops or [loop])),
         "decompose_reduction": lambda: s.decompose_reduction(block, random.choice(own)),
         "rfactor": lambda: s.rfactor(random.choice(own), random.randrange(2)),
         "compute_at": lambda: s.compute_at(block, near(s.get_consumers(block))),
