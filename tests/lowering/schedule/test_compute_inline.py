@@ -162,3 +162,48 @@ def part(A: Buffer[(7, 5), "float32"], C: Buffer[(3, 4), "float32"]):
     s.reverse_compute_inline("C")
     assert len(s.get_loops("B")) == 3
     same_results(nest, s.nest)
+
+
+PARTS = """
+@program
+def parts(A: Buffer[(6,), "float32"], I: Buffer[(6,), "int64"], C: Buffer[(6,), "float32"]):
+    B = alloc((6,), "{dtype}")
+    for i in serial(6):
+        with block("B"):
+            v = axis.remap("S", [i])
+            {where_b}
+            B[v] = {value}
+    for j in serial(6):
+        with block("C"):
+            w = axis.remap("{kind}", [j])
+            {where}
+            C[{at}] = {read}
+"""
+
+
+def parts(
+    value="A[v] + 1.0", read="B[w]", at="w", where="where(j >= 0)", where_b="where(i >= 0)", dtype="float32", kind="S"
+) -> str:
+    return PARTS.format(value=value, read=read, at=at, where=where, where_b=where_b, dtype=dtype, kind=kind)
+
+
+@pytest.mark.parametrize("where", ["where(w % 2 == 0)", "where(j < 3)", "where(A[w] > 0.0)"])
+def test_a_block_that_runs_at_some_points_stays(where):
+    assert "C runs only where a condition holds" in refused(parts(where=where), "s.reverse_compute_inline('C')")
+    condition = where.replace("w", "v", 2).replace("vhere", "where").replace("(j", "(i")
+    assert "B runs only where a condition holds" in refused(parts(where_b=condition), "s.compute_inline('B')")
+
+
+def test_where_a_consumer_writes_may_be_found_by_the_producer():
+    nest = read(parts(value="(I[v] + v * 2 + I[v] * 5) % 6", read="A[w]", at="B[w]", dtype="int64"))
+    s = Schedule(nest)
+    s.reverse_compute_inline("C")
+    assert not s.nest.allocs
+    s = Schedule(nest)
+    s.compute_inline("B")
+    same_results(nest, s.nest)
+
+
+def test_what_a_statement_outside_of_blocks_writes_is_not_inlined():
+    text = parts().replace("    for j in serial", "    B[3] = 7.0\n    for j in serial")
+    assert "B is written by a statement outside of blocks as well" in refused(text, "s.compute_inline('B')")

@@ -368,3 +368,24 @@ def backwards(nest: Nest) -> Nest:
         return replace(stmt, body=substitute_in(stmt.body, {stmt.var: stmt.extent - 1 - stmt.var}))
 
     return replace(nest, body=mutate(nest.body, turned))
+
+
+MASKED = """
+@program
+def masked(A: Buffer[(7,), "float32"], M: Buffer[(7,), "int64"], B: Buffer[(7,), "float32"]):
+    for i in serial(7):
+        with block("B"):
+            v = axis.remap("S", [i])
+            where(M[{at}] > 0 and {at} < 6)
+            B[v] = A[v]
+"""
+
+
+@pytest.mark.parametrize("at", ["i", "v"])
+@pytest.mark.parametrize("factors", [[None, 2], [None, 3, 2], [8]])
+def test_a_mask_is_read_only_where_there_is_an_iteration(at, factors):
+    nest = read(MASKED.format(at=at))
+    s = Schedule(nest)
+    s.split("i", factors)
+    s.split(s.get_loops("B")[-1], [None, 2])
+    same_results(nest, s.nest)

@@ -139,3 +139,15 @@ def test_several_values_start_together():
     s = Schedule(nest)
     s.decompose_reduction("B", "i")
     same_results(nest, s.nest)
+
+
+def test_ordered_axes_are_not_factored():
+    text = """
+@program
+def running(A: Buffer[(4, 6), "float32"], B: Buffer[(6,), "float32"]):
+    for t, j in grid(4, 6):
+        with block("B"):
+            vt, vj = axis.remap("OR", [t, j])
+            B[vt] = B[vt] + A[vt, vj]
+"""
+    assert "B has ordered axes, which have to stay in their order" in refused(text, "s.rfactor('j')")

@@ -6,6 +6,7 @@ from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.loops.script import read, show
 from graphopt.lowering.schedule.schedule import Schedule, TracedInt
+from tests.lowering.documented import same_results
 
 CHAIN = """
 @program
@@ -174,3 +175,24 @@ def test_the_root_block_is_the_program() -> None:
     assert s.nest == read(CHAIN)
     with pytest.raises(ScheduleError, match="the program has no note 'x'; it has none"):
         s.unannotate("root", "x")
+
+
+def test_predicates_are_those_of_loops() -> None:
+    text = """
+@program
+def some(A: Buffer[(6, 4), "float32"], B: Buffer[(6,), "float32"]):
+    for i, j in grid(6, 4):
+        with block("B"):
+            v, w = axis.remap("SR", [i, j])
+            where(v < 4 and v != 1)
+            with init():
+                B[v] = 0.0
+            B[v] = B[v] + A[v, w]
+"""
+    nest = read(text)
+    for call in ("s.blockize('j')", "s.decompose_reduction('B', 'i')", "s.rfactor('j')", "s.cache_write('B')"):
+        s = Schedule(nest)
+        assert "where(i < 4 and i != 1)" in show(s.nest)
+        eval(call, {"s": s})
+        same_results(nest, s.nest)
+        assert s.trace.replay(nest).nest == s.nest
