@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from graphopt.lowering.module.mutator import Mutator as Mutator
     from graphopt.lowering.module.passes import Pass as Pass
     from graphopt.lowering.module.passes import Pipeline as Pipeline
+    from graphopt.lowering.module.scheduling import apply_rules as apply_rules
+    from graphopt.lowering.module.scheduling import explain_rules as explain_rules
     from graphopt.lowering.module.structural_equality import difference as difference
     from graphopt.lowering.module.structural_equality import equal as equal
     from graphopt.lowering.module.structural_equality import structural_hash as structural_hash
@@ -70,11 +72,13 @@ _HOMES = {
     "Schedule": "graphopt.lowering.schedule.schedule",
     "TensorType": "graphopt.ir.types",
     "Visitor": "graphopt.ir.visitor",
+    "apply_rules": "graphopt.lowering.module.scheduling",
     "as_pass": "graphopt.interop.passes",
     "build": "graphopt.tools.build",
     "compile": "graphopt.compile",
     "difference": "graphopt.lowering.module.structural_equality",
     "equal": "graphopt.lowering.module.structural_equality",
+    "explain_rules": "graphopt.lowering.module.scheduling",
     "extract": "graphopt.tools.submodel",
     "from_torch": "graphopt.frontends.torch",
     "fuse_by_pattern": "graphopt.program.dispatch",

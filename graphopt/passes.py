@@ -33,7 +33,6 @@ from graphopt.lowering.module.passes import module_pass as module_pass
 from graphopt.lowering.module.scheduling import MemoryPlan as MemoryPlan
 from graphopt.lowering.module.scheduling import PlanMemory as PlanMemory
 from graphopt.lowering.module.scheduling import Schedule as Schedule
-from graphopt.lowering.module.scheduling import by_default as by_default
 from graphopt.program.dispatch import FuseOpsByPattern as FuseOpsByPattern
 from graphopt.program.dispatch import RunLibraryDispatch as RunLibraryDispatch
 from graphopt.program.pipelines import pipeline_named as pipeline_named
@@ -60,7 +59,6 @@ __all__ = [
     "RunLibraryDispatch",
     "Schedule",
     "Sequential",
-    "by_default",
     "fusion_kind",
     "lower_only",
     "module_pass",

@@ -2,6 +2,9 @@
 
 The primitives are the methods of ``Schedule``: each is checked, and raises ``ScheduleError`` where it would change what
 the program computes. ``ROOT`` and ``INLINE`` stand for places that are no loops.
+
+Rules schedule whole programs: ``default_rules`` are those of the compiler, which ``apply_rules`` applies, as it does
+rules of one's own, and ``explain_rules`` explains.
 """
 
 from __future__ import annotations
@@ -9,18 +12,49 @@ from __future__ import annotations
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import INLINE, ROOT, BlockRef, LoopRef
 from graphopt.lowering.intrinsics.tensor_intrin import TensorIntrin
+from graphopt.lowering.module.scheduling import apply_rules, explain_rules
+from graphopt.lowering.schedule.rules import (
+    GEMV,
+    Convolution,
+    ElementWise,
+    Fallback,
+    GeneralReduction,
+    Matmul,
+    Reduction,
+    RuleAnswer,
+    RuleExplanation,
+    RuleLike,
+    ScheduleRule,
+    Transpose,
+    default_rules,
+)
 from graphopt.lowering.schedule.schedule import Schedule, replay
 from graphopt.lowering.schedule.trace import Trace, TraceStep
 
 __all__ = [
-    "INLINE",
-    "ROOT",
     "BlockRef",
+    "Convolution",
+    "ElementWise",
+    "Fallback",
+    "GEMV",
+    "GeneralReduction",
+    "INLINE",
     "LoopRef",
+    "Matmul",
+    "ROOT",
+    "Reduction",
+    "RuleAnswer",
+    "RuleExplanation",
+    "RuleLike",
     "Schedule",
     "ScheduleError",
+    "ScheduleRule",
     "TensorIntrin",
     "Trace",
     "TraceStep",
+    "Transpose",
+    "apply_rules",
+    "default_rules",
+    "explain_rules",
     "replay",
 ]

@@ -39,7 +39,7 @@ def by_rule(s: Schedule, target: str = CPU.name) -> None:
 def _drawn(s: Schedule, target: str, choices: dict[str, int]) -> dict[str, int]:
     """What there is to choose in a default schedule, drawn; but whether tiles are in registers, as given."""
     while True:
-        offered = chosen_for(target, s.nest, choices)[1]
+        offered = chosen_for(target, s.nest, choices).offered
         name = next((n for n in offered if n not in choices and n != IN_REGISTERS), None)
         if name is None:
             return choices

@@ -1,35 +1,35 @@
 """Default schedules for the CPU: rules by a nest's structure, without a search.
 
-One list of rules, tried in order on a nest as it was first written (a chain of loops for each block); each is a module
-of its own, so that a schedule is found by the computation's name:
+One list of rules, tried in order on a nest as it was first written (a chain of loops for each block): first on all of
+its blocks together, else on each block by itself.
 
-- *called*: a product of matrices that is worth a call, of BLAS or of our own kernel; what is done to the result follows
-  by parts. Products of bytes always go to a kernel of their own.
-- *convolved*: a convolution by a function that sums a tile of results, over images in blocks of channels or into them.
-- *tiles*: another contraction (a convolution, windows, a small product) with what is done to its result element by
-  element. A tile of results stays in registers while the reduction runs; the outer loops are parallel. Windows over
-  images in blocks go row by row (``sliding``).
-- *rows*: blocks that share their outer axes (softmax, normalization) run row by row, what passes between them staying
-  close; the rows are parallel.
-- *alone*: each block by itself: element by element, or a reduction along or across the vectors.
+- *Matmul*, *GEMV*, *Convolution*: a contraction with what is done to its result element by element. A product of
+  matrices that is worth a call is one, of BLAS or of our own kernel, and what follows is done by parts; products of
+  bytes always go to a kernel of their own. A convolution over images in blocks of channels, or into them, is done by a
+  function that sums a tile of results; other windows over such images go row by row (``sliding``). Of all others a tile
+  of results stays in registers while the reduction runs.
+- *Reduction*: any other reduction, in tiles as well, or along or across the vectors.
+- *GeneralReduction*: blocks that share their outer axes (softmax, normalization) run row by row, what passes between
+  them staying close; the rows are parallel.
+- *Transpose*, *ElementWise*: element by element, in tiles that are transposed in registers, or along the vectors.
+- *Fallback*: result by result. Procedures stay as they are, but for what is done to each element that a procedure
+  stores: that is done there.
 
-What none of them fits (procedures) stays as it is, but for what is done to each element that a procedure stores: that
-is done there.
-
-Loops are written anew, and are not steps of a ``Schedule``, of which a trace could be shown: tuning chooses in
-``by_rule`` what these rules would decide. Those of elements can be steps: of 308 such nests (models, single ops, rows)
-steps give 304 kernels that are equal but for the names of loops, and 4 with sums in another order, but take twice as
-long (0.64 s for 0.32 s), half of it for the simplification of indices after each ``split`` and ``fuse``. Nor would it
-be enough for others to simplify once for each schedule. Of 78 nests of rows, steps take 2.3 times as long (geometric
-mean; 0.53 s for 0.20 s) without any simplification, with a ``vectorize`` that lets reductions pass, and before loops
-are joined that stand side by side. Of 12 contractions in register tiles, steps take 9.0 times as long, a fifth of it
-for simplification and the rest mostly to check that each step is legal.
+Loops are written anew, and are not steps of a ``Schedule``: in its trace, ``by_rule`` names the rules, and what they
+decided. Those of elements can be steps: of 308 such nests (models, single ops, rows) steps give 304 kernels that are
+equal but for the names of loops, and 4 with sums in another order, but take twice as long (0.64 s for 0.32 s), half of
+it for the simplification of indices after each ``split`` and ``fuse``. Nor would it be enough for others to simplify
+once for each schedule. Of 78 nests of rows, steps take 2.3 times as long (geometric mean; 0.53 s for 0.20 s) without
+any simplification, with a ``vectorize`` that lets reductions pass, and before loops are joined that stand side by side.
+Of 12 contractions in register tiles, steps take 9.0 times as long, a fifth of it for simplification and the rest mostly
+to check that each step is legal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from graphopt.lowering.analysis.access_analysis import (
@@ -44,10 +44,11 @@ from graphopt.lowering.analysis.access_analysis import (
     with_buffers,
 )
 from graphopt.lowering.analysis.axis_transforms import following, with_axes_redrawn
+from graphopt.lowering.analysis.block_kinds import BlockKind, head_of, unlike
 from graphopt.lowering.analysis.canonical_nest import Chain, chains
 from graphopt.lowering.cpu.called_gemm import called
 from graphopt.lowering.cpu.convolution_tiles import convolution_of, convolved
-from graphopt.lowering.cpu.element_loops import element_loops
+from graphopt.lowering.cpu.element_loops import element_loops, transposed
 from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.integer_schedules import multiplied
 from graphopt.lowering.cpu.library_dispatch import LibraryPrices, panels_made
@@ -60,7 +61,19 @@ from graphopt.lowering.cpu.register_tiles import (
     tiling,
     vector_axis,
 )
-from graphopt.lowering.cpu.scheduling import Choices, Scheduling, refuse_unknown
+from graphopt.lowering.cpu.scheduling import (
+    RULES,
+    Answer,
+    BlockRule,
+    Choices,
+    Scheduled,
+    Scheduling,
+    Taken,
+    as_it_is,
+    asked,
+    refuse_unknown,
+    refused,
+)
 from graphopt.lowering.cpu.sliding import Sliding, SlidingRowWriter, sliding
 from graphopt.lowering.cpu.weight_packing import with_rows_stacked
 from graphopt.lowering.emit.pragmas import refuse_pragmas
@@ -81,50 +94,73 @@ ROW_BYTES: Final = 1 << 17
 def scheduled(nest: Nest, prices: LibraryPrices = CPU.prices.products) -> Nest:
     """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row.
     ``prices`` say which function computes a product."""
-    return chosen(nest, {}, prices)[0]
+    return chosen(nest, {}, prices).nest
 
 
 def chosen(
-    nest: Nest, choices: Choices, prices: LibraryPrices = CPU.prices.products
-) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
-    """The nest as ``scheduled`` gives it, but for what is chosen otherwise; and all that there was to choose, by name.
+    nest: Nest,
+    choices: Choices,
+    prices: LibraryPrices = CPU.prices.products,
+    rules: Sequence[str] = RULES,
+    asks_all: bool = False,
+) -> Scheduled:
+    """The nest as ``scheduled`` gives it, but for what is chosen otherwise, or by other rules.
 
-    ScheduleError where something is chosen that there is no choice of, or that is no candidate.
+    ScheduleError where something is chosen that there is no choice of, or that is no candidate, and where none of the
+    rules is for a block.
     """
     nest_chains = chains(nest)
     if nest_chains is not None and len(nest_chains) > 1 and panels_made(nest_chains[0], nest_chains[1], nest):
         nest = with_rows_stacked(nest)
-    scheduled_nest, offered = where_offered(nest, choices, prices)
-    refuse_unknown(choices, offered)
-    return scheduled_nest, offered
+    made = where_offered(nest, choices, prices, rules, asks_all)
+    refuse_unknown(choices, made.offered)
+    return made
 
 
 def where_offered(
-    nest: Nest, choices: Choices, prices: LibraryPrices = CPU.prices.products
-) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+    nest: Nest,
+    choices: Choices,
+    prices: LibraryPrices = CPU.prices.products,
+    rules: Sequence[str] = RULES,
+    asks_all: bool = False,
+) -> Scheduled:
     """As ``chosen``, but parameters keep their shapes, and choices that there are none of do nothing."""
     nest_chains = chains(nest)
     if nest_chains is None or any(axis.extent == Const(0) for chain in nest_chains for axis in chain.spatial):
-        return nest if nest_chains else finished(nest), {}
+        answer = as_it_is(nest.body, rules, asks_all)
+        return Scheduled(nest if nest_chains else finished(nest), {}, (answer,))
     refuse_pragmas(nest.body)
     scheduler = _Scheduler(nest, choices, prices)
-    return scheduler.scheduled(nest_chains), scheduler.offered
+    made = scheduler.scheduled(nest_chains, {name: BY_NAME[name] for name in rules}, asks_all)
+    return Scheduled(made, scheduler.offered, tuple(scheduler.answers))
 
 
 class _Scheduler(Scheduling):
-    """Schedules one nest by the first of the rules that fits."""
+    """Schedules one nest by the first of the rules that is for it."""
 
     def __init__(self, nest: Nest, choices: Choices, prices: LibraryPrices) -> None:
         super().__init__(nest, choices)
         self.prices = prices
 
-    def scheduled(self, chains: Sequence[Chain]) -> Nest:
-        body = self.tiles(chains) if self.is_tiled else self.by_function(chains) or self.tiles(chains)
-        if body is None:
-            chains = self.merged(chains)
-            body = self.rows(chains) or seq(*(self.alone(c) for c in chains))
+    def scheduled(self, chains: Sequence[Chain], rules: Mapping[str, BlockRule[_Scheduler]], asks_all: bool) -> Nest:
+        """The nest: all of its blocks by one rule, or each by itself."""
+        taken = asked(self, chains, rules, asks_all)
+        if isinstance(taken, Taken):
+            body = taken.stmt
+        elif len(chains) == 1:
+            raise refused(taken)
+        else:
+            body = seq(*(self.alone(c, rules, asks_all, taken) for c in self.merged(chains)))
         allocs = tuple(b for b in self.nest.allocs if b not in self.gone)
         return replace(self.nest, body=body, allocs=(*allocs, *self.locals))
+
+    def alone(self, chain: Chain, rules: Mapping[str, BlockRule[_Scheduler]], asks_all: bool, together: Answer) -> Stmt:
+        """One block by itself, where no rule takes all ``together``."""
+        taken = asked(self, [chain], rules, asks_all)
+        if isinstance(taken, Taken):
+            return taken.stmt
+        several = {name: reason for name, reason in together.reasons.items() if reason != _several(together.blocks)}
+        raise refused(replace(taken, reasons={**taken.reasons, **several}))
 
     @property
     def is_tiled(self) -> bool:
@@ -136,18 +172,14 @@ class _Scheduler(Scheduling):
         self.choose(IN_REGISTERS, (0, 1), 0)
         return stmt
 
-    def by_function(self, chains: Sequence[Chain]) -> Stmt | None:
-        """A product by a function."""
+    def contracted(self, chains: Sequence[Chain]) -> Stmt | None:
+        """A contraction with what is done to its result, by a function or in tiles; None where neither pays."""
+        if self.is_tiled:
+            return self.tiles(chains)
         stmt = called(self, chains, self.prices) or multiplied(self, chains)
-        return None if stmt is None else self.instead_of_tiles(stmt)
+        return self.tiles(chains) if stmt is None else self.instead_of_tiles(stmt)
 
     # ------------------------------------------------------------------ one block
-
-    def alone(self, chain: Chain) -> Stmt:
-        """One block by itself, its work shared out."""
-        if chain.block.init is None:
-            return element_loops(self, chain, {}, shared=True)
-        return self.contraction(chain, ()) or self.reduction(chain, {}, shared=True)
 
     def reduction(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
         """A reduction: along the vectors where what it reads lies side by side that way, else across them."""
@@ -213,20 +245,24 @@ class _Scheduler(Scheduling):
             chains = [with_buffers(c, {buffer: chain.stores[0].buffer}, 0) for c in chains]
         return chains
 
-    def rows(self, chains: Sequence[Chain]) -> Stmt | None:
+    def rows(self, chains: Sequence[Chain]) -> Stmt | str:
         """Several blocks within the outer axes that they share, what passes between them kept beside them."""
+        if len(chains) < 2:
+            return f"no rows of several blocks: {chains[0].block.name!r} is the only one"
         shared = shared_axes(chains)
-        if len(chains) < 2 or not shared or any(map(_is_tiled_alone, chains)):
-            return None
+        if not shared:
+            return "no rows: the blocks have no outer axis in common"
+        if (contraction := next(filter(_is_tiled_alone, chains), None)) is not None:
+            return f"no rows: contraction {contraction.block.name!r} would read its operands anew for each"
         if any(_is_across(chain, shared - 1) for chain in chains):  # rows would be read in steps: columns go together
             shared -= 1
             if all(chain.axes[k].extent == Const(1) for chain in chains for k in range(shared)):
-                return None
+                return "no rows: the blocks reduce across the only outer axis that they have in common"
         buffers = [b for b in self.nest.allocs if b not in self.gone]
         for buffer in buffers:
             rest = buffer.shape[shared:]
             if not all(isinstance(e, Const) for e in rest) or bytes_of(rest, buffer.dtype) > ROW_BYTES:
-                return None
+                return f"no rows: a row of {buffer.name!r} does not stay close, for it is long, or of open length"
         outer = [LoopSpec(self.var("i"), a.extent) for a in chains[0].axes[:shared]]
         small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in buffers}
         self.gone |= small.keys()
@@ -267,7 +303,8 @@ class _Scheduler(Scheduling):
             stmt = self.instead_of_tiles(convolved(self, layout, first, rest))
         else:
             stmt = self.contraction(first, rest)
-        return None if stmt is None else seq(*(self.alone(c) for c in before), stmt)
+        made = (element_loops(self, c, {}, shared=True) for c in before)
+        return None if stmt is None else seq(*made, stmt)
 
     def contraction(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         """A contraction and what is done to its elements, several at a time; None where that does not pay."""
@@ -291,6 +328,104 @@ class _Scheduler(Scheduling):
 
         sizes = [windows.along.extent, windows.vector.extent, *(a.extent for a in windows.first.reduced)]
         return self.shared_out(outer, total_size(sizes), body)
+
+
+# ---------------------------------------------------------------------- the rules
+
+
+def _contraction(kind: BlockKind, owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
+    """A contraction of a kind, with what is done to its result."""
+    if (reason := unlike(chains, kind)) is not None:
+        return reason
+    stmt = owner.contracted(chains)
+    return _no_tiles(chains) if stmt is None else Taken(stmt, len(chains))
+
+
+def _no_tiles(chains: Sequence[Chain]) -> str:
+    """Why a contraction is not computed by a function or in tiles."""
+    head = head_of(chains)
+    assert head is not None
+    behind = [c.block.name for c in chains[chains.index(head) + 1 :]]
+    if not behind:
+        return f"no tiles: in registers, what {head.block.name!r} reads would be read as often as before"
+    names = ", ".join(map(repr, behind))
+    return f"no tiles with what follows: {names} would have to take each result of {head.block.name!r} by itself"
+
+
+def _reduction(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
+    """A reduction, with what is done to its result where that is in tiles."""
+    reason = unlike(chains, "Reduction")
+    if reason is None and (stmt := owner.contracted(chains)) is not None:
+        return Taken(stmt, len(chains))
+    head = head_of(chains)
+    if head is None or len(chains) > 1:
+        return reason or _no_tiles(chains)
+    return Taken(owner.reduction(head, {}, shared=True))
+
+
+def _general_reduction(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
+    """Several blocks row by row."""
+    stmt = owner.rows(owner.merged(chains))
+    return stmt if isinstance(stmt, str) else Taken(stmt, len(chains))
+
+
+def _several(blocks: Sequence[object]) -> str:
+    """Why a rule for single blocks is not for several."""
+    return f"no single block: there are {len(blocks)}"
+
+
+def _no_elements(chains: Sequence[Chain]) -> str | None:
+    """Why blocks are not one that computes element by element; None where they are."""
+    if len(chains) > 1:
+        return _several(chains)
+    name = chains[0].block.name
+    return f"not element by element: block {name!r} has a reduction axis" if chains[0].block.init is not None else None
+
+
+def _transpose(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
+    """A block of elements in tiles that are transposed."""
+    if (reason := _no_elements(chains)) is not None:
+        return reason
+    stmt = transposed(owner, chains[0])
+    name = chains[0].block.name
+    return (
+        f"no transpose: what block {name!r} reads lies as it writes, or in no whole tiles" if not stmt else Taken(stmt)
+    )
+
+
+def _element_wise(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
+    """A block of elements."""
+    reason = _no_elements(chains)
+    return Taken(element_loops(owner, chains[0], {}, shared=True, turns=False)) if reason is None else reason
+
+
+def _fallback(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
+    """A block result by result, its outermost loops parallel."""
+    if len(chains) > 1:
+        return _several(chains)
+    (chain,) = chains
+    loops = {a: LoopSpec(owner.var("i"), a.extent) for a in chain.spatial}
+    steps = {a: LoopSpec(owner.var("r"), a.extent) for a in chain.reduced}
+
+    def result(at: Mapping[Var, Expr]) -> Stmt:
+        values = {a.var: at[loop.var] for a, loop in loops.items()} | {a.var: loop.var for a, loop in steps.items()}
+        if chain.block.init is None:
+            return chain.with_values([values[a.var] for a in chain.axes])
+        return owner.accumulated(chain, values, [*steps.values()])
+
+    return Taken(owner.shared_out([*loops.values()], total_size([a.extent for a in chain.reduced]), result))
+
+
+BY_NAME: Final[Mapping[str, BlockRule[_Scheduler]]] = {
+    "Matmul": partial(_contraction, "Matmul"),
+    "GEMV": partial(_contraction, "GEMV"),
+    "Convolution": partial(_contraction, "Convolution"),
+    "Reduction": _reduction,
+    "GeneralReduction": _general_reduction,
+    "Transpose": _transpose,
+    "ElementWise": _element_wise,
+    "Fallback": _fallback,
+}
 
 
 def _is_across(chain: Chain, position: int) -> bool:

@@ -41,8 +41,17 @@ UNROLLED = 64
 are loops, for there would be much code."""
 
 
-def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
-    """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
+def transposed(owner: Scheduling, chain: Chain) -> Stmt | None:
+    """Element by element in tiles that are transposed in registers; None where that does not pay."""
+    groups = with_vectors_last(chain, collapsed(chain, chain.axes))
+    return _turned_over(owner, chain, groups, {}, True) if groups else None
+
+
+def element_loops(
+    owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False, turns: bool = True
+) -> Stmt:
+    """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized. In
+    transposed tiles only where it ``turns``."""
     free = [a for a in chain.axes if a.var not in bound]
     groups = with_vectors_last(chain, collapsed(chain, free))
     loops = [LoopSpec(owner.var("i"), total_size([a.extent for a in group])) for group in groups]
@@ -55,7 +64,7 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
             values.update(taken_apart(at[loop.var], group))
         return part.with_values([values[a.var] for a in chain.axes])
 
-    if (turned := _turned_over(owner, chain, groups, bound, shared)) is not None:
+    if turns and (turned := _turned_over(owner, chain, groups, bound, shared)) is not None:
         return turned
     if len(groups[-1]) == 1 and (granules := in_granules(chain)) is not None:
         is_split, size = len(granules.axes) > len(chain.axes), known_size([chain.axes[-1].extent])

@@ -11,6 +11,7 @@ from graphopt.ir.constants import BITS
 from graphopt.lowering.analysis.access_analysis import is_follower
 from graphopt.lowering.analysis.canonical_nest import Chain, chains
 from graphopt.lowering.cpu.library_dispatch import OPEN
+from graphopt.lowering.cpu.scheduling import Taken
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.library_calls import READERS, Recognized, note
 from graphopt.lowering.cuda.products import moved_by, with_element
@@ -19,7 +20,7 @@ from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
-from graphopt.lowering.loops.nest import Buffer, For, Nest, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, For, Nest, Store, seq
 from graphopt.target import ProductPrices
 
 DispatchMode: TypeAlias = Literal["auto", "library", "own"]
@@ -69,7 +70,7 @@ def compared(nest: Nest, card: Card, prices: Mapping[str, ProductPrices]) -> dic
     return times
 
 
-def multiplied(owner: DeviceScheduling, chains: Sequence[Chain], chosen: DispatchChoice) -> tuple[Stmt, int] | None:
+def multiplied(owner: DeviceScheduling, chains: Sequence[Chain], chosen: DispatchChoice) -> Taken | None:
     """The product or convolution that the first blocks are, for a library, with as much of what follows as it does
     itself."""
     moved = moved_by(owner, chains)
@@ -78,7 +79,7 @@ def multiplied(owner: DeviceScheduling, chains: Sequence[Chain], chosen: Dispatc
         if rest is None:
             return None
         owner.gone.add(moved.stores[0].buffer)
-        return rest[0], rest[1] + 1
+        return Taken(rest.stmt, rest.count + 1)
     first = chains[0]
     if first.block.init is None or len(first.stores) != 1:
         return None
@@ -101,7 +102,7 @@ def multiplied(owner: DeviceScheduling, chains: Sequence[Chain], chosen: Dispatc
             owner.locals.append(register)
             if consumed == 2:
                 owner.gone.add(first.stores[0].buffer)
-            return replace(stmt, notes=(note(name), *stmt.notes)), consumed
+            return Taken(replace(stmt, notes=(note(name), *stmt.notes)), consumed)
     return None
 
 

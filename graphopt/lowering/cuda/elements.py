@@ -77,10 +77,9 @@ EACH: Final = 8
 """Elements of a piece that one thread takes."""
 
 
-def by_rows(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int] | None:
-    """The kernel of the first block, where it computes element by element along rows of a length that is not known;
-    None where it does not."""
-    chain = chains[0]
+def by_rows(owner: DeviceScheduling, chain: Chain) -> Stmt | None:
+    """The kernel of a block that computes element by element along rows of a length that is not known; None where it
+    does not."""
     groups = collapsed(chain, chain.axes)
     if chain.block.init is not None or len(groups) < 2 or known_size([a.extent for a in groups[-1]]) is not None:
         return None
@@ -110,4 +109,4 @@ def by_rows(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int
 
         return owner.by_threads(rows, warp, "y")
 
-    return owner.over_blocks((count + (rows - 1)) // rows * pieces, block), 1
+    return owner.over_blocks((count + (rows - 1)) // rows * pieces, block)

@@ -36,11 +36,13 @@ from graphopt.lowering.index.arithmetic import multiple
 from graphopt.lowering.index.polynomials import Polynomial, Product
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
 from graphopt.lowering.loops.nest import (
+    TRUE,
     Block,
     Buffer,
     BufferRegion,
     Check,
     For,
+    If,
     Invoke,
     Nest,
     Seq,
@@ -193,8 +195,14 @@ class DeviceWriter(KernelWriter):
     # ------------------------------------------------------------------ statements
 
     def flat(self, stmt: Stmt, place: EmitContext) -> Iterator[StmtInContext]:
-        """The statements one after another; vectorized loops are written out as unrolled ones are."""
+        """The statements one after another; vectorized loops are written out as unrolled ones are, within a condition
+        that all of their lanes have in common, so that those access memory together."""
         if isinstance(stmt, For) and stmt.kind == "vectorized":
+            block = stmt.body
+            if isinstance(block, Block) and block.predicate != TRUE and stmt.var not in variables(block.predicate):
+                lanes = replace(stmt, body=replace(block, predicate=TRUE))
+                yield from super().flat(If(block.predicate, lanes), place)
+                return
             is_short = isinstance(place.of(stmt.extent), Const)
             stmt = replace(stmt, kind="unrolled" if is_short else "serial")
         if isinstance(stmt, For) and stmt.thread is not None:

@@ -9,6 +9,7 @@ from typing import Final
 from graphopt.lowering.analysis.access_analysis import is_follower
 from graphopt.lowering.analysis.axis_transforms import following, with_axes_redrawn
 from graphopt.lowering.analysis.canonical_nest import Chain
+from graphopt.lowering.cpu.scheduling import Taken
 from graphopt.lowering.cuda.contraction import AxisGroup, Contraction, contraction_of
 from graphopt.lowering.cuda.product_tiles import PointInTile, ProductTiles, TileEpilogue, finished_by
 from graphopt.lowering.cuda.tensor_tiles import TensorTiles, WarpTile, warp_tile_for
@@ -22,14 +23,14 @@ MOVING: Final = ("select", "cast")
 """Functions that leave an element as it is, or leave it out."""
 
 
-def product(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int] | None:
+def product(owner: DeviceScheduling, chains: Sequence[Chain]) -> Taken | None:
     """A product of matrices with what is done to each of its results, tile by tile."""
     first, move = chains[0], moved_by(owner, chains)
     if move is not None:
         rest_of = product(owner, [with_element(chains[1], move), *chains[2:]])
         if rest_of is not None:
             owner.gone.add(move.stores[0].buffer)
-            return rest_of[0], rest_of[1] + 1
+            return Taken(rest_of.stmt, rest_of.count + 1)
     if first.block.init is None or any(a.extent == Const(0) for a in first.axes):
         return None
     after, consumed = followers(owner, chains)
@@ -49,8 +50,8 @@ def product(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int
 
     finish = finished_by(first, rest)
     if tile.splits == 1:
-        return kernel(finish), consumed
-    return split_product(owner, contraction, tile.splits, kernel, finish), consumed
+        return Taken(kernel(finish), consumed)
+    return Taken(split_product(owner, contraction, tile.splits, kernel, finish), consumed)
 
 
 def moved_by(owner: DeviceScheduling, chains: Sequence[Chain]) -> Chain | None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from graphopt.lowering.analysis.access_analysis import known_size, taken_apart, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
+from graphopt.lowering.cpu.scheduling import Taken
 from graphopt.lowering.cuda.combining import PartialResult, combined
 from graphopt.lowering.cuda.row_passing import Passing
 from graphopt.lowering.cuda.row_plans import ACCESSES, RowPlan, planned, with_choices
@@ -34,19 +35,31 @@ from graphopt.lowering.loops.nest import (
 )
 
 
-def row_wise(owner: DeviceScheduling, chains: Sequence[Chain], is_split: bool = True) -> tuple[Stmt, int] | None:
+def row_wise(owner: DeviceScheduling, chains: Sequence[Chain], is_split: bool = True) -> Taken | None:
     """The kernels of the first blocks that work on the same rows, and how many those are; None where the first block is
     none of rows. Only where ``is_split`` says so rows may be shared out to several blocks of threads."""
+    found = _found(owner, chains, is_split)
+    if found is None:
+        return None
+    rows, plan, count = found
+    if plan.blocks > 1:
+        return _in_two(owner, rows, plan, chains)
+    plan = with_choices(rows, plan)
+    return Taken(RowKernel(owner, rows, plan, _needed(owner, chains[:count], chains[count:])).kernel(), count)
+
+
+def together(owner: DeviceScheduling, chains: Sequence[Chain]) -> int:
+    """How many of the first blocks ``row_wise`` takes."""
+    found = _found(owner, chains, True)
+    return 0 if found is None else found[2]
+
+
+def _found(owner: DeviceScheduling, chains: Sequence[Chain], is_split: bool) -> tuple[RowBlocks, RowPlan, int] | None:
+    """The rows of the first blocks, their plan, and how many blocks those are; None where there are none."""
     for count in range(len(chains), 0, -1):
         rows = rows_of(chains[:count])
-        if rows is None:
-            continue
-        plan = planned(owner, rows, is_split)
-        if plan.blocks == 1:
-            plan = with_choices(rows, plan)
-            return RowKernel(owner, rows, plan, _needed(owner, chains[:count], chains[count:])).kernel(), count
-        if count == 1:
-            return _in_two(owner, rows, plan, chains)
+        if rows is not None and ((plan := planned(owner, rows, is_split)).blocks == 1 or count == 1):
+            return rows, plan, count
     return None
 
 
@@ -56,7 +69,7 @@ def _needed(owner: DeviceScheduling, kernel_chains: Sequence[Chain], rest: Seque
     return {s.buffer for c in kernel_chains for s in c.stores if s.buffer in read or s.buffer not in owner.nest.allocs}
 
 
-def _in_two(owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, chains: Sequence[Chain]) -> tuple[Stmt, int]:
+def _in_two(owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, chains: Sequence[Chain]) -> Taken:
     """A reduction in two kernels: the second reduces what the blocks of the first have left."""
     (member,) = rows.members
     count, block = total_size(rows.extents), Axis(owner.var("s"), Const(plan.blocks), "reduce")
@@ -76,7 +89,7 @@ def _in_two(owner: DeviceScheduling, rows: RowBlocks, plan: RowPlan, chains: Seq
     chain = Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), described(second))
     rest = row_wise(owner, [chain, *chains[1:]], is_split=False)
     assert rest is not None
-    return seq(first, rest[0]), rest[1]
+    return Taken(seq(first, rest.stmt), rest.count)
 
 
 class RowKernel:

@@ -23,7 +23,7 @@ LEAST = WARP // 2
 """Rows and columns below which neighbours are too few to be read together."""
 
 
-def turned_over(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt, int] | None:
+def turned_over(owner: DeviceScheduling, chains: Sequence[Chain]) -> Stmt | None:
     """The kernel of the first block, where it computes element by element and reads what has to be turned over; None
     where it does not."""
     if chains[0].block.init is not None or not is_plain(chains[0]):
@@ -32,7 +32,7 @@ def turned_over(owner: DeviceScheduling, chains: Sequence[Chain]) -> tuple[Stmt,
         groups = collapsed(chain, chain.axes)
         turned = turning(chain, groups) if groups else None
         if turned is not None and not any(_is_short(groups[k]) for k in (turned.rows_at, -1)):
-            return _Tiles(owner, chain, groups, turned, exists).kernel(), 1
+            return _Tiles(owner, chain, groups, turned, exists).kernel()
     return None
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import overload
 
-from graphopt.errors import ScheduleError, UsageError
+from graphopt.errors import UsageError
+from graphopt.ir.graph import Graph
 from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.options import BY_RULE as OPTIONS
 from graphopt.lowering.link.passes import NestFailed, emit, fuse_ops, legalize_ops, lower_to_programs, schedule
@@ -16,32 +17,37 @@ from graphopt.lowering.lower.lower import NeedsValues
 from graphopt.lowering.module.module import Module
 from graphopt.lowering.module.packing import pack_constants
 from graphopt.lowering.module.passes import ModulePass
+from graphopt.lowering.schedule.rules import (
+    Matmul,
+    RuleExplanation,
+    RuleLike,
+    answer_of,
+    as_rule,
+    default_rules,
+    explain,
+    runs,
+    schedule_by_rules,
+)
 from graphopt.lowering.schedule.schedule import Schedule as NestSchedule
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
-
-ScheduleRule: TypeAlias = Callable[[NestSchedule], object]
-"""A schedule rule: it schedules what it is given. It does not apply where it gives False or a reason (a text), or
-raises ScheduleError."""
-
-
-def by_default(s: NestSchedule) -> object:
-    """The default schedule for the CPU, as a step ``s.by_rule()``; the pass ``Schedule`` packs constants for it."""
-    s.by_rule()
-    return True
+from graphopt.target import CPU
+from graphopt.target import target as target_named
 
 
 class Schedule(ModulePass):
-    """Programs that are not scheduled get a schedule: the first of the ``rules`` that applies.
+    """Programs that are not scheduled get a schedule: by the first of the ``rules`` that is for them, or else none.
 
-    A rule is a function of a ``graphopt.Schedule``; it does not apply where it raises ScheduleError or gives False or a
-    reason. A program for which none applies stays as it is. The default rule is ``by_default``, what the compiler does
-    for the CPU: what a program computes of constants alone is computed now, and weights of products are packed, where
-    all calls of the program hand it constants. It takes other constants then.
+    A rule is a ``graphopt.schedule.ScheduleRule``, or a function of a ``graphopt.Schedule``; it is not for a program
+    where it gives False or a reason, or raises ScheduleError. By default they are those of the compiler
+    (``graphopt.schedule.default_rules``). For these, on the CPU, what a program computes of constants alone is computed
+    now, and weights of products are packed, where all calls of the program hand it constants. It takes other constants
+    then.
     """
 
-    def __init__(self, rules: Iterable[ScheduleRule] = (by_default,)) -> None:
-        self.rules = tuple(rules)
+    def __init__(self, rules: Iterable[RuleLike] | None = None, target: str = CPU.name) -> None:
+        self.rules = default_rules(target) if rules is None else tuple(map(as_rule, rules))
+        self.target = target
 
     def change(self, module: Module) -> Module:
         """The module with scheduled programs."""
@@ -51,18 +57,53 @@ class Schedule(ModulePass):
         return module
 
     def _schedule(self, module: Module, name: str, nest: Nest) -> None:
-        for rule in self.rules:
-            packed = pack_constants(module, name, nest) if rule is by_default else None
-            s = NestSchedule(nest if packed is None else packed.nest)
-            try:
-                answer = rule(s)
-            except ScheduleError:
-                continue
-            if answer is not False and not isinstance(answer, str):
-                module[name] = answer.nest if isinstance(answer, NestSchedule) else s.nest
+        is_for_host = not target_named(self.target).device.has_blocks
+        for run in runs(self.rules):
+            packs = is_for_host and isinstance(run, tuple) and Matmul.__name__ in run
+            packed = pack_constants(module, name, nest) if packs else None
+            s = answer_of(run, nest if packed is None else packed.nest, self.target)
+            if isinstance(s, NestSchedule):
+                module[name] = s.nest
                 if packed is not None:
                     packed.put_in(module)
                 return
+
+
+@overload
+def apply_rules(given: Nest, rules: Iterable[RuleLike] | None = None, target: str = CPU.name) -> NestSchedule: ...
+@overload
+def apply_rules(given: Graph | Module, rules: Iterable[RuleLike] | None = None, target: str = CPU.name) -> Module: ...
+def apply_rules(
+    given: Nest | Graph | Module, rules: Iterable[RuleLike] | None = None, target: str = CPU.name
+) -> NestSchedule | Module:
+    """The schedule of a program by the first of the rules that is for it, by default of those of the compiler for a
+    target; of a module, the module in which programs that were not scheduled are so.
+
+    The compiler's rules, up to where the list has come, share the blocks of a program; a rule of one's own is asked for
+    all of it. ScheduleError with the reasons where no rule is for the program; in a module such programs stay as they
+    are.
+    """
+    if isinstance(given, Nest):
+        return schedule_by_rules(given, default_rules(target) if rules is None else rules, target)
+    return Schedule(rules, target)(given)
+
+
+@overload
+def explain_rules(given: Nest, rules: Iterable[RuleLike] | None = None, target: str = CPU.name) -> RuleExplanation: ...
+@overload
+def explain_rules(
+    given: Graph | Module, rules: Iterable[RuleLike] | None = None, target: str = CPU.name
+) -> Mapping[str, RuleExplanation]: ...
+def explain_rules(
+    given: Nest | Graph | Module, rules: Iterable[RuleLike] | None = None, target: str = CPU.name
+) -> RuleExplanation | Mapping[str, RuleExplanation]:
+    """Why each rule is for the blocks of a program or not, and which schedules them; of a module, by the name of each
+    program that is not scheduled. ``print`` it."""
+    asked = default_rules(target) if rules is None else tuple(map(as_rule, rules))
+    if isinstance(given, Nest):
+        return explain(given, asked, target)
+    programs = Module.of(given).programs()
+    return {name: explain(nest, asked, target) for name, nest in programs if BY_RULE in nest.notes}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,18 @@
-"""Default schedules as a primitive, with some choices set."""
+"""Default schedules as a primitive: rules by name, with some choices set."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from graphopt.errors import ScheduleError
+from graphopt.errors import ScheduleError, nearest_or_some
 from graphopt.lowering.analysis.block_refs import free_name, primitive
 from graphopt.lowering.cpu.default_schedules import where_offered
 from graphopt.lowering.cpu.loop_fission import separated
-from graphopt.lowering.cpu.scheduling import Choices, refuse_unknown
+from graphopt.lowering.cpu.scheduling import RULES, Answer, Choices, Scheduled, refuse_unknown
 from graphopt.lowering.cuda import schedules as for_blocks
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
+from graphopt.lowering.cuda.dispatch import choice
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import (
     Block,
@@ -36,33 +37,44 @@ def card(device: DeviceKind) -> Card:
     return CARD if device.has_machine_code else SIMULATED
 
 
-def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
-    """The default schedule of a nest for a target, with some choices set; and all candidates, by name. ScheduleError
-    for an unknown choice or candidate; UsageError where there is no such target."""
+def chosen_for(
+    target: str, nest: Nest, choices: Choices, rules: Sequence[str] = RULES, asks_all: bool = False
+) -> Scheduled:
+    """The default schedule of a nest for a target, with some choices set, by some of the rules; with all candidates, by
+    name, and what the rules answered.
+
+    ScheduleError for an unknown rule, choice or candidate, and where none of the rules is for a block; UsageError where
+    there is no such target.
+    """
     resolved = target_named(target)
+    if unknown := [name for name in rules if name not in RULES]:
+        raise ScheduleError(f"there is no rule {unknown[0]!r}{nearest_or_some(unknown[0], RULES)}")
     if not resolved.device.has_blocks:
-        return _in_parts(nest, choices)
-    return for_blocks.chosen(nest, choices, card(resolved.device), for_blocks.rules_beside(resolved.prices.products))
+        return _in_parts(nest, choices, rules, asks_all)
+    library = choice("auto", resolved.prices.products)
+    return for_blocks.chosen(nest, choices, card(resolved.device), library, rules, asks_all)
 
 
-def _in_parts(nest: Nest, choices: Choices) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+def _in_parts(nest: Nest, choices: Choices, rules: Sequence[str], asks_all: bool) -> Scheduled:
     """A nest with the default schedules of its parts, which follow each other in it, as programs have them."""
     taken = {p.name for p in nest.params}
     offered: dict[str, tuple[int, ...]] = {}
+    answers: list[Answer] = []
     bodies: list[Stmt] = []
     allocs: list[Buffer] = []
     parts = separated(nest)
     handed = [b for b in nest.allocs if any(b in part.params for part in parts)]
     taken |= {b.name for b in handed}
     for part in parts:
-        scheduled, its = where_offered(part, choices)
-        offered |= {name: _both(offered.get(name, some), some) for name, some in its.items()}
-        scheduled = _named_apart(scheduled, taken) if len(parts) > 1 else scheduled
+        made = where_offered(part, choices, rules=rules, asks_all=asks_all)
+        offered |= {name: _both(offered.get(name, some), some) for name, some in made.offered.items()}
+        answers += made.answers
+        scheduled = _named_apart(made.nest, taken) if len(parts) > 1 else made.nest
         bodies.append(scheduled.body)
         allocs += scheduled.allocs
     refuse_unknown(choices, offered)
     whole = replace(nest, body=seq(*bodies), allocs=(*handed, *allocs))
-    return _telling(whole, nest.outputs), offered
+    return Scheduled(_telling(whole, nest.outputs), offered, tuple(answers))
 
 
 def _both(some: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
@@ -98,9 +110,12 @@ def _telling(nest: Nest, outputs: Collection[Buffer]) -> Nest:
 
 
 @primitive
-def by_rule(nest: Nest, choices: Sequence[tuple[str, int]] = (), *, target: str = CPU.name) -> tuple[Nest, None]:
-    """Schedule an unscheduled nest by default, with some choices set by name.
+def by_rule(
+    nest: Nest, choices: Sequence[tuple[str, int]] = (), *, rules: Sequence[str] = RULES, target: str = CPU.name
+) -> tuple[Nest, None]:
+    """Schedule an unscheduled nest by default, or by some of the rules alone, with some choices set by name.
 
+    For each block the first of the ``rules`` decides that is for it (``graphopt.explain_rules`` tells which).
     Choices are the function for a product, rows and columns of its pieces, depth and height of the blocks of our own
     function, tiles of a convolution; or register tiles, which any contraction may have (``registers``): their widths,
     those done together (``times``) and in which order, steps that are written out, an operand that is packed. For the
@@ -138,5 +153,6 @@ def by_rule(nest: Nest, choices: Sequence[tuple[str, int]] = (), *, target: str 
     """
     if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in choices):
         raise ScheduleError(f"choices are pairs of a name and a number, and not {list(choices)}")
-    scheduled, _ = chosen_for(target, nest, {name: int(number) for name, number in choices})
-    return scheduled, None
+    if isinstance(rules, str):
+        raise ScheduleError(f"rules are a list of names, and not the text {rules!r}")
+    return chosen_for(target, nest, {name: int(number) for name, number in choices}, rules).nest, None

@@ -51,7 +51,7 @@ def extents(nest: Nest, kind: str) -> list[int]:
 def tiled(choices: Mapping[str, int], m: int = 40) -> Nest:
     """A product in tiles, some of which do not divide it, that computes the same."""
     nest = product(m, 5 * LANES + 3, 20)
-    made, _ = chosen(nest, IN_TILES | choices)
+    made, _, _ = chosen(nest, IN_TILES | choices)
     check(nest, made, pieces=(1, 3))
     return made
 
@@ -115,7 +115,7 @@ def test_the_part_of_an_operand_that_a_piece_reads_is_copied(order: int) -> None
 
 def test_columns_of_a_tile_lie_side_by_side_in_a_copy() -> None:
     nest = FIXED["transposed_product"]()
-    made, _ = chosen(nest, IN_TILES | {"packed": 1})
+    made, _, _ = chosen(nest, IN_TILES | {"packed": 1})
     check(nest, made)
     assert copies(made, "b") == [(1, 33, LANES)]
 
@@ -131,7 +131,7 @@ def test_rows_of_any_number_are_tiled_where_they_suffice(packed: int) -> None:
 @pytest.mark.parametrize("choices", [{}, {"width 1": 2 * LANES, "times 1": 2, "packed": 2}])
 def test_vectors_along_an_axis_of_any_size_are_shorter_where_it_is(choices: Mapping[str, int]) -> None:
     nest = product(12, "n", 12)
-    made, offered = chosen(nest, IN_TILES | choices)
+    made, offered, _ = chosen(nest, IN_TILES | choices)
     assert "width 1" in offered
     assert extents(made, "vectorized").count(LANES) > 2
     runs = Native(made)
@@ -159,7 +159,7 @@ def windows(x: Buffer[("h", "w"), "float32"], k: Buffer[(3, 3), "float32"], y: B
 @pytest.mark.parametrize("stride", [1, 2])
 def test_steps_across_vectors_have_bounds_and_those_along_them_masks_of_their_own(stride: int) -> None:
     nest = windows(stride)
-    made, offered = chosen(nest, {})
+    made, offered, _ = chosen(nest, {})
     assert 3 in offered["steps 1"]
     assert 3 in extents(made, "unrolled")
     assert 3 not in extents(made, "serial")
@@ -172,7 +172,7 @@ def test_steps_across_vectors_have_bounds_and_those_along_them_masks_of_their_ow
 def test_as_many_results_may_be_chosen_as_there_are_registers_for(vectors: int) -> None:
     nest = product(64, 16 * LANES, 64)
     by_rule, *_ = [n for n in chosen(nest, IN_TILES)[1]["width 0"] if n > 1]
-    _, offered = chosen(nest, IN_TILES | {"width 1": vectors * LANES})
+    _, offered, _ = chosen(nest, IN_TILES | {"width 1": vectors * LANES})
     most = REGISTERS[vector_bytes()] // vectors - 1
     assert max(offered["width 0"]) <= max(most, by_rule)
     assert max(offered["width 0"]) > most // 2

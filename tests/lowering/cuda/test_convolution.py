@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphopt.lowering.cuda.card import CARD, Card
-from graphopt.lowering.cuda.dispatch import choice, multiplied
+from graphopt.lowering.cuda.dispatch import choice
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
 from graphopt.lowering.emit.kernel_source import LibraryCall
@@ -29,7 +29,7 @@ def conv(
 
 
 def called(nest: Nest, card: Card = DNN) -> Nest:
-    return scheduled(nest, card, (lambda owner, found: multiplied(owner, found, choice("library", {})),))
+    return scheduled(nest, card, choice("library", {}))
 
 
 def told(made: Nest) -> dict[str, Any]:

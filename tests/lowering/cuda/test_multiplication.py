@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from graphopt.lowering.cuda.card import CARD, Card
-from graphopt.lowering.cuda.dispatch import choice, multiplied
+from graphopt.lowering.cuda.dispatch import choice
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.library_calls import note
 from graphopt.lowering.cuda.multiplication import multiplication_of
@@ -56,7 +56,7 @@ OTHERS = {
 
 
 def dispatched(nest: Nest, card: Card = CARD) -> Nest:
-    return scheduled(nest, card, (lambda owner, found: multiplied(owner, found, LIBRARY),))
+    return scheduled(nest, card, LIBRARY)
 
 
 @pytest.mark.parametrize("name", CASES)

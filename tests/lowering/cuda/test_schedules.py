@@ -63,7 +63,7 @@ CHOSEN: dict[str, Callable[[], Nest]] = {
 @pytest.mark.parametrize("name", CHOSEN)
 def test_what_is_chosen_changes_loops_and_not_results(name: str) -> None:
     nest = CHOSEN[name]()
-    made, offered = chosen(nest, {}, SIMULATED)
+    made, offered, _ = chosen(nest, {}, SIMULATED)
     assert made == scheduled(nest, SIMULATED)
     for key, candidates in offered.items():
         others = [chosen(nest, {key: n}, SIMULATED)[0] for n in candidates]

@@ -9,7 +9,7 @@ import pytest
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.cuda.dispatch import choice, multiplied
+from graphopt.lowering.cuda.dispatch import choice
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
 from graphopt.lowering.emit.kernel_source import LibraryCall
@@ -34,7 +34,7 @@ def nest_of(text: str) -> Nest:
 
 
 def calls(nest: Nest, card: Card) -> Nest:
-    return scheduled(nest, card, (lambda owner, found: multiplied(owner, found, choice("library", {})),))
+    return scheduled(nest, card, choice("library", {}))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

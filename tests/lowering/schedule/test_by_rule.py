@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from graphopt.errors import ScheduleError
 from graphopt.ir.text import parse
 from graphopt.lowering.cpu import default_schedules
 from graphopt.lowering.cpu.default_schedules import chosen, scheduled
+from graphopt.lowering.cpu.scheduling import Taken, asked
 from graphopt.lowering.cuda import schedules
 from graphopt.lowering.cuda.procedures import is_bound
 from graphopt.lowering.loops import wellformed
 from graphopt.lowering.loops.script import read
-from graphopt.lowering.module.scheduling import by_default
+from graphopt.lowering.module.scheduling import apply_rules
 from graphopt.lowering.schedule import by_rule
 from graphopt.lowering.schedule.by_rule import chosen_for
 from graphopt.lowering.schedule.schedule import Schedule
@@ -37,7 +38,7 @@ def test_documented() -> None:
 @pytest.mark.parametrize("name", FIXED)
 def test_what_is_chosen_changes_loops_and_not_results(name: str) -> None:
     nest = FIXED[name]()
-    made, offered = chosen(nest, {})
+    made, offered, _ = chosen(nest, {})
     assert made == scheduled(nest)
     for key, candidates in offered.items():
         others = [chosen(nest, {key: n})[0] for n in (candidates[0], candidates[-1])]
@@ -95,7 +96,7 @@ def test_parts_are_scheduled_apart_and_keep_apart() -> None:
     assert s.nest.params == nest.params
     wellformed.check(s.nest)
     check(nest, s.nest, sizes=(3,))
-    _, offered = chosen_for("cpu", nest, {})
+    _, offered, _ = chosen_for("cpu", nest, {})
     name, candidates = next((name, some) for name, some in offered.items() if name.startswith("piece"))
     s = Schedule(nest)
     s.by_rule([[name, candidates[0]]])
@@ -114,11 +115,10 @@ def test_a_program_takes_and_writes_what_it_did(name: str) -> None:
 
 def test_the_rule_of_modules_is_this_step() -> None:
     nest = read(PRODUCTS)
-    s, by_hand = Schedule(nest), Schedule(nest)
-    assert by_default(s)
+    s, by_hand = apply_rules(nest), Schedule(nest)
     by_hand.by_rule()
     assert s.nest == by_hand.nest
-    assert str(s.trace) == "s.by_rule()\n"
+    assert "rules=['Matmul']" in str(s.trace)
 
 
 def test_what_there_is_no_choice_of_is_an_error() -> None:
@@ -151,28 +151,14 @@ def rules_of_attention(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Which rule of each target takes the nests of attention, and how many blocks of them, where no library does."""
     taken: list[str] = []
 
-    def told(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(*arguments: Any) -> Any:
-            before, made = len(taken), rule(*arguments)
-            if made is not None:
-                count = f" of {made[1]}" if isinstance(made, tuple) else ""
-                taken[before:] = [name + count]  # what a rule asks others for is its own
-            return made
+    def told(owner: Any, *arguments: Any) -> Any:
+        made = asked(owner, *arguments)
+        if isinstance(made, Taken):
+            taken.append(f"{owner.answers[-1].rule} of {made.count}")
+        return made
 
-        return asked
-
-    for name in ("called", "multiplied"):
-        monkeypatch.setattr(default_schedules, name, told(name, getattr(default_schedules, name)))
-    for name in ("tiles", "rows", "alone"):
-        found = getattr(default_schedules._Scheduler, name)
-        monkeypatch.setattr(default_schedules._Scheduler, name, told(name, found))
-    alone = schedules._first
-
-    def first(owner: Any, blocks: Any, rules: Any) -> Any:
-        return alone(owner, blocks, [told(getattr(r, "__name__", "library"), r) for r in rules])
-
-    monkeypatch.setattr(schedules, "_first", first)
-    monkeypatch.setattr(schedules, "_alone", told("alone", schedules._alone))
+    monkeypatch.setattr(default_schedules, "asked", told)
+    monkeypatch.setattr(schedules, "asked", told)
     for title, text in (("products and softmax", ATTENTION), ("Attention", FUSED)):
         for target in (CPU, CUDA):
             for batch, heads in SHAPES:
