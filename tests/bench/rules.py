@@ -20,8 +20,9 @@ import graphopt
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.link.timing import time_nest
 from graphopt.lowering.loops import compute as te
-from graphopt.lowering.loops.expressions import apply, maximum
+from graphopt.lowering.loops.expressions import Var, apply, maximum
 from graphopt.lowering.loops.nest import Nest
+from graphopt.schedule import ScheduleRule, default_rules
 
 SECONDS, ROUNDS = 0.01, 10
 """How long a series takes, at least, and how many there are."""
@@ -144,10 +145,10 @@ def convolution() -> Nest:
     x, w = te.placeholder((1, 32, 58, 58)), te.placeholder((64, 32, 3, 3), name="w")
     c, h, v = te.reduce_axis(32), te.reduce_axis(3), te.reduce_axis(3)
 
-    def element(n: object, f: object, i: object, j: object) -> te.ReduceStage:
-        return te.sum(x[n, c.var, i + h.var, j + v.var] * w[f, c.var, h.var, v.var], c, h, v)  # type: ignore[operator]
+    def element(n: Var, f: Var, i: Var, j: Var) -> te.ReduceStage:
+        return te.sum(x[n, c.var, i + h.var, j + v.var] * w[f, c.var, h.var, v.var], c, h, v)
 
-    return te.nest("convolution", [x, w], [te.compute((1, 64, 56, 56), element, name="y")])  # type: ignore[arg-type]
+    return te.nest("convolution", [x, w], [te.compute((1, 64, 56, 56), element, name="y")])
 
 
 def in_pixels(s: graphopt.Schedule) -> None:
@@ -220,9 +221,9 @@ def main() -> None:
     print(geometric_mean(ratios))
 
 
-def rule_of(name: str) -> graphopt.schedule.ScheduleRule:
+def rule_of(name: str) -> ScheduleRule:
     """The rule of that name."""
-    return next(rule for rule in graphopt.schedule.default_rules() if rule.name == name)
+    return next(rule for rule in default_rules() if rule.name == name)
 
 
 if __name__ == "__main__":

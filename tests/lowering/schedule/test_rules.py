@@ -16,8 +16,8 @@ from graphopt.lowering.cpu.scheduling import RULES
 from graphopt.lowering.cuda import schedules as for_cuda
 from graphopt.lowering.cuda.card import CARD
 from graphopt.lowering.cuda.dispatch import choice
-from graphopt.lowering.cuda.emit import Launchable
 from graphopt.lowering.cuda.emit import emit as emit_for_cuda
+from graphopt.lowering.emit.kernel_source import Launchable
 from graphopt.lowering.link import passes
 from graphopt.lowering.link.options import BY_RULE
 from graphopt.lowering.loops.nest import For, Nest, statements
@@ -203,7 +203,7 @@ def test_the_order_decides() -> None:
     assert "Fallback" in str(schedule_by_rules(nest, [Fallback, Reduction]).trace)
 
 
-REASONS = {
+REASONS: dict[tuple[str, type[ScheduleRule]], str] = {
     ("flat", Matmul): "no contraction: block 'y' has no reduction axis",
     ("along", Matmul): "no product of matrices: block 'y' does not sum up products over axes of their own",
     ("few_rows", GEMV): "no product of a matrix and a vector: block 'c' multiplies two matrices",
@@ -232,7 +232,7 @@ class Halves(ScheduleRule):
 
     def apply(self, nest: Nest, target: str = "cpu") -> Schedule | str:
         s = Schedule(nest)
-        loops = s.get_loops(s.get_child_blocks("root")[0])
+        loops = s.get_loops(s.get_child_blocks(s.get_block("root"))[0])
         if len(loops) != 1:
             return f"there are {len(loops)} loops"
         outer, _ = s.split(loops[0], [2, None])
@@ -250,8 +250,8 @@ def row(A: Buffer[(64,), "float32"], B: Buffer[(64,), "float32"]):
 """)
 
 
-def in_vectors(s: Schedule) -> object:
-    s.vectorize(s.get_loops(s.get_child_blocks("root")[0])[0])
+def in_vectors(s: Schedule) -> None:
+    s.vectorize(s.get_loops(s.get_child_blocks(s.get_block("root"))[0])[0])
 
 
 def test_rules_of_ones_own_are_classes_and_functions() -> None:
