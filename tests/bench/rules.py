@@ -32,7 +32,7 @@ CHUNK = 4096
 
 
 def elements() -> Nest:
-    x = te.placeholder((8, 512, 512))
+    x = te.placeholder((4, 256, 256))
     return te.nest("elements", [x], [te.compute(x.shape, lambda *at: maximum(x[at] * 2.0, 0.0), name="y")])
 
 

@@ -6,6 +6,7 @@ from graphopt.lowering.cuda.schedules import scheduled
 from graphopt.lowering.emit.kernel_source import EmitError
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import read
+from graphopt.lowering.schedule.schedule import Schedule
 from tests.lowering.cuda.simulated import check, launch
 from tests.lowering.described import FIXED
 from tests.lowering.native import random_arrays
@@ -176,3 +177,26 @@ def test_products_are_rounded_by_themselves_where_nothing_is_contracted() -> Non
     assert "product(" in exact.kernel.source
     ((_, free),) = emit(scheduled(nest, CARD))
     assert "product(" not in free.kernel.source
+
+
+def test_lanes_under_one_condition_access_memory_together() -> None:
+    """A split that does not divide leaves a condition on the block, which all lanes of a vector share."""
+    nest = read("""
+@program
+def doubled(x: Buffer[(10, 20), "float32"], y: Buffer[(10, 20), "float32"]):
+    for i, j in grid(10, 20):
+        with block("y"):
+            v0, v1 = axis.remap("SS", [i, j])
+            y[v0, v1] = x[v0, v1] * 2.0
+""")
+    s = Schedule(nest)
+    units, lanes = s.split(s.fuse(*s.get_loops("y")), [None, 4])
+    s.vectorize(lanes)
+    block, thread = s.split(units, [None, 32])
+    s.bind(block, "blockIdx.x")
+    s.bind(thread, "threadIdx.x")
+    check(nest, s.nest)
+    ((_, made),) = emit(s.nest)
+    assert "load4(x, " in made.kernel.source
+    assert "store4(y, " in made.kernel.source
+    assert made.kernel.source.count("if ") == 1
