@@ -47,7 +47,7 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADER = re.compile(r'(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
 LANGUAGES = {"python", "sh", "console", "rules", "output", "text", "json", "html", "toml"}
-KINDS = (r"[nµm]?s\b", r"[kMG]?B\b", r"G(?:FLOP|B)/s\b")
+KINDS = (r"[nµum]?s\b", r"[kMG]?B\b", r"G(?:FLOP|B)/s\b")
 """Units of one kind: which of them a measured number has, is measured, too."""
 MEASURED = re.compile(
     rf"\d[\d,]*(?:\.\d+)? ?(?:{'|'.join(KINDS)})|\d+\.\d+(?: ?(?:x\b|%)|e-\d+\b|(?:e-\d+)? of the tolerance)"

@@ -5,19 +5,25 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import graphopt
+from graphopt import nn, passes, te
+from graphopt.benchmark.tuner import TunedModel
 from graphopt.display import Displayed, coloured_parts, write
 from graphopt.ir.constants import Constant
 from graphopt.ir.text import parse
-from graphopt.lowering.loops.nest import statements
+from graphopt.lowering.loops.nest import Nest, statements
 from graphopt.lowering.loops.script import read
 from graphopt.optimize import optimize_graph
+from graphopt.passes import MemoryPlan
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.run.settings import CompileReport
+from graphopt.runtime.timing import Timing
+from graphopt.tuning.results import Trial, TunedNest
 from tests.lowering.loops.test_script import MM_RELU
 
 
@@ -32,6 +38,8 @@ def test_nothing_is_imported_before_it_is_shown() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+SCREEN = 40
+"""Lines that are seen at once."""
 NEST = read(MM_RELU)
 GRAPH = parse("x: float32[n, 64]\ny = Relu(x)\nreturn y")
 MODULE = graphopt.Module({"mm_relu": NEST, "main": GRAPH})
@@ -54,6 +62,58 @@ def things() -> Iterator[tuple[object, str]]:
     yield graphopt.standard(), "<Ruleset of "
     yield graphopt.standard().rules[0], "<Rule max-zero: Max(x, 0.0) => Relu(x)>"
     yield optimize_graph(GRAPH)[1], "<Report graph: 1 ops, 1 after, for portable>"
+    yield model.profile(np.ones((2, 64), np.float32)), "<Profile of 1 step: "
+    executable = graphopt.build(MODULE)
+    yield executable, "<Executable of mm_relu, main>"
+    yield graphopt.runtime.executable.Executable({"f": abs}), "<Executable of f>"
+    yield executable["mm_relu"], "<NestFunction of <Nest mm_relu("
+    yield Timing((2e-6, 1e-6), 100), "<Timing 1.50 us (best 1.00 us, 0.1 GFLOP/s)>"
+    yield graphopt.pipeline_named("cpu"), "<Pipeline cpu: optimize, fuse, schedule>"
+    yield passes.Sequential([passes.FuseOps()]), "<Sequential sequential: FuseOps>"
+    yield from (
+        (passes.DeadCode(), "<Pass DeadCode>"),
+        (passes.Pass("mine", lambda graph: graph), "<Pass mine>"),
+        (graphopt.pipeline_named("cpu").parts[-1], "<LoweringStep schedule>"),
+    )
+    told: list[object] = []
+    planned = passes.PlanMemory(told.append)
+    passes.Sequential([planned]).telling(told.append)(MODULE)
+    yield told[0], "<MemoryPlan of main: <Linked (x): 1 steps, "
+    yield told[1], "<Done PlanMemory 1 nodes, as before 2 -> 2 functions"
+    builder = graphopt.GraphBuilder(module=MODULE)
+    builder.input("x")
+    yield builder, "<GraphBuilder of <Graph main: 0 nodes>>"
+    x = te.placeholder((te.size("n"), 8), name="x")
+    yield x, "<Tensor x: float32[n, 8]>"
+    yield te.compute(x.shape, lambda i, j: x[i, j] + 1.0, name="y"), "<Tensor y: float32[n, 8]>"
+    yield nn.Linear(4, 2), "<Linear: 2 parameters of 10 elements>"
+    yield nn.ReLU(), "<ReLU: 0 parameters of 0 elements>"
+    trial = Trial(schedule.trace, 2e-6, 3e-6)
+    yield trial, "<Trial 2.00 us, 1.50x as fast as by default (3.00 us)>"
+    tuned = TunedNest(NEST, schedule.trace, 2e-6, 3e-6, (trial,), "done", 1.0)
+    yield tuned, "<TunedNest mm_relu: 2.00 us, 1.50x as fast as by default (3.00 us)>"
+    yield (
+        TunedModel(MODULE, Path("db"), (tuned,) * 30, 2e-6, 3e-6, "done", 1.0),
+        "<TunedModel of 30 programs: 2.00 us, ",
+    )
+
+
+def test_expressions_are_their_formulas() -> None:
+    x, k = te.placeholder((te.size("n"), 8), name="x"), te.reduce_axis(8, "k")
+    assert repr(x.shape) == "(n, 8)"
+    assert repr(x[0, k] * 2.0 + te.exp(x[1, 2])) == "x[0, k] * 2.0 + exp(x[1, 2])"
+    assert str(te.const(0.5, "float32")) == "0.5"
+    assert repr(te.sum(x[0, k], axis=k)) == "<ReduceStage of x[0, k] over k>"
+    long = x[0, 0]
+    for _ in range(100):
+        long = long + x[0, 1]
+    assert len(repr(long)) < 100 < len(str(long))
+
+
+def test_a_tensor_is_shown_as_the_program_of_it() -> None:
+    x = te.placeholder((4,), name="x")
+    y = te.compute((4,), lambda i: x[i] + 1.0, name="y")
+    assert read(str(y)) == te.nest("y", [x, y])
 
 
 def test_a_value_is_one_line_to_repr_and_its_text_to_str_and_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,6 +125,7 @@ def test_a_value_is_one_line_to_repr_and_its_text_to_str_and_show(capsys: pytest
         assert value.show() is None  # type: ignore[func-returns-value]
         printed = capsys.readouterr().out
         assert printed == str(value).rstrip("\n") + "\n"
+        assert printed.count("\n") <= SCREEN or isinstance(value, Nest | MemoryPlan), "it is long, and no program"
         assert "\x1b" not in printed
         assert "<pre" in value._repr_html_() or "<table" in value._repr_html_() or isinstance(value, CompileReport)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, overload
 
 from graphopt.benchmark.tune import Tuning, tune_model
 from graphopt.calibration.schedule_tables import default_path
+from graphopt.display import Displayed
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
@@ -31,12 +32,14 @@ from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
 from graphopt.verify.inputs import Given
 
+LISTED: Final = 12
+"""So many programs are told of one by one."""
 AGAIN: Final = 3
 """How often the best schedules of one program are measured again."""
 
 
-@dataclass(frozen=True)
-class TunedModel:
+@dataclass(frozen=True, repr=False)
+class TunedModel(Displayed):
     """A module under the best schedules that tuning found, and the database that has those of its graphs' ops.
 
     ``seconds`` are those of a run of all graphs that nobody calls as tuned, ``default_seconds`` as by default; of a
@@ -66,13 +69,18 @@ class TunedModel:
         """The trials that do not count, with what was wrong."""
         return tuple(trial for trial in self.trials if trial.problem)
 
+    def __repr__(self) -> str:
+        return f"<TunedModel of {len(self.nests)} programs: {compared(self.seconds, self.default_seconds)}>"
+
     def __str__(self) -> str:
         rows = [f"the {'model' if len(self.module) == 1 else 'module'}: {compared(self.seconds, self.default_seconds)}"]
-        for nest in sorted(self.nests, key=lambda n: -n.times * n.default_seconds):
+        longest = sorted(self.nests, key=lambda n: -n.times * n.default_seconds)
+        for nest in longest[:LISTED]:
             times = f" x {nest.times}" if nest.times > 1 else ""
             rows.append(
                 f"  {', '.join(nest.nodes) or nest.before.name}{times}: {compared(nest.seconds, nest.default_seconds)}"
             )
+        rows += [f"  and {len(longest) - LISTED} more"] if len(longest) > LISTED else []
         rows += [measured(self.trials, self.elapsed, self.ending), *failed(self.failures)]
         return "\n".join((*rows, f"kept in {self.database}"))
 

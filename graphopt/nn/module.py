@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from math import prod
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
 
+from graphopt.display import Displayed, counted
 from graphopt.errors import UsageError
 from graphopt.ir.constants import Array
 from graphopt.ir.text.elements import numpy_dtype
@@ -28,7 +30,7 @@ class Unmatched(NamedTuple):
     unexpected_keys: tuple[str, ...]
 
 
-class Module:
+class Module(Displayed):
     """A part of a model. A subclass sets parameters and other modules as attributes, and says in ``forward`` what it
     computes; they are named by their path, as in ``layers.0.weight``."""
 
@@ -70,6 +72,11 @@ class Module:
         return (parameter for _, parameter in self.named_parameters())
 
     def __repr__(self) -> str:
+        sizes = [p.type.shape for p in self.parameters() if isinstance(p.type.shape, tuple)]
+        elements = sum(prod(n for n in shape if isinstance(n, int)) for shape in sizes)
+        return f"<{type(self).__name__}: {counted(len(sizes), 'parameter')} of {counted(elements, 'element')}>"
+
+    def __str__(self) -> str:
         lines = [f"  {path}: {parameter.type}" for path, parameter in self.named_parameters()]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"]) if lines else f"{type(self).__name__}()"
 

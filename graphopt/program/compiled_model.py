@@ -22,7 +22,7 @@ from graphopt.program import program_cache
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.host import BUILT_IN
-from graphopt.runtime.profile import ProfileRow
+from graphopt.runtime.profile import Profile
 from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
 from graphopt.runtime.signature import given
@@ -132,7 +132,7 @@ class CompiledModel(Displayed):
         chosen, rest = self._chosen(self._feeds(inputs))
         return chosen(rest, out=out)
 
-    def profile(self, *inputs: Any) -> tuple[ProfileRow, ...]:
+    def profile(self, *inputs: Any) -> Profile:
         """What each step of one call took, in the order in which they began."""
         if self._only is not None:
             return self._only[0].profile(*inputs)

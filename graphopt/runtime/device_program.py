@@ -22,7 +22,7 @@ from graphopt.runtime.device_timing import DeviceTiming
 from graphopt.runtime.host import HostFunction
 from graphopt.runtime.interface import Interface, check_apart, check_out
 from graphopt.runtime.layout import lay_out
-from graphopt.runtime.profile import ProfileRow
+from graphopt.runtime.profile import Profile, ProfileRow
 from graphopt.runtime.steps import Array, Code
 
 
@@ -78,13 +78,13 @@ class DeviceProgram(Interface):
             values, binding = self._accepted(inputs)
             return self._run(values, binding, self._targets(out or {}, binding))
 
-    def profile(self, *inputs: Any) -> tuple[ProfileRow, ...]:
+    def profile(self, *inputs: Any) -> Profile:
         """What the steps of one call took by the device's clock, in the order in which they began. They are asked for
         one by one, so that each waits for the host if it is short: a call that is not profiled takes less."""
         rows: list[ProfileRow] = []
         with self.device.call():
             self._run(*self._accepted(inputs), {}, rows)
-        return tuple(rows)
+        return Profile(rows)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program into a folder, for ``graphopt.platforms.load``, where there is such a device."""

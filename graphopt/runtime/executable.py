@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from graphopt.display import Displayed, shortened
 from graphopt.errors import CompilationError, UsageError, nearest_or_some
 from graphopt.runtime.timing import Timing
 
@@ -13,7 +14,7 @@ MAIN = "main"
 """The function that an executable itself stands for, where it has one of that name."""
 
 
-class Executable:
+class Executable(Displayed):
     """An executable: compiled functions by name, ``executable["decode"](x)`` or ``executable.decode(x)``.
 
     Called itself, it is its function ``main``, or its only one.
@@ -54,7 +55,7 @@ class Executable:
         return name in self._functions
 
     def __repr__(self) -> str:
-        return f"Executable({', '.join(self._functions)})"
+        return f"<Executable of {shortened(', '.join(self._functions)) or 'nothing'}>"
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """What ``main`` gives, or the only function. UsageError where there are others alone."""

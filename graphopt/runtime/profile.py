@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphopt.display import Displayed, counted
 from graphopt.saving import whole
 
 
@@ -24,6 +25,15 @@ class ProfileRow:
     runs: int = 1
     """More than 1 within loops."""
     is_native: bool = True
+
+
+class Profile(tuple[ProfileRow, ...], Displayed):
+    """A profile: the rows of one call, in the order in which its steps began."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Profile of {counted(len(self), 'step')}: {sum(row.seconds for row in self) * 1e6:.2f} us>"
 
 
 def best_rows(profiles: Iterable[Sequence[ProfileRow]]) -> list[ProfileRow]:

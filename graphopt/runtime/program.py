@@ -28,7 +28,7 @@ from graphopt.runtime.host import HostFunction
 from graphopt.runtime.interface import Interface, Memory, check_apart, check_out
 from graphopt.runtime.layout import lay_out
 from graphopt.runtime.objects import Image
-from graphopt.runtime.profile import ProfileRow
+from graphopt.runtime.profile import Profile, ProfileRow
 from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.sizes import Size, evaluate
 from graphopt.runtime.state import State, fresh
@@ -118,11 +118,11 @@ class Program(Interface):
         values, binding = self._accepted(inputs)
         return self._run(values, binding, _NOTHING) if out is None else self._into(values, binding, out)
 
-    def profile(self, *inputs: Any) -> tuple[ProfileRow, ...]:
+    def profile(self, *inputs: Any) -> Profile:
         """What the steps of one call took, in the order in which they began."""
         rows: list[ProfileRow] = []
         self._run(*self._accepted(inputs), _NOTHING, rows)
-        return tuple(rows)
+        return Profile(rows)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program into a folder, for ``graphopt.runtime.load``."""

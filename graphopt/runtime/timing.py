@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.display import Displayed
 from graphopt.errors import UsageError
 from graphopt.runtime.arena import ALIGNMENT
 from graphopt.runtime.dtypes import OBJECTS
@@ -18,8 +19,8 @@ from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Code, HostStep, KernelStep, Launch, LibraryStep
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+@dataclass(frozen=True, slots=True, repr=False)
+class Timing(Displayed):
     """Timing of a program: the seconds of one run, averaged over each of several series.
 
     ``flops`` are a run's floating-point operations, as far as they can be counted; 0 where they cannot.
@@ -37,6 +38,9 @@ class Timing:
     def median(self) -> float:
         """The median of the series' averages."""
         return median(self.seconds)
+
+    def __repr__(self) -> str:
+        return f"<Timing {self}>"
 
     def __str__(self) -> str:
         rate = f", {self.flops / self.best / 1e9:.1f} GFLOP/s" if self.flops and self.best else ""

@@ -9,6 +9,7 @@ from functools import cached_property
 from math import inf
 from typing import Final
 
+from graphopt.display import Displayed, shortened
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
@@ -28,8 +29,8 @@ LENGTH: Final = 160
 """Characters of a failure that are told."""
 
 
-@dataclass(frozen=True)
-class Trial:
+@dataclass(frozen=True, repr=False)
+class Trial(Displayed):
     """A schedule that was measured: the seconds of a run of it, and of the default schedule in turn with it.
 
     Both are the least of several series of runs, which other work on the machine made no longer.
@@ -48,9 +49,15 @@ class Trial:
         """How many times as fast as the default schedule it is; 0 where it failed."""
         return 0.0 if self.problem else self.default_seconds / self.seconds
 
+    def __repr__(self) -> str:
+        return f"<Trial {shortened(str(self))}>"
 
-@dataclass(frozen=True)
-class TunedNest:
+    def __str__(self) -> str:
+        return self.problem or compared(self.seconds, self.default_seconds)
+
+
+@dataclass(frozen=True, repr=False)
+class TunedNest(Displayed):
     """The best schedule that tuning found for a nest: its trace and time, and how it stands beside the default one.
 
     ``seconds`` are those of a run under it, ``default_seconds`` of the default schedule in turn with it, at ``sizes``;
@@ -89,6 +96,9 @@ class TunedNest:
     def failures(self) -> tuple[Trial, ...]:
         """The trials that do not count, with what was wrong."""
         return tuple(t for t in self.trials if t.problem)
+
+    def __repr__(self) -> str:
+        return f"<TunedNest {self.before.name}: {compared(self.seconds, self.default_seconds)}>"
 
     def __str__(self) -> str:
         at = f" at {', '.join(f'{name}={n}' for name, n in self.sizes)}" if self.sizes else ""

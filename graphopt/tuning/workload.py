@@ -13,12 +13,16 @@ from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.loops.script import read, show
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
     """A nest as its script, and its open sizes in order: equal nests of any models are one workload."""
 
     script: str
     sizes: tuple[tuple[str, int], ...] = ()
+
+    def __repr__(self) -> str:
+        at = f" at {', '.join(f'{name}={n}' for name, n in self.sizes)}" if self.sizes else ""
+        return f"<Workload {self.nest!r}{at}>"
 
     @staticmethod
     def of(nest: Nest, sizes: Mapping[str, int] | None = None) -> Workload:

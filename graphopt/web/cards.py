@@ -12,18 +12,21 @@ from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from xml.etree import ElementTree
 
-from graphopt.display import Scripted, coloured_parts, counted
+from graphopt.display import Displayed, Scripted, coloured_parts, counted
 from graphopt.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
     from graphopt.lowering.loops.nest import Nest
+    from graphopt.lowering.module.passes import Pipeline
     from graphopt.program.compiled_model import CompiledModel
     from graphopt.rewrite.rule.rule import Rule
     from graphopt.rewrite.ruleset import Ruleset
     from graphopt.run.report import Report
     from graphopt.run.settings import CompileReport
+    from graphopt.runtime.executable import Executable
     from graphopt.runtime.interface import Interface
+    from graphopt.runtime.profile import Profile
     from graphopt.web.drawing import Drawing
 
 DRAWN: Final = 60
@@ -185,6 +188,49 @@ def _of_script(value: Scripted) -> Iterable[Element]:
     yield _code(value.script())
 
 
+def _of_text(value: Displayed) -> Iterable[Element]:
+    """What says itself what its text is: a title, and the text as it is."""
+    if type(value).__str__ is Displayed.__str__:
+        raise TypeError(f"nothing says how a {type(value).__name__} is displayed")
+    yield _title(type(value).__name__, "")
+    yield _e("pre", str(value), style="margin: .3em 0; overflow-x: auto; max-height: 24em")
+
+
+def _of_executable(executable: Executable) -> Iterable[Element]:
+    yield _title("Executable", f"of {counted(len(executable), 'function')}")
+    yield _table(("function", "takes", "gives"), ((n, *_called(executable[n])) for n in executable))
+
+
+def _called(function: Any) -> tuple[str, str]:
+    """What a function of an executable takes and gives, as far as it says so."""
+    program = getattr(function, "program", function) if getattr(function, "is_ready", True) else function
+    if code := getattr(program, "code", None):
+        ports = (", ".join(f"{p.name}: {_declared(program, p.buffer)}" for p in p) for p in (code.inputs, code.outputs))
+        return next(ports), next(ports)
+    if nest := getattr(function, "nest", None):
+        return repr(nest).partition("(")[2].rpartition(")")[0], f"writes {', '.join(b.name for b in nest.outputs)}"
+    return (", ".join(getattr(function, "input_names", ())) or "...", "...")
+
+
+def _of_profile(profile: Profile) -> Iterable[Element]:
+    whole = sum(row.seconds for row in profile) or 1.0
+    yield _title("Profile", f"of {counted(len(profile), 'step')}: {whole * 1e6:.2f} us")
+    longest = sorted(profile, key=lambda row: -row.seconds)
+    rows = (
+        (r.label, _first(r.nodes), f"{r.seconds * 1e6:.2f} us", f"{100 * r.seconds / whole:.1f} %") for r in longest
+    )
+    yield _table(("step", "nodes", "time", "share"), rows, "right")
+
+
+def _first(names: Sequence[str]) -> str:
+    return f"{names[0]} +{len(names) - 1}" if len(names) > 1 else "".join(names)
+
+
+def _of_pipeline(pipeline: Pipeline) -> Iterable[Element]:
+    yield _title(pipeline.name, f"pipeline of {counted(len(pipeline.parts), 'part')}")
+    yield _table(("pass", ""), ((part.name, part.told) for part in pipeline.parts))
+
+
 def _of_ruleset(rules: Ruleset) -> Iterable[Element]:
     yield _title("Ruleset", f"of {len(rules.rules)} rules and {len(rules.passes)} passes")
     yield _table(("rule", "family", "soundness"), ((r.name, r.family, r.soundness.value) for r in rules.rules))
@@ -256,6 +302,10 @@ _CARDS: Final[dict[str, Callable[[Any], Iterable[Element]]]] = {
     "graphopt.run.report.Report": _of_report,
     "graphopt.run.settings.CompileReport": _of_compile_report,
     "graphopt.rewrite.ruleset.Ruleset": _of_ruleset,
+    "graphopt.runtime.executable.Executable": _of_executable,
+    "graphopt.lowering.module.passes.Pipeline": _of_pipeline,
+    "graphopt.runtime.profile.Profile": _of_profile,
     "graphopt.display.Scripted": _of_script,
+    "graphopt.display.Displayed": _of_text,
 }
 """Who makes the card of what, by the name of the class, so that none of them is imported before one is there."""

@@ -148,7 +148,7 @@ def test_shapes_that_do_not_fit_a_layer_are_refused(module: nn.Module, type: str
         (nn.ReLU(), {}, {}, r"ReLU.forward\(x\) is given no inputs: missing a required argument: 'x'"),
         (nn.ReLU(), dict.fromkeys("xz", "float32[2]"), {}, r"ReLU.forward\(x\) is given x, z: too many"),
         (nn.relu, {"x": "float32[2]"}, {}, "a module and the types of its inputs by name are exported, not <function"),
-        (nn.ReLU(), ["float32[2]"], {}, r"by name are exported, not ReLU\(\) and \['float32\[2\]'\]"),
+        (nn.ReLU(), ["float32[2]"], {}, r"by name are exported, not <ReLU: .*> and \["),
     ],
 )
 def test_what_makes_no_sense_is_refused(module: Any, inputs: Any, options: Any, said: str) -> None:

@@ -42,8 +42,8 @@ def test_parameters_are_named_by_their_path() -> None:
     assert len(list(net.parameters())) == len(NAMES)
     dense = [n for n, m in net.named_modules() if isinstance(m, nn.Linear)]
     assert dense == ["blocks.0.0", "blocks.0.2", "blocks.1.0", "blocks.1.2"]
-    assert "  blocks.1.2.bias: float32[4]\n" in repr(net)
-    assert repr(nn.ReLU()) == "ReLU()"
+    assert "  blocks.1.2.bias: float32[4]\n" in str(net)
+    assert str(nn.ReLU()) == "ReLU()"
 
 
 def test_what_is_drawn_depends_on_the_seed_and_the_name() -> None:

@@ -16,7 +16,7 @@ def test_the_only_function_is_called_as_main_is() -> None:
 def test_functions_are_found_by_name() -> None:
     made = Executable({"f": abs, "names": max})
     assert (made.f, made["names"], made.names) == (abs, max, ("f", "names")), "its own names come first"
-    assert repr(made) == "Executable(f, names)"
+    assert repr(made) == "<Executable of f, names>"
     with pytest.raises(UsageError, match="there is no function 'g'"):
         made["g"]
     with pytest.raises(AttributeError, match="no attribute 'g'"):

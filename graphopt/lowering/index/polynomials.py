@@ -11,15 +11,25 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TypeAlias
 
-from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, apply, variables
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
 
 Product: TypeAlias = tuple[Expr, ...]
 
 
 @lru_cache(maxsize=1 << 16)
 def text(atom: Expr) -> str:
-    """The sorting key of atoms."""
-    return repr(atom)
+    """The sorting key of atoms: what they are, part by part."""
+    match atom:
+        case Const(value, dtype):
+            return f"Const({value!r}, {dtype})"
+        case Apply(fn, args, dtype):
+            return f"Apply({fn}, {', '.join(map(text, args))}, {dtype})"
+        case Load(buffer, indices):
+            number = getattr(buffer, "number", "")  # tensors of one name are told apart by it
+            return f"Load({buffer.name}, {number}, {', '.join(map(text, (*buffer.shape, *indices)))}, {buffer.dtype})"
+        case Var(name, dtype):
+            return f"Var({name}, {dtype})"
+    raise TypeError(f"{atom!r} is no expression")
 
 
 @lru_cache(maxsize=1 << 16)

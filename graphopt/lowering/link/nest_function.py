@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from graphopt.display import Scripted
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.link.options import BY_RULE as OPTIONS
@@ -29,7 +30,7 @@ KEPT = 64
 """Functions of nests that are kept for the next call, and programs of one function for fixed sizes."""
 
 
-class NestFunction:
+class NestFunction(Scripted):
     """The function of a tensor program, in destination-passing style: ``function(a, b, c)`` writes ``c``.
 
     It is compiled as it is scheduled, or by rule where the note ``schedule`` is ``default``. Arguments are arrays in
@@ -85,7 +86,11 @@ class NestFunction:
         return timed(lambda: program(*given), 1, repeat, runs=number, flops=work)
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join(b.name for b in self.nest.buffers)})"
+        return f"<NestFunction of {self.nest!r}>"
+
+    def script(self) -> str:
+        """The script of the program, as it was given."""
+        return self.nest.script()
 
     # -- programs
 

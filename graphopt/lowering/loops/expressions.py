@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from graphopt.display import shortened
 from graphopt.errors import ExpressionError
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ class Expr:
     def dtype(self) -> str:
         """The element type."""
         raise NotImplementedError
+
+    def __str__(self) -> str:
+        """The formula, as scripts have it."""
+        from graphopt.lowering.loops.script_print import show_expr  # which prints what is defined here
+
+        return show_expr(self, None)
+
+    def __repr__(self) -> str:
+        return shortened(str(self))
 
     def __add__(self, other: ExprLike) -> Expr:
         return apply("add", self, other)
@@ -133,7 +143,7 @@ class Expr:
         raise wrong("an expression has no truth value while the program is built: use select, & and |")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Const(Expr):
     """A constant. Equality is bitwise: ``-0.0`` is not ``0.0``, and NaN equals NaN."""
 
@@ -153,7 +163,7 @@ class Const(Expr):
         return hash((value, self.type))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Var(Expr):
     """A loop variable, block axis or size; names are unique within a nest."""
 
@@ -165,8 +175,13 @@ class Var(Expr):
         """The element type."""
         return self.type
 
+    @property
+    def spelled(self) -> str:
+        """The name that is printed."""
+        return self.name
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Load(Expr):
     """A load: the element of a buffer at the indices."""
 
@@ -186,7 +201,7 @@ class Load(Expr):
             return self._hash
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Apply(Expr):
     """A pure function of expressions: arithmetic, comparison, ``select``, ``cast``, mathematics (``FUNCTIONS``)."""
 

@@ -55,7 +55,7 @@ STORES_ONCE: Final[tuple[str, Note]] = ("stores", "once")
 """The note of a procedure's block that stores each element of its result once, and does not read it again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Buffer:
     """A dense array; ``strides`` (in elements, row-major where left out) may leave gaps between rows."""
 
@@ -64,6 +64,9 @@ class Buffer:
     dtype: str = "float32"
     scope: MemoryScope = "global"
     strides: tuple[Expr, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {_typed(self)}>"
 
     def __getitem__(self, indices: Expr | int | tuple[Expr | int, ...]) -> Load:
         several = indices if isinstance(indices, tuple) else (indices,)

@@ -181,7 +181,7 @@ class _Expression:
         if isinstance(expr, Const):
             return self.constant(expr, self.dtype or literal_dtype(expr.value), tightness)
         if isinstance(expr, Var):
-            return expr.name
+            return expr.spelled
         if isinstance(expr, Load):
             return f"{expr.buffer.name}[{', '.join(show_expr(i) for i in expr.indices) or '()'}]"
         assert isinstance(expr, Apply)

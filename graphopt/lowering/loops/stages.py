@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from operator import index as whole
 from typing import ClassVar, NoReturn, TypeAlias
 
+from graphopt.display import Scripted, shortened
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, walk, wrong
 from graphopt.lowering.loops.nest import Axis, AxisKind, Buffer, Stmt
 
 Extent: TypeAlias = "Expr | int"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class IterVar(Var):
     """An axis of a formula, and its variable: an expression like any other, from ``lower`` up to ``lower + extent``.
 
@@ -31,12 +32,17 @@ class IterVar(Var):
         return self
 
     @property
+    def spelled(self) -> str:
+        """The name that is printed: the user's, where there is one."""
+        return self.label or self.name
+
+    @property
     def axis(self) -> Axis:
         """The axis of a block, which counts from 0."""
         return Axis(self, self.extent, self.kind)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ReduceStage:
     """A reduction: ``values`` combined over all points of the reduction axes.
 
@@ -53,6 +59,10 @@ class ReduceStage:
     as_no_expression: ClassVar[str] = (
         "a reduction stands within an expression: compute it as a tensor of its own, and read that"
     )
+
+    def __repr__(self) -> str:
+        over = ", ".join(axis.var.spelled for axis in self.axes)
+        return f"<ReduceStage of {shortened(', '.join(map(str, self.values)))} over {over}>"
 
     def _refuse(self, *others: object) -> NoReturn:
         raise wrong(f"{self.as_no_expression}")
@@ -110,8 +120,8 @@ class Procedure:
 ComputeStage: TypeAlias = ElementwiseStage | Reduced | Procedure
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor(Buffer):
+@dataclass(frozen=True, slots=True, repr=False)
+class Tensor(Buffer, Scripted):
     """A buffer with its definition: the ``port``-th output of a stage, or an input if the stage is None."""
 
     stage: ComputeStage | None = field(default=None, compare=False)
@@ -125,6 +135,12 @@ class Tensor(Buffer):
             wanted = f"one for each of its {len(self.shape)} axes is expected"
             raise wrong(f"{self.name} is read at {_counted(len(several))}, and {wanted}")
         return Load(self, tuple(i if isinstance(i, Expr) else _index(self, i) for i in several))
+
+    def script(self) -> str:
+        """The script of the program that computes it; an input is a line by itself."""
+        from graphopt.lowering.loops.compute import nest  # which writes down what is defined here
+
+        return repr(self) if self.stage is None else nest(self.name, outputs=[self]).script()
 
     def __call__(self, *indices: Expr | int) -> Load:
         """The element at the indices: ``x(i, j)`` is ``x[i, j]``."""

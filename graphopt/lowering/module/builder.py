@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphopt.display import Displayed
 from graphopt.errors import InvalidModelError, UsageError, nearest_or_some
 from graphopt.ir import ops
 from graphopt.ir.annotations import free_region, in_region, region_of
@@ -45,7 +46,7 @@ class DataflowRegion:
         return region_of(node) == self.number
 
 
-class GraphBuilder:
+class GraphBuilder(Displayed):
     """Builder of a graph function of a module. ``build`` gives the finished module.
 
     What is called takes ``Value``s that the builder gave, and arrays and numbers, which become constants. ``module`` is
@@ -60,6 +61,15 @@ class GraphBuilder:
         self._facts: dict[Value, Fact] = {}
         self._labels: set[str] = set()
         self._region: DataflowRegion | None = None
+
+    is_code = True
+
+    def __repr__(self) -> str:
+        return f"<GraphBuilder of {self.graph!r}>"
+
+    def __str__(self) -> str:
+        """The module so far."""
+        return Module({**self.module, self.graph.name: self.graph}).script()
 
     @classmethod
     def over(cls, graph: Graph, module: Module | None = None) -> GraphBuilder:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from inspect import signature
+from functools import partial
+from inspect import isfunction, signature
 from time import perf_counter
 from typing import Any, TypeAlias, overload
 
+from graphopt.display import Displayed, shortened
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir.functions import calls
 from graphopt.ir.graph import Graph, Node
@@ -32,8 +34,8 @@ NodeSelector: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"
 """Nodes of a graph: one name, several names, or what is asked of each node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+@dataclass(frozen=True, slots=True, repr=False)
+class Done(Displayed):
     """The record of a pass: numbers of nodes before and after (bodies included), and the time; the names of functions
     before and after it, where it was given a module."""
 
@@ -44,6 +46,9 @@ class Done:
     is_changed: bool
     functions: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
+    def __repr__(self) -> str:
+        return f"<Done {shortened(str(self))}>"
+
     def __str__(self) -> str:
         nodes = f"{self.before:5} -> {self.after:5} nodes" if self.is_changed else f"{self.before:5} nodes, as before"
         old, new = map(len, self.functions)
@@ -51,8 +56,29 @@ class Done:
         return f"{self.name:20} {nodes:22}{functions} {self.seconds * 1e3:9.2f} ms"
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class _Part(Displayed):
+    """What a pipeline is made of: it has a name, and says what it does in a line."""
+
+    __slots__ = ()
+
+    @property
+    def told(self) -> str:
+        """The first line of the docstring of what it is made of; nothing where there is none."""
+        made_of = getattr(self, "change", self)
+        if isinstance(made_of, partial):
+            made_of = made_of.func
+        return _first_line(made_of if isfunction(made_of) else type(made_of))
+
+    def __repr__(self) -> str:
+        kind = "LoweringStep" if isinstance(self, LoweringStep) else "Pass"
+        return f"<{kind} {getattr(self, 'name', '')}>"
+
+    def __str__(self) -> str:
+        return f"{getattr(self, 'name', '')}: {self.told}".removesuffix(": ")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Pass(_Part):
     """A pass, with its name. It never edits its argument, and returns that very graph where it changes nothing."""
 
     name: str
@@ -107,7 +133,7 @@ class Pass:
         return self.change(graph) if chosen is None else change_part(graph, chosen, self.change)
 
 
-class ModulePass:
+class ModulePass(_Part):
     """A pass from module to module: subclass it and write ``change``, or put ``module_pass`` before a function.
 
     A graph is its module's ``main``.
@@ -117,6 +143,11 @@ class ModulePass:
     def name(self) -> str:
         """The name of the pass."""
         return type(self).__name__
+
+    @property
+    def told(self) -> str:
+        """The first line of its docstring."""
+        return _first_line(type(self))
 
     def change(self, module: Module) -> Module:
         """The changed module, which may be the one given: it is a copy, but for the functions in it."""
@@ -139,9 +170,6 @@ class ModulePass:
         is_same = list(changed) == list(old) and all(changed[name] is old[name] for name in old)
         return given if is_same and isinstance(given, Module) else changed
 
-    def __repr__(self) -> str:
-        return f"<pass {self.name}>"
-
 
 class _OfFunction(ModulePass):
     """A function of modules as a pass."""
@@ -153,6 +181,11 @@ class _OfFunction(ModulePass):
     def name(self) -> str:
         return self.named
 
+    @property
+    def told(self) -> str:
+        """The first line of the function's docstring."""
+        return _first_line(self.function)
+
     def change(self, module: Module) -> Module:
         return self.function(module)
 
@@ -163,12 +196,14 @@ def module_pass(function: Callable[[Module], Module], name: str = "") -> ModuleP
     return _OfFunction(function, name or getattr(function, "__name__", type(function).__name__))
 
 
-@dataclass(frozen=True, slots=True)
-class LoweringStep:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoweringStep(_Part):
     """A lowering step: a function that adjusts the lowering options."""
 
     name: str
     ask: Callable[[Options], Options]
+    told: str = ""
+    """What it does."""
 
 
 PassLike: TypeAlias = (
@@ -199,6 +234,12 @@ def as_pass(part: PassLike, name: str = "") -> Part:
     return Pass(name or getattr(part, "__name__", type(part).__name__), function)
 
 
+def _first_line(thing: object) -> str:
+    """The first line of a docstring; nothing for one that Python makes up."""
+    doc = getattr(thing, "__doc__", None) or ""
+    return doc.strip().split("\n")[0] if not doc.startswith(f"{getattr(thing, '__name__', '')}(") else ""
+
+
 def _is_of_modules(function: Callable[..., Any]) -> bool:
     """Whether the first parameter of a function is annotated as a module."""
     try:
@@ -209,8 +250,8 @@ def _is_of_modules(function: Callable[..., Any]) -> bool:
     return annotation is Module or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Module")
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+@dataclass(frozen=True, slots=True, repr=False)
+class Pipeline(Displayed):
     """A pipeline: passes in order, then lowering steps; ``pipeline + [my_pass]`` adds a pass after the other passes."""
 
     name: str
@@ -259,6 +300,9 @@ class Pipeline:
     def names(self) -> tuple[str, ...]:
         """The names of the passes and steps, in order."""
         return tuple(p.name for p in self.parts)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {shortened(str(self))}>"
 
     def __str__(self) -> str:
         return f"{self.name}: {', '.join(self.names) or 'nothing'}"
@@ -319,17 +363,22 @@ class Sequential(Pipeline):
         return super().__call__(given if isinstance(given, Module) else Module.of(given), step)
 
 
-FUSE = LoweringStep("fuse", lambda options: replace(options, fuse=joins))
-"""Nodes share a nest where that is worth it, so that what lies between them is not stored."""
-SCHEDULE = LoweringStep(
-    "schedule", lambda options: replace(options, parts=separated, schedule=scheduled, lay=laid_out, prepare=prepared)
+FUSE = LoweringStep(
+    "fuse",
+    lambda options: replace(options, fuse=joins),
+    "Nodes share a nest where that is worth it, so that what lies between them is not stored.",
 )
-"""Nests are scheduled by the default rules."""
+SCHEDULE = LoweringStep(
+    "schedule",
+    lambda options: replace(options, parts=separated, schedule=scheduled, lay=laid_out, prepare=prepared),
+    "Nests are scheduled by the default rules.",
+)
 
 
 def lower_only(*ops: str) -> LoweringStep:
     """A lowering step: only nodes of these ops get loops, the others the reference evaluator."""
-    return LoweringStep("lower_only", lambda options: replace(options, takes=lambda node: node.op in ops))
+    told = f"Nodes of {', '.join(ops) or 'no op'} get loops."
+    return LoweringStep("lower_only", lambda options: replace(options, takes=lambda node: node.op in ops), told)
 
 
 def count(given: Graph | Module) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import overload
 
+from graphopt.display import Displayed
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.lowering.link.linked import Linked
@@ -106,12 +107,15 @@ def explain_rules(
     return {name: explain(nest, asked, target) for name, nest in programs if BY_RULE in nest.notes}
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryPlan(Displayed):
     """The memory of an entry function: its buffers, and the steps that fill them."""
 
     name: str
     plan: Linked
+
+    def __repr__(self) -> str:
+        return f"<MemoryPlan of {self.name}: {self.plan!r}>"
 
     def __str__(self) -> str:
         return f"{self.name}\n{self.plan}"
