@@ -1,6 +1,22 @@
 """Optimizer and compiler of ONNX models: rewrites them into faster equal ones, and runs them.
 
-What is public is listed here, and imported when it is first used: ``import graphopt`` itself takes no time.
+What is public is listed here, and imported when it is first used: ``import graphopt`` itself takes no time. Examples of
+the package go on from this one.
+
+>>> import numpy as np
+>>> import graphopt
+>>> builder = graphopt.GraphBuilder()
+>>> x = builder.input("x", "float32", ("n", 4))
+>>> builder.output("y", builder.emit("Relu", [x], name="relu"))
+>>> module = builder.build()
+>>> graph = module["main"]
+>>> print(graph)
+graph main (ir 10, opset 21)
+x: float32[n, 4]
+%0: float32[n, 4] = Relu(x)
+return %0 as y
+>>> graphopt.__version__.count(".")
+2
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Errors that are not graphopt's fault: one typed exception for each exit code of the command line.
 
-A message is one line: what is wrong, where (file, node, line and column), what was expected, what to do.
+A message is one line: what is wrong, where (file, node, line and column), what was expected, what to do. Examples have
+this program:
+
+>>> from graphopt import te
+>>> a = te.placeholder((4,), "float32", "a")
+>>> te_nest = te.nest("plus_one", [a, te.compute((4,), lambda i: a[i] + 1.0, name="b")])
 """
 
 from __future__ import annotations
@@ -16,25 +21,46 @@ T = TypeVar("T")
 
 
 class GraphoptError(Exception):
-    """Base of every error that a user can cause; ``exit_code`` is the command line's."""
+    """Base of every error that a user can cause; ``exit_code`` is the command line's.
+
+    >>> graphopt.errors.GraphoptError.exit_code
+    1
+    >>> all(issubclass(e, graphopt.GraphoptError) for e in (graphopt.errors.UsageError, graphopt.errors.ScheduleError))
+    True
+    """
 
     exit_code = 1
 
 
 class UsageError(GraphoptError):
-    """An argument or option that makes no sense."""
+    """An argument or option that makes no sense.
+
+    >>> graphopt.compile(graph, target="toaster")
+    Traceback (most recent call last):
+    graphopt.errors.UsageError: no target is called 'toaster'; there are cpu, cuda, simulated
+    """
 
     exit_code = 2
 
 
 class ReadError(GraphoptError):
-    """A file that is missing, unreadable, or not what it should be (garbage, truncated, empty)."""
+    """A file that is missing, unreadable, or not what it should be (garbage, truncated, empty).
+
+    >>> graphopt.load("missing.onnx")
+    Traceback (most recent call last):
+    graphopt.errors.ReadError: missing.onnx: cannot read: No such file or directory
+    """
 
     exit_code = 3
 
 
 class ScriptError(ReadError):
-    """A tensor program's script that is wrong, with the line and column (both from 1) of what is."""
+    """A tensor program's script that is wrong, with the line and column (both from 1) of what is.
+
+    >>> graphopt.script.read("def f(A: Buffer[(8,), 'float32']): A[0] = B[0]", "f.py")
+    Traceback (most recent call last):
+    graphopt.errors.ScriptError: f.py:1:43: B is no buffer of the program; there is A, ...
+    """
 
     def __init__(self, message: str, name: str = "<script>", line: int = 1, column: int = 1) -> None:
         super().__init__(f"{name}:{line}:{column}: {message}")
@@ -42,54 +68,95 @@ class ScriptError(ReadError):
 
 
 class NestError(ReadError):
-    """A tensor program that is not well formed: names, ranks or dtypes in it do not agree."""
+    """A tensor program that is not well formed: names, ranks or dtypes in it do not agree.
+
+    >>> from dataclasses import replace
+    >>> graphopt.build(replace(te_nest, params=te_nest.params * 2))
+    Traceback (most recent call last):
+    graphopt.errors.NestError: plus_one: a names two things
+    """
 
 
 class InvalidModelError(GraphoptError):
-    """A model that ONNX forbids: a cycle, an undefined or duplicated value, a shape that does not fit."""
+    """A model that ONNX forbids: a cycle, an undefined or duplicated value, a shape that does not fit.
+
+    >>> builder.emit("MatMul", [x, np.ones((3, 2), np.float32)])
+    Traceback (most recent call last):
+    graphopt.errors.InvalidModelError: node '3': MatMul of float32[n, 4] and float32[3, ...
+    """
 
     exit_code = 4
 
 
 class LimitError(GraphoptError):
-    """A model or result over a limit of size, depth or time."""
+    """A model or result over a limit of size, depth or time.
+
+    >>> graphopt.errors.LimitError("1,000 nodes, and 100 are the limit").exit_code
+    5
+    """
 
     exit_code = 5
 
 
 class VerificationError(GraphoptError):
-    """The result does not compute what the original does, or could not be verified though it had to be."""
+    """The result does not compute what the original does, or could not be verified though it had to be.
+
+    >>> graphopt.errors.VerificationError.exit_code
+    6
+    """
 
     exit_code = 6
 
 
 class RuleError(GraphoptError):
-    """A rule or rule file that is wrong, or a rule name that does not exist."""
+    """A rule or rule file that is wrong, or a rule name that does not exist.
+
+    >>> graphopt.standard().named("relu-of-rellu")
+    Traceback (most recent call last):
+    graphopt.errors.RuleError: unknown rule or family relu-of-rellu; did you mean relu-holds?
+    """
 
     exit_code = 7
 
 
 class MissingDependencyError(GraphoptError):
-    """Something that was asked for needs a package that is not installed."""
+    """Something that was asked for needs a package that is not installed.
+
+    >>> graphopt.errors.MissingDependencyError.exit_code
+    8
+    """
 
     exit_code = 8
 
 
 class CompilationError(GraphoptError):
     """A kernel that does not compile (the message says where its source is kept), or that is not there though it is
-    needed: where nodes must not be left to Python."""
+    needed: where nodes must not be left to Python.
+
+    >>> graphopt.build(te_nest).save("folder")
+    Traceback (most recent call last):
+    graphopt.errors.CompilationError: plus_one is no entry function, and cannot be saved: call it from a graph
+    """
 
     exit_code = 10
 
 
 class InputError(UsageError):
-    """Arrays that a program cannot be called with: wrong names, dtypes, ranks or sizes."""
+    """Arrays that a program cannot be called with: wrong names, dtypes, ranks or sizes.
+
+    >>> graphopt.compile(graph)(np.ones((2, 3), np.float32))
+    Traceback (most recent call last):
+    graphopt.errors.InputError: input 'x' has size 3 along axis 1, and 4 is expected: float32[n, 4]
+    """
 
 
 class TranslationError(UsageError):
     """A call of another framework that no graph can be made of: the message says which, where, and what to do.
 
     ``node`` is that framework's own node of the call.
+
+    >>> graphopt.errors.TranslationError("aten::foo in model.py:3 has no entry").node is None
+    True
     """
 
     def __init__(self, message: str, node: Any = None) -> None:
@@ -98,7 +165,14 @@ class TranslationError(UsageError):
 
 
 class ExecutionError(GraphoptError):
-    """A program that stopped at a step that could not do its work, such as an index that is out of range."""
+    """A program that stopped at a step that could not do its work, such as an index that is out of range.
+
+    >>> from graphopt.ir.text import parse
+    >>> gather = parse("x: float32[4] i: int64[n] y = Gather(x, i) return y")
+    >>> graphopt.compile(gather)(np.ones(4, np.float32), np.array([7]))
+    Traceback (most recent call last):
+    graphopt.errors.ExecutionError: Gather (y): Gather: an index is out of range
+    """
 
     exit_code = 11
 
@@ -107,6 +181,10 @@ class ExpressionError(UsageError, TypeError):
     """A tensor expression that is wrong: ranks, dtypes or axes that do not go together.
 
     ``reason`` is the message without ``place``, where in the user's code it is (``model.py:12: ``).
+
+    >>> graphopt.te.sum(1.0)
+    Traceback (most recent call last):
+    graphopt.errors.ExpressionError: ...:1: nothing says over which axes sum is: sum(x[i, k], axis=k)
     """
 
     def __init__(self, reason: str, place: str = "") -> None:
@@ -115,31 +193,52 @@ class ExpressionError(UsageError, TypeError):
 
 
 class ScheduleError(GraphoptError):
-    """A step of a schedule that would change what a tensor program computes, or that names what is not there."""
+    """A step of a schedule that would change what a tensor program computes, or that names what is not there.
+
+    >>> graphopt.Schedule(te_nest).get_block("c")
+    Traceback (most recent call last):
+    graphopt.errors.ScheduleError: there is no block c; the blocks are b
+    """
 
     exit_code = 12
 
 
 class StoppedError(GraphoptError):
-    """What Ctrl-C or SIGTERM ended; the message says what of it is kept."""
+    """What Ctrl-C or SIGTERM ended; the message says what of it is kept.
+
+    >>> graphopt.errors.StoppedError.exit_code
+    130
+    """
 
     exit_code = 130
 
 
 class DeviceError(GraphoptError):
-    """A device that is not there, that cannot run what it is given, or that failed."""
+    """A device that is not there, that cannot run what it is given, or that failed.
+
+    >>> graphopt.errors.DeviceError.exit_code
+    13
+    """
 
     exit_code = 13
 
 
 class CertificateError(GraphoptError):
-    """A certificate that does not hold: for these files, by its rules, or at the place of a rewrite."""
+    """A certificate that does not hold: for these files, by its rules, or at the place of a rewrite.
+
+    >>> graphopt.errors.CertificateError.exit_code
+    14
+    """
 
     exit_code = 14
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """More memory of a device is wanted than there is; the message says how much, and what would do."""
+    """More memory of a device is wanted than there is; the message says how much, and what would do.
+
+    >>> issubclass(graphopt.errors.DeviceMemoryError, MemoryError)
+    True
+    """
 
 
 SENSELESS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
@@ -203,3 +302,27 @@ def nearest_or_some(name: str, known: Iterable[str]) -> str:
     if len(there) > FEW:
         return f"; there are {len(there)}: {some}, ..."
     return f"; there {'are' if len(there) > 1 else 'is'} {some}"
+
+
+__all__ = [
+    "CertificateError",
+    "CompilationError",
+    "DeviceError",
+    "DeviceMemoryError",
+    "ExecutionError",
+    "ExpressionError",
+    "GraphoptError",
+    "InputError",
+    "InvalidModelError",
+    "LimitError",
+    "MissingDependencyError",
+    "NestError",
+    "ReadError",
+    "RuleError",
+    "ScheduleError",
+    "ScriptError",
+    "StoppedError",
+    "TranslationError",
+    "UsageError",
+    "VerificationError",
+]

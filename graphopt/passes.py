@@ -6,7 +6,10 @@
 
 Each takes a ``Module``, or a ``Graph``, which is its module's ``main``, gives a ``Module``, and leaves what it is given
 as it is. What each gives can be printed, edited as text, read back and compiled. A pass of one's own is a function of a
-``Module``, one of a ``Graph``, or a ``Mutator``.
+``Module``, one of a ``Graph``, or a ``Mutator``. Examples of passes go on from this module:
+
+>>> from graphopt import nn, passes, te
+>>> dense = nn.export(lambda x, w: nn.relu(x @ w), {"x": "float32[n, 4]", "w": "float32[4, 2]"})
 """
 
 from __future__ import annotations

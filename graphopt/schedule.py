@@ -5,6 +5,15 @@ the program computes. ``ROOT`` and ``INLINE`` stand for places that are no loops
 
 Rules schedule whole programs: ``default_rules`` are those of the compiler, which ``apply_rules`` applies, as it does
 rules of one's own, and ``explain_rules`` explains.
+
+Examples go on from this schedule:
+
+>>> from graphopt import schedule, te
+>>> x = te.placeholder((4, 8), "float32", "x")
+>>> nest = te.nest("plus_one", [x, te.compute((4, 8), lambda i, j: x[i, j] + 1.0, name="y")])
+>>> s = schedule.Schedule(nest)
+>>> schedule.ROOT, schedule.INLINE
+(LoopRef(name='<root>'), LoopRef(name='<inline>'))
 """
 
 from __future__ import annotations

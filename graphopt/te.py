@@ -2,6 +2,12 @@
 
 ``te.compute((n, m), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k))`` is a tensor; ``te.nest("product", [a, b, c])`` is
 the program that computes it. The axes of a formula are named as the function's parameters are, and so are its loops.
+Examples of the functions have this tensor and axis:
+
+>>> from graphopt import te
+>>> n = te.size("n")
+>>> x = te.placeholder((n, 8), "float32", "x")
+>>> k = te.reduce_axis(8, "k")
 """
 
 from __future__ import annotations
@@ -56,7 +62,11 @@ if_then_else = select
 
 
 def size(name: str) -> Var:
-    """An open size, known when the program runs: ``n = te.size("n")``."""
+    """An open size, known when the program runs: ``n = te.size("n")``.
+
+    >>> te.size("n") * 2
+    n * 2
+    """
     return Var(_usable(name))
 
 
@@ -67,6 +77,9 @@ def reduce_axis(extent: Extent | tuple[Extent, Extent], name: str = "") -> IterV
     """An axis to reduce over, ``te.reduce_axis(n, "k")``, or with bounds, ``te.reduce_axis((1, n), name="k")``.
 
     It stands in expressions as it is: ``te.sum(a[i, k], axis=k)``. ExpressionError for a range that runs backwards.
+
+    >>> te.reduce_axis(8, "k")
+    k
     """
     return _compute.reduce_axis(extent, _usable(name) if name else "")
 
@@ -76,6 +89,9 @@ def compute(shape: Sequence[Extent], fn: Callable[..., Any], dtype: str | None =
 
     Its loops are named as the parameters are. ExpressionError where the function does not take one index for each axis,
     or what it gives is no element.
+
+    >>> te.compute((n, 8), lambda i, j: x[i, j] + 1.0, name="y")
+    <Tensor y: float32[n, 8]>
     """
 
     def formula(*at: Expr) -> Any:
@@ -115,7 +131,11 @@ def _usable(name: str) -> str:
 
 
 def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> Nest:
-    """The program of tensors, inputs first: ``te.nest`` by the name that TVM has for it."""
+    """The program of tensors, inputs first: ``te.nest`` by the name that TVM has for it.
+
+    >>> te.create_prim_func([x, te.compute((n,), lambda i: x[i, 0], name="y")])
+    <Nest main(x: float32[n, 8], y: float32[n], n): 1 block>
+    """
     return nest(name, tensors)
 
 
@@ -124,7 +144,7 @@ def _function(fn: str) -> Function:
         return apply(fn, as_expr(x, "float32"))
 
     call.__name__ = call.__qualname__ = fn
-    call.__doc__ = f"``{fn}`` of a value."
+    call.__doc__ = f"``{fn}`` of a value.\n\n>>> te.{fn}(x[0, 1])\n{fn}(x[0, 1])\n"
     return call
 
 
@@ -137,17 +157,29 @@ isnan, isinf = map(_function, ("isnan", "isinf"))
 
 
 def power(base: Expr, exponent: ExprLike) -> Expr:
-    """A power."""
+    """A power.
+
+    >>> te.power(x[0, 1], 2.0)
+    x[0, 1] ** 2.0
+    """
     return apply("pow", base, exponent)
 
 
 def fmod(a: ExprLike, b: ExprLike) -> Expr:
-    """The remainder of a division, with the sign of what is divided, as in C."""
+    """The remainder of a division, with the sign of what is divided, as in C.
+
+    >>> te.fmod(x[0, 1], 2.0)
+    fmod(x[0, 1], 2.0)
+    """
     return apply("fmod", a, b)
 
 
 def rsqrt(x: Expr) -> Expr:
-    """One over the square root."""
+    """One over the square root.
+
+    >>> te.rsqrt(x[0, 1])
+    1.0 / sqrt(x[0, 1])
+    """
     return 1.0 / apply("sqrt", x)
 
 

@@ -19,23 +19,13 @@ HEAD = """\
 # The Python API
 
 What `import graphopt` offers, and the public modules beside it, made from signatures and docstrings (`python -m
-docs.generators`); `help(...)` prints types, too. Of methods, and of what modules define, it has the first sentence.
+docs.generators`); `help(...)` prints types, too, and an example of each function. Of methods, and of what modules define,
+it has the first sentence. All examples of docstrings are tests (`tests/test_examples.py`).
 [Schedule primitives](schedules.md) and the [command line](cli.md) have pages of their own.
 """
 
-MODULES = (
-    "graphopt.nn",
-    "graphopt.script",
-    "graphopt.runtime",
-    "graphopt.interop.backend",
-    "graphopt.lowering.loops.compute",
-    "graphopt.tuning",
-    "graphopt.errors",
-)
+MODULES = (*(f"graphopt.{name}" for name in graphopt._MODULES), "graphopt.interop.backend")
 """Modules of which whatever they list as public is documented beside the package's own names."""
-
-ELSEWHERE = {"graphopt.schedule": "schedules.md"}
-"""Public modules that have a page of their own."""
 
 WIDTH = 100
 """A signature that is wider has a line for each parameter."""
@@ -45,10 +35,10 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def page() -> str:
     """The page in Markdown."""
-    links = {name: f"#{name.replace('.', '')}" for name in MODULES} | ELSEWHERE
-    rows = (f"| [`{name}`]({link}) | {_says(import_module(name))} |" for name, link in links.items())
+    rows = (f"| [`{name}`](#{name.replace('.', '')}) | {_says(import_module(name))} |" for name in MODULES)
     parts = [HEAD, "\n".join(("| public module | |", "|---|---|", *rows, ""))]
-    for name in sorted(set(graphopt.__all__) - {"__version__"}, key=lambda name: (name.lower(), name.swapcase())):
+    names = set(graphopt.__all__) - {"__version__", *graphopt._MODULES}
+    for name in sorted(names, key=lambda name: (name.lower(), name.swapcase())):
         parts += _entry(f"graphopt.{name}", getattr(graphopt, name), 2)
     for name in MODULES:
         module = import_module(name)
@@ -62,16 +52,13 @@ def _says(module: ModuleType) -> str:
 
 
 def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """What a module lists in ``__all__``, or else the classes that it defines, or functions where it has none."""
+    """What a module lists in ``__all__``, or else the classes and functions that it defines."""
     names = getattr(module, "__all__", None)
     if names is not None:
         yield from ((n, getattr(module, n)) for n in names if _is_documented(getattr(module, n)))
         return
     own = {n: t for n, t in vars(module).items() if n[0] != "_" and getattr(t, "__module__", "") == module.__name__}
-    classes = {n: t for n, t in own.items() if inspect.isclass(t)}
-    yield from (
-        classes if module.__name__ == "graphopt.errors" else {n: t for n, t in own.items() if _is_documented(t)}
-    ).items()
+    yield from ((n, t) for n, t in own.items() if _is_documented(t))
 
 
 def _is_documented(thing: Any) -> bool:
@@ -93,10 +80,7 @@ def _section(name: str, module: ModuleType, level: int) -> Iterator[str]:
 
 
 def _entry(name: str, thing: Any, level: int) -> Iterator[str]:
-    """The section of a function, a class with its methods, or a module."""
-    if isinstance(thing, ModuleType):
-        yield from _section(name, thing, level)
-        return
+    """The section of a function, or a class with its methods."""
     yield f"{'#' * level} {name}\n"
     yield from _head(thing, name.rpartition(".")[2])
     if inspect.isclass(thing):

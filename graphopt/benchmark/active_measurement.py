@@ -102,6 +102,10 @@ def tune_choices(
     schedule, once. ``target`` (of the CPU) has the prices; ``dims`` and ``shapes`` fix open sizes. KeyboardInterrupt
     ends it, and the result says so. Raises UsageError for a target of another device, and what ``compile``,
     ``executor_named`` and ``Records`` raise.
+
+    >>> from pathlib import Path
+    >>> graphopt.tune_choices(graph, Path("tuning.sqlite"), graphopt.tuning.Budget(trials=1)).ending
+    'done'
     """
     target = target_named(target)
     if not target.device.is_host:

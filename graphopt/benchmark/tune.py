@@ -82,6 +82,12 @@ def tune_model(
     ``seconds`` in all. Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with.
     ``way`` is what ``search`` was called in the last version. Raises UsageError where a node has no nest,
     LimitError where a run takes too much, and what ``compile``, ``executor_named`` and ``Records`` raise.
+
+    >>> from pathlib import Path
+    >>> budget = graphopt.tuning.Budget(trials=0)
+    >>> tuned = graphopt.tune_model(graph, Path("tuning.sqlite"), budget, search="random", seconds=0.01)
+    >>> tuned.report.ending
+    'trials'
     """
     search = renamed(search, way)
     graph = onnx_io.load(model)

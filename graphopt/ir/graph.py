@@ -216,6 +216,35 @@ class Graph(Scripted):
     names beside them in ``output_names`` (the caller's names, which no pass changes). ``types``
     holds what is known of the values' types, ``names`` the values' names. ``header`` and
     ``functions`` are those of the model; bodies and functions carry their model's header too.
+
+    >>> graph.opset, [node.op for node in graph.order()]
+    (21, ['Input', 'Relu'])
+    >>> made = graphopt.Graph("made")
+    >>> a = made.add_input("a", graphopt.TensorType("float32", (2,)))
+    >>> first = made.next_id
+    >>> b = made.add("Neg", (a,)).outputs[0]
+    >>> made.add_output("b", b)
+    >>> made.users(a), made.readers(a.node), made.is_output(b), made.is_used(b.node), made.has_effects(made.producer(b))
+    ([(1, 0)], [1], True, True, False)
+    >>> [node.op for node in made.since(first)]
+    ['Neg']
+    >>> made.update(b.node, op="Abs").op
+    'Abs'
+    >>> from graphopt.ir.constants import Constant
+    >>> c = made.add_constant(Constant.of(np.ones(2, np.float32)))
+    >>> made.constant_of(c).size
+    2
+    >>> made.remove(c.node)
+    >>> made.rewind(c.node)
+    >>> made.networkx.number_of_edges()
+    1
+    >>> made.key() == made.copy().key()
+    True
+    >>> print(made)
+    graph made (ir 10, opset 21)
+    a: float32[2]
+    %0 = Abs(a)
+    return %0 as b
     """
 
     name: str = "graph"

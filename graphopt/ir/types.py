@@ -707,7 +707,11 @@ Shape: TypeAlias = tuple[Size, ...] | Unranked
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A dense tensor. ``dtype`` is numpy's or ml_dtypes' name (``float32``, ``bfloat16``, ``int4``, ``string``)."""
+    """A dense tensor. ``dtype`` is numpy's or ml_dtypes' name (``float32``, ``bfloat16``, ``int4``, ``string``).
+
+    >>> graphopt.TensorType("float32", (2, 3)).rank, str(graphopt.TensorType("float32", (2, 3)))
+    (2, 'float32[2, 3]')
+    """
 
     dtype: str
     shape: Shape

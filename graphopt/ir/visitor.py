@@ -31,6 +31,17 @@ class Visitor(Generic[R]):
 
     ``results`` holds what the methods returned for the nodes so far, by node id, and ``graph`` the
     graph; bodies are visited where a method calls ``inside``.
+
+    >>> class Ops(graphopt.Visitor):
+    ...     def visit_Relu(self, node):
+    ...         return "a relu"
+    ...
+    ...     def visit_other(self, node):
+    ...         return node.op
+    >>> list(Ops().visit(graph).values())
+    ['Input', 'a relu']
+    >>> list(Ops().inside(graph).values())
+    ['Input', 'a relu']
     """
 
     graph: Graph

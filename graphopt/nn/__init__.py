@@ -14,6 +14,11 @@ A model of images, compiled::
 
     net = Net().initialize(seed=0)  # or net.load_state_dict("net.safetensors")
     model = graphopt.compile(nn.export(net, {"x": "float32[n, 3, 32, 32]"}))
+
+Examples of the functions and layers have inputs of these types:
+
+>>> from graphopt import nn, tensor
+>>> X, WORDS, IMAGE = {"x": "float32[n, 8]"}, {"x": "float32[n, words, 8]"}, {"x": "float32[n, 4, 8, 8]"}
 """
 
 from graphopt.nn.activations import (

@@ -23,19 +23,37 @@ class _Activation(Module):
 
 
 class ReLU(_Activation):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    >>> print(nn.export(nn.ReLU(), X))
+    graph ...
+    %0: float32[n, 8] = Relu(x)
+    return %0 as y
+    """
 
     function = functions.relu
 
 
 class ReLU6(_Activation):
-    """x between 0 and 6."""
+    """x between 0 and 6.
+
+    >>> print(nn.export(nn.ReLU6(), X))
+    graph ...
+    %0: float32[n, 8] = Clip(x, 0.0, 6.0)
+    return %0 as y
+    """
 
     function = functions.relu6
 
 
 class LeakyReLU(Module):
-    """x, and a part of it where it is negative."""
+    """x, and a part of it where it is negative.
+
+    >>> print(nn.export(nn.LeakyReLU(), X))
+    graph ...
+    %0: float32[n, 8] = LeakyRelu(x, alpha=0.01)
+    return %0 as y
+    """
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = negative_slope
@@ -46,7 +64,14 @@ class LeakyReLU(Module):
 
 
 class PReLU(Module):
-    """x, and learned parts of it where it is negative: one for all channels, or one for each."""
+    """x, and learned parts of it where it is negative: one for all channels, or one for each.
+
+    >>> print(nn.export(nn.PReLU(), X, parameters="inputs"))
+    graph ...
+    %0: float32[1] = Reshape(weight, [-1])
+    %1: float32[n, 8] = PRelu(x, %0)
+    return %1 as y
+    """
 
     def __init__(self, num_parameters: int = 1, *, dtype: str = "float32") -> None:
         self.weight = Parameter((num_parameters,), dtype, constant(0.25))
@@ -58,7 +83,13 @@ class PReLU(Module):
 
 
 class ELU(Module):
-    """x, and alpha * (exp(x) - 1) where it is negative."""
+    """x, and alpha * (exp(x) - 1) where it is negative.
+
+    >>> print(nn.export(nn.ELU(), X))
+    graph ...
+    %0: float32[n, 8] = Elu(x, alpha=1.0)
+    return %0 as y
+    """
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
@@ -69,7 +100,13 @@ class ELU(Module):
 
 
 class GELU(Module):
-    """x times the normal distribution's share below x, exactly or by tanh (``approximate="tanh"``)."""
+    """x times the normal distribution's share below x, exactly or by tanh (``approximate="tanh"``).
+
+    >>> print(nn.export(nn.GELU(), X))
+    graph ...
+    %0: float32[n, 8] = Gelu(x, approximate="none")
+    return %0 as y
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = approximate
@@ -80,49 +117,98 @@ class GELU(Module):
 
 
 class SiLU(_Activation):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    >>> print(nn.export(nn.SiLU(), X))
+    graph ...
+    %0: float32[n, 8] = Sigmoid(x)
+    %1: float32[n, 8] = Mul(x, %0)
+    return %1 as y
+    """
 
     function = functions.silu
 
 
 class Mish(_Activation):
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    >>> print(nn.export(nn.Mish(), X))
+    graph ...
+    %0: float32[n, 8] = Mish(x)
+    return %0 as y
+    """
 
     function = functions.mish
 
 
 class Hardswish(_Activation):
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6.
+
+    >>> print(nn.export(nn.Hardswish(), X))
+    graph ...
+    %0: float32[n, 8] = HardSwish(x)
+    return %0 as y
+    """
 
     function = functions.hardswish
 
 
 class Hardsigmoid(_Activation):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    >>> print(nn.export(nn.Hardsigmoid(), X))
+    graph ...
+    %0: float32[n, 8] = HardSigmoid(x, alpha=0.16666666666666666, beta=0.5)
+    return %0 as y
+    """
 
     function = functions.hardsigmoid
 
 
 class Softplus(_Activation):
-    """log(1 + exp(x))."""
+    """log(1 + exp(x)).
+
+    >>> print(nn.export(nn.Softplus(), X))
+    graph ...
+    %0: float32[n, 8] = Softplus(x)
+    return %0 as y
+    """
 
     function = functions.softplus
 
 
 class Sigmoid(_Activation):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> print(nn.export(nn.Sigmoid(), X))
+    graph ...
+    %0: float32[n, 8] = Sigmoid(x)
+    return %0 as y
+    """
 
     function = functions.sigmoid
 
 
 class Tanh(_Activation):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> print(nn.export(nn.Tanh(), X))
+    graph ...
+    %0: float32[n, 8] = Tanh(x)
+    return %0 as y
+    """
 
     function = functions.tanh
 
 
 class Softmax(Module):
-    """exp(x) as shares of their sum along an axis."""
+    """exp(x) as shares of their sum along an axis.
+
+    >>> print(nn.export(nn.Softmax(), X))
+    graph ...
+    %0: float32[n, 8] = Softmax(x, axis=-1)
+    return %0 as y
+    """
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
@@ -133,7 +219,13 @@ class Softmax(Module):
 
 
 class LogSoftmax(Module):
-    """The logarithm of softmax."""
+    """The logarithm of softmax.
+
+    >>> print(nn.export(nn.LogSoftmax(), X))
+    graph ...
+    %0: float32[n, 8] = LogSoftmax(x, axis=-1)
+    return %0 as y
+    """
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
@@ -144,7 +236,12 @@ class LogSoftmax(Module):
 
 
 class Identity(Module):
-    """Its input; also what stands in the place of a dropout, so that the names of what follows stay."""
+    """Its input; also what stands in the place of a dropout, so that the names of what follows stay.
+
+    >>> print(nn.export(nn.Identity(), X))
+    graph ...
+    return x as y
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """x."""
@@ -152,7 +249,13 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """All axes from one on as one."""
+    """All axes from one on as one.
+
+    >>> print(nn.export(nn.Flatten(), X))
+    graph ...
+    %0: float32[n, 8] = Reshape(x, [0, -1])
+    return %0 as y
+    """
 
     def __init__(self, start_dim: int = 1) -> None:
         self.start_dim = start_dim

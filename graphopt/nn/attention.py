@@ -16,6 +16,11 @@ class Attention(Module):
 
     ``kv_heads`` fewer than ``heads`` share keys and values among neighbouring heads of queries, ``rotary`` is the base
     by which positions turn queries and keys, and ``causal`` lets no query see keys behind its own place.
+
+    >>> print(nn.export(nn.Attention(8, heads=2, causal=True), WORDS, parameters="inputs"))
+    graph ...
+    %8: float32[n, words, 8] = MatMul(%6, %7)
+    return %8 as y
     """
 
     def __init__(
@@ -58,7 +63,13 @@ class Attention(Module):
 
 
 class MultiheadAttention(Module):
-    """torch's module of that name, batches first: one weight projects queries, keys and values."""
+    """torch's module of that name, batches first: one weight projects queries, keys and values.
+
+    >>> print(nn.export(nn.MultiheadAttention(8, 2), WORDS, parameters="inputs"))
+    graph ...
+    %18: float32[n, words, 8] = Add(%17, out_proj.bias)
+    return %18 as y
+    """
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, *, dtype: str = "float32") -> None:
         if num_heads < 1 or embed_dim % num_heads:

@@ -16,67 +16,146 @@ from graphopt.nn.tensor import Tensor
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0)."""
+    """max(x, 0).
+
+    >>> print(nn.export(nn.relu, X))
+    graph ...
+    %0: float32[n, 8] = Relu(x)
+    return %0 as y
+    """
     return one("Relu", [x])
 
 
 def relu6(x: Tensor) -> Tensor:
-    """x between 0 and 6."""
+    """x between 0 and 6.
+
+    >>> print(nn.export(nn.relu6, X))
+    graph ...
+    %0: float32[n, 8] = Clip(x, 0.0, 6.0)
+    return %0 as y
+    """
     return clip(x, 0.0, 6.0)
 
 
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
-    """x, and slope * x where it is negative."""
+    """x, and slope * x where it is negative.
+
+    >>> print(nn.export(nn.leaky_relu, X))
+    graph ...
+    %0: float32[n, 8] = LeakyRelu(x, alpha=0.01)
+    return %0 as y
+    """
     return one("LeakyRelu", [x], alpha=float(slope))
 
 
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x, and alpha * (exp(x) - 1) where it is negative."""
+    """x, and alpha * (exp(x) - 1) where it is negative.
+
+    >>> print(nn.export(nn.elu, X))
+    graph ...
+    %0: float32[n, 8] = Elu(x, alpha=1.0)
+    return %0 as y
+    """
     return one("Elu", [x], alpha=float(alpha))
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x times the normal distribution's share below x; ``approximate="tanh"`` computes it by tanh."""
+    """x times the normal distribution's share below x; ``approximate="tanh"`` computes it by tanh.
+
+    >>> print(nn.export(nn.gelu, X))
+    graph ...
+    %0: float32[n, 8] = Gelu(x, approximate="none")
+    return %0 as y
+    """
     return one("Gelu", [x], approximate=approximate)
 
 
 def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    >>> print(nn.export(nn.silu, X))
+    graph ...
+    %0: float32[n, 8] = Sigmoid(x)
+    %1: float32[n, 8] = Mul(x, %0)
+    return %1 as y
+    """
     return x * sigmoid(x)
 
 
 def mish(x: Tensor) -> Tensor:
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    >>> print(nn.export(nn.mish, X))
+    graph ...
+    %0: float32[n, 8] = Mish(x)
+    return %0 as y
+    """
     return one("Mish", [x])
 
 
 def hardswish(x: Tensor) -> Tensor:
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6.
+
+    >>> print(nn.export(nn.hardswish, X))
+    graph ...
+    %0: float32[n, 8] = HardSwish(x)
+    return %0 as y
+    """
     return one("HardSwish", [x])
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    >>> print(nn.export(nn.hardsigmoid, X))
+    graph ...
+    %0: float32[n, 8] = HardSigmoid(x, alpha=0.16666666666666666, beta=0.5)
+    return %0 as y
+    """
     return one("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x))."""
+    """log(1 + exp(x)).
+
+    >>> print(nn.export(nn.softplus, X))
+    graph ...
+    %0: float32[n, 8] = Softplus(x)
+    return %0 as y
+    """
     return one("Softplus", [x])
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> print(nn.export(nn.sigmoid, X))
+    graph ...
+    %0: float32[n, 8] = Sigmoid(x)
+    return %0 as y
+    """
     return one("Sigmoid", [x])
 
 
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
-    """exp(x) as shares of their sum along an axis."""
+    """exp(x) as shares of their sum along an axis.
+
+    >>> print(nn.export(nn.softmax, X))
+    graph ...
+    %0: float32[n, 8] = Softmax(x, axis=-1)
+    return %0 as y
+    """
     return one("Softmax", [x], axis=axis)
 
 
 def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
-    """The logarithm of softmax."""
+    """The logarithm of softmax.
+
+    >>> print(nn.export(nn.log_softmax, X))
+    graph ...
+    %0: float32[n, 8] = LogSoftmax(x, axis=-1)
+    return %0 as y
+    """
     return one("LogSoftmax", [x], axis=axis)
 
 
@@ -84,57 +163,124 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 
 def exp(x: Tensor) -> Tensor:
-    """e to the power of x."""
+    """e to the power of x.
+
+    >>> print(nn.export(nn.exp, X))
+    graph ...
+    %0: float32[n, 8] = Exp(x)
+    return %0 as y
+    """
     return one("Exp", [x])
 
 
 def log(x: Tensor) -> Tensor:
-    """The natural logarithm."""
+    """The natural logarithm.
+
+    >>> print(nn.export(nn.log, X))
+    graph ...
+    %0: float32[n, 8] = Log(x)
+    return %0 as y
+    """
     return one("Log", [x])
 
 
 def sqrt(x: Tensor) -> Tensor:
-    """The square root."""
+    """The square root.
+
+    >>> print(nn.export(nn.sqrt, X))
+    graph ...
+    %0: float32[n, 8] = Sqrt(x)
+    return %0 as y
+    """
     return one("Sqrt", [x])
 
 
 def tanh(x: Tensor) -> Tensor:
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> print(nn.export(nn.tanh, X))
+    graph ...
+    %0: float32[n, 8] = Tanh(x)
+    return %0 as y
+    """
     return one("Tanh", [x])
 
 
 def erf(x: Tensor) -> Tensor:
-    """The error function."""
+    """The error function.
+
+    >>> print(nn.export(nn.erf, X))
+    graph ...
+    %0: float32[n, 8] = Erf(x)
+    return %0 as y
+    """
     return one("Erf", [x])
 
 
 def sin(x: Tensor) -> Tensor:
-    """The sine."""
+    """The sine.
+
+    >>> print(nn.export(nn.sin, X))
+    graph ...
+    %0: float32[n, 8] = Sin(x)
+    return %0 as y
+    """
     return one("Sin", [x])
 
 
 def cos(x: Tensor) -> Tensor:
-    """The cosine."""
+    """The cosine.
+
+    >>> print(nn.export(nn.cos, X))
+    graph ...
+    %0: float32[n, 8] = Cos(x)
+    return %0 as y
+    """
     return one("Cos", [x])
 
 
 def minimum(a: Operand, b: Operand) -> Tensor:
-    """The lesser of two, element by element."""
+    """The lesser of two, element by element.
+
+    >>> print(nn.export(lambda x: nn.minimum(x, 0.5), X))
+    graph ...
+    %0: float32[n, 8] = Min(x, 0.5)
+    return %0 as y
+    """
     return one("Min", [a, b])
 
 
 def maximum(a: Operand, b: Operand) -> Tensor:
-    """The larger of two, element by element."""
+    """The larger of two, element by element.
+
+    >>> print(nn.export(lambda x: nn.maximum(x, 0.5), X))
+    graph ...
+    %0: float32[n, 8] = Max(x, 0.5)
+    return %0 as y
+    """
     return one("Max", [a, b])
 
 
 def clip(x: Tensor, low: Operand = None, high: Operand = None) -> Tensor:
-    """x between two bounds, each of which may be left out."""
+    """x between two bounds, each of which may be left out.
+
+    >>> print(nn.export(lambda x: nn.clip(x, 0.0, 6.0), X))
+    graph ...
+    %0: float32[n, 8] = Clip(x, 0.0, 6.0)
+    return %0 as y
+    """
     return one("Clip", [x, low, high])
 
 
 def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
-    """a where the condition holds, and b elsewhere; a number is of the other's dtype, and float32 beside another."""
+    """a where the condition holds, and b elsewhere; a number is of the other's dtype, and float32 beside another.
+
+    >>> print(nn.export(lambda x: nn.where(x > 0.0, x, 0.0), X))
+    graph ...
+    %0: bool[n, 8] = Greater(x, 0.0)
+    %1: float32[n, 8] = Where(%0, x, 0.0)
+    return %1 as y
+    """
     dtypes = [t.dtype for t in (a, b) if isinstance(t, Tensor)]
     dtype = dtypes[0] if dtypes else "float32"
     chosen = [np.asarray(t, dtype) if isinstance(t, bool | int | float) else t for t in (a, b)]
@@ -145,17 +291,35 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
 
 
 def matmul(a: Operand, b: Operand) -> Tensor:
-    """The product of matrices, as numpy's ``@``."""
+    """The product of matrices, as numpy's ``@``.
+
+    >>> print(nn.export(nn.matmul, X | {"w": "float32[8, 4]"}))
+    graph ...
+    %0: float32[n, 4] = MatMul(x, w)
+    return %0 as y
+    """
     return one("MatMul", [a, b])
 
 
 def einsum(equation: str, *inputs: Operand) -> Tensor:
-    """Einstein's sum, as numpy writes it."""
+    """Einstein's sum, as numpy writes it.
+
+    >>> print(nn.export(lambda x: nn.einsum("ij,kj->ik", x, x), X))
+    graph ...
+    %0: float32[n, n] = Einsum(x, x, equation="ij,kj->ik")
+    return %0 as y
+    """
     return one("Einsum", list(inputs), equation=equation)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x times the transpose of a weight of [out, in], and a bias."""
+    """x times the transpose of a weight of [out, in], and a bias.
+
+    >>> print(nn.export(nn.linear, X | {"weight": "float32[4, 8]", "bias": "float32[4]"}))
+    graph ...
+    %0: float32[n, 4] = Gemm(x, weight, bias, transB=1)
+    return %0 as y
+    """
     if x.rank == 2:
         return one("Gemm", [x, weight, bias], transB=1)
     product = matmul(x, weight.T)
@@ -163,7 +327,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def embedding(weight: Tensor, ids: Tensor) -> Tensor:
-    """The rows of a weight that integers number."""
+    """The rows of a weight that integers number.
+
+    >>> print(nn.export(nn.embedding, {"weight": "float32[10, 4]", "ids": "int64[n]"}))
+    graph ...
+    %0: float32[n, 4] = Gather(weight, ids, axis=0)
+    return %0 as y
+    """
     return one("Gather", [weight, ids], axis=0)
 
 
@@ -171,17 +341,37 @@ def embedding(weight: Tensor, ids: Tensor) -> Tensor:
 
 
 def concat(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
-    """Tensors one behind the other along an axis."""
+    """Tensors one behind the other along an axis.
+
+    >>> print(nn.export(lambda x: nn.concat([x, x], axis=1), X))
+    graph ...
+    %0: float32[n, 16] = Concat(x, x, axis=1)
+    return %0 as y
+    """
     return one("Concat", list(tensors), axis=axis)
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors side by side along a new axis."""
+    """Tensors side by side along a new axis.
+
+    >>> print(nn.export(lambda x: nn.stack([x, x]), X))
+    graph ...
+    %0: float32[1, n, 8] = Unsqueeze(x, [0])
+    %1: float32[1, n, 8] = Unsqueeze(x, [0])
+    %2: float32[2, n, 8] = Concat(%0, %1, axis=0)
+    return %2 as y
+    """
     return concat([t.unsqueeze(axis) for t in tensors], axis)
 
 
 def split(x: Tensor, parts: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """A tensor in so many equal parts along an axis, or in parts of these sizes."""
+    """A tensor in so many equal parts along an axis, or in parts of these sizes.
+
+    >>> print(nn.export(lambda x: nn.split(x, 2, axis=1), X))
+    graph ...
+    %0: float32[n, 4], %1: float32[n, 4] = Split(x, axis=1, num_outputs=2)
+    return %0 as y0, %1 as y1
+    """
     if isinstance(parts, int):
         size = x.shape[axis_of(x, axis)]
         if parts < 1 or (isinstance(size, int) and size % parts):
@@ -193,17 +383,37 @@ def split(x: Tensor, parts: int | Sequence[int], axis: int = 0) -> tuple[Tensor,
 
 
 def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
-    """A tensor repeated along axes of size 1, and new ones before them, to a shape."""
+    """A tensor repeated along axes of size 1, and new ones before them, to a shape.
+
+    >>> print(nn.export(lambda x: nn.broadcast_to(x[:, :1], x.shape), X))
+    graph ...
+    %3: float32[n, 8] = Expand(%0, %2)
+    return %3 as y
+    """
     return one("Expand", [x, shape_tensor(x, shape)])
 
 
 def flatten(x: Tensor, start: int = 1) -> Tensor:
-    """All axes from one on as one."""
+    """All axes from one on as one.
+
+    >>> print(nn.export(nn.flatten, X))
+    graph ...
+    %0: float32[n, 8] = Reshape(x, [0, -1])
+    return %0 as y
+    """
     return x.reshape(*x.shape[: axis_of(x, start, extra=1)], -1)
 
 
 def arange(stop: Size) -> Tensor:
-    """The int64 numbers from 0 to before a size, which may be open."""
+    """The int64 numbers from 0 to before a size, which may be open.
+
+    >>> print(nn.export(lambda x: nn.arange(x.shape[0]), X))
+    graph ...
+    %0: int64[1] = Shape(x, end=1, start=0)
+    %1: int64[] = Squeeze(%0, [0])
+    %2: int64[n] = Range(0, %1, 1)
+    return %2 as y
+    """
     scope = current()
     end = scope.tensor(scope.shape([stop])).squeeze(0)
     return one("Range", [np.int64(0), end, np.int64(1)])
@@ -228,6 +438,11 @@ def attention(
     Where there are fewer heads of keys and values, each serves as many neighbouring ones of queries. ``mask``
     broadcasts to [batch, heads, queries, keys]: True where a query sees a key, or floats that are added to the scores.
     ``causal``: no query sees keys behind its own place. ``scale`` of the scores is 1 / sqrt(size) if not given.
+
+    >>> print(nn.export(lambda x: nn.attention(x, x, x, heads=2, causal=True), WORDS))
+    graph ...
+    %0: float32[n, words, 8] = Attention(x, x, x, is_causal=1, kv_num_heads=2, q_num_heads=2)
+    return %0 as y
     """
     attrs: dict[str, float] = {"q_num_heads": heads, "kv_num_heads": kv_heads or heads, "is_causal": int(causal)}
     if scale is not None:
@@ -237,7 +452,13 @@ def attention(
 
 def rotary(x: Tensor, positions: Tensor, *, heads: int, base: float = 10000.0) -> Tensor:
     """Queries or keys [batch, length, heads * size] turned by their positions [batch, length] (RoPE, arXiv:2104.09864):
-    the halves of each head are the two coordinates that are turned, by base^(-2k / size) for a step."""
+    the halves of each head are the two coordinates that are turned, by base^(-2k / size) for a step.
+
+    >>> print(nn.export(lambda x: nn.rotary(x, nn.arange(x.shape[1]).reshape(1, -1), heads=2), WORDS))
+    graph ...
+    %9: float32[n, words, 8] = RotaryEmbedding(x, %7, %8, num_heads=2)
+    return %9 as y
+    """
     size = x.shape[-1]
     if not isinstance(size, int) or size % (2 * heads):
         raise UsageError(f"{x!r} cannot be split into {heads} heads of an even size")

@@ -18,7 +18,13 @@ Sizes = int | Sequence[int]
 
 
 class Linear(Module):
-    """x @ weight.T + bias, with a weight of [out_features, in_features]."""
+    """x @ weight.T + bias, with a weight of [out_features, in_features].
+
+    >>> print(nn.export(nn.Linear(8, 4), X, parameters="inputs"))
+    graph ...
+    %0: float32[n, 4] = Gemm(x, weight, bias, transB=1)
+    return %0 as y
+    """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, dtype: str = "float32") -> None:
         self.weight = Parameter((out_features, in_features), dtype, uniform(in_features))
@@ -30,7 +36,13 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """A row of the weight for each integer."""
+    """A row of the weight for each integer.
+
+    >>> print(nn.export(nn.Embedding(10, 4), {"ids": "int64[n]"}, parameters="inputs"))
+    graph ...
+    %0: float32[n, 4] = Gather(weight, ids, axis=0)
+    return %0 as y
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: str = "float32") -> None:
         self.weight = Parameter((num_embeddings, embedding_dim), dtype)
@@ -96,19 +108,37 @@ class _Conv(_ConvolutionLayer):
 
 
 class Conv1d(_Conv):
-    """A convolution along one axis."""
+    """A convolution along one axis.
+
+    >>> print(nn.export(nn.Conv1d(4, 6, 3, padding=1), {"x": "float32[n, 4, 8]"}, parameters="inputs"))
+    graph ...
+    %0: float32[n, 6, 8] = Conv(x, weight, bias, dilations=[1], group=1, kernel_shape=[3], pads=[1, 1], strides=[1])
+    return %0 as y
+    """
 
     axes = 1
 
 
 class Conv2d(_Conv):
-    """A convolution of images."""
+    """A convolution of images.
+
+    >>> print(nn.export(nn.Conv2d(4, 6, 3, padding=1), IMAGE, parameters="inputs"))
+    graph ...
+    %0: float32[n, 6, 8, 8] = Conv(x, weight, bias, dilations=[1, 1], group=1, kernel_shape=[3, 3], ...
+    return %0 as y
+    """
 
     axes = 2
 
 
 class ConvTranspose2d(_ConvolutionLayer):
-    """The convolution that goes back from results to images."""
+    """The convolution that goes back from results to images.
+
+    >>> print(nn.export(nn.ConvTranspose2d(4, 6, 2, stride=2), IMAGE, parameters="inputs"))
+    graph ...
+    %0: float32[n, 6, 16, 16] = ConvTranspose(x, weight, bias, dilations=[1, 1], group=1, ...
+    return %0 as y
+    """
 
     axes = 2
 
@@ -163,7 +193,13 @@ class _Pool(Module):
 
 
 class MaxPool2d(_Pool):
-    """The largest element of each window."""
+    """The largest element of each window.
+
+    >>> print(nn.export(nn.MaxPool2d(3, stride=2, padding=1), IMAGE))
+    graph ...
+    %0: float32[n, 4, 4, 4] = MaxPool(x, ceil_mode=0, dilations=[1, 1], kernel_shape=[3, 3], pads=[1, ...
+    return %0 as y
+    """
 
     def __init__(
         self,
@@ -183,7 +219,13 @@ class MaxPool2d(_Pool):
 
 
 class AvgPool2d(_Pool):
-    """The mean of each window."""
+    """The mean of each window.
+
+    >>> print(nn.export(nn.AvgPool2d(2), IMAGE))
+    graph ...
+    %0: float32[n, 4, 4, 4] = AveragePool(x, ceil_mode=0, count_include_pad=1, kernel_shape=[2, 2], ...
+    return %0 as y
+    """
 
     def __init__(
         self,
@@ -203,7 +245,13 @@ class AvgPool2d(_Pool):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means of windows that share an image out evenly."""
+    """Means of windows that share an image out evenly.
+
+    >>> print(nn.export(nn.AdaptiveAvgPool2d(1), IMAGE))
+    graph ...
+    %0: float32[n, 4, 1, 1] = GlobalAveragePool(x)
+    return %0 as y
+    """
 
     def __init__(self, output_size: Sizes) -> None:
         self.output_size = per_axis("output_size", output_size, 2, least=1)

@@ -24,7 +24,12 @@ SHOWN = 5
 
 
 class Unmatched(NamedTuple):
-    """The names for which ``load_state_dict`` had no parameter, or no array."""
+    """The names for which ``load_state_dict`` had no parameter, or no array.
+
+    >>> found = nn.Linear(8, 4).load_state_dict({"weight": np.zeros((4, 8), np.float32), "other": 1}, strict=False)
+    >>> found, isinstance(found, nn.Unmatched)
+    (Unmatched(missing_keys=('bias',), unexpected_keys=('other',)), True)
+    """
 
     missing_keys: tuple[str, ...]
     unexpected_keys: tuple[str, ...]
@@ -32,7 +37,30 @@ class Unmatched(NamedTuple):
 
 class Module(Displayed):
     """A part of a model. A subclass sets parameters and other modules as attributes, and says in ``forward`` what it
-    computes; they are named by their path, as in ``layers.0.weight``."""
+    computes; they are named by their path, as in ``layers.0.weight``.
+
+    >>> class Twice(nn.Module):
+    ...     def __init__(self):
+    ...         self.layer = nn.Linear(8, 8)
+    ...
+    ...     def forward(self, x):
+    ...         return self.layer(self.layer(x))
+    >>> Twice()
+    <Twice: 2 parameters of 72 elements>
+    >>> print(Twice())
+    Twice(
+      layer.weight: float32[8, 8]
+      layer.bias: float32[8]
+    )
+    >>> [path for path, _ in Twice().named_modules()]
+    ['', 'layer']
+    >>> [path for path, _ in Twice().named_parameters()]
+    ['layer.weight', 'layer.bias']
+    >>> list(Twice().parameters())
+    [Parameter(float32[8, 8]), Parameter(float32[8])]
+    >>> list(Twice().initialize().state_dict())
+    ['layer.weight', 'layer.bias']
+    """
 
     unused: frozenset[str] = frozenset()
     """Names in files of weights for which the module has no use."""
@@ -137,7 +165,13 @@ class Module(Displayed):
 
 
 class ModuleList(Module):
-    """Modules in order, named by their numbers."""
+    """Modules in order, named by their numbers.
+
+    >>> layers = nn.ModuleList([nn.Linear(8, 8), nn.ReLU()])
+    >>> layers.append(nn.Tanh())
+    >>> len(layers), layers[0]
+    (3, <Linear: 2 parameters of 72 elements>)
+    """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         self.modules: list[Module] = []
@@ -166,7 +200,11 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """Modules one after another: each takes what the one before it gives."""
+    """Modules one after another: each takes what the one before it gives.
+
+    >>> nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+    <Sequential: 2 parameters of 36 elements>
+    """
 
     def __init__(self, *modules: Module) -> None:
         super().__init__(modules)

@@ -39,7 +39,13 @@ class _Norm(Module):
 
 
 class BatchNorm2d(_Norm):
-    """Channels by their running means and variances, as they are when a model is used."""
+    """Channels by their running means and variances, as they are when a model is used.
+
+    >>> print(nn.export(nn.BatchNorm2d(4), IMAGE, parameters="inputs"))
+    graph ...
+    %0: float32[n, 4, 8, 8] = BatchNormalization(x, weight, bias, running_mean, running_var, epsilon=1e-05)
+    return %0 as y
+    """
 
     unused = frozenset({"num_batches_tracked"})
 
@@ -56,11 +62,23 @@ class BatchNorm2d(_Norm):
 
 
 class BatchNorm1d(BatchNorm2d):
-    """The same for sequences and features."""
+    """The same for sequences and features.
+
+    >>> print(nn.export(nn.BatchNorm1d(8), X, parameters="inputs"))
+    graph ...
+    %0: float32[n, 8] = BatchNormalization(x, weight, bias, running_mean, running_var, epsilon=1e-05)
+    return %0 as y
+    """
 
 
 class LayerNorm(_Norm):
-    """The last axes by their own mean and variance."""
+    """The last axes by their own mean and variance.
+
+    >>> print(nn.export(nn.LayerNorm(8), X, parameters="inputs"))
+    graph ...
+    %0: float32[n, 8] = LayerNormalization(x, weight, bias, axis=-1, epsilon=1e-05)
+    return %0 as y
+    """
 
     def __init__(
         self,
@@ -82,7 +100,13 @@ class LayerNorm(_Norm):
 
 
 class RMSNorm(_Norm):
-    """The last axes by the root of their mean square."""
+    """The last axes by the root of their mean square.
+
+    >>> print(nn.export(nn.RMSNorm(8), X, parameters="inputs"))
+    graph ...
+    %0: float32[n, 8] = RMSNormalization(x, weight, axis=-1, epsilon=1.1920928955078125e-07)
+    return %0 as y
+    """
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, *, dtype: str = "float32"
@@ -98,7 +122,13 @@ class RMSNorm(_Norm):
 
 
 class GroupNorm(_Norm):
-    """Groups of channels by their own mean and variance."""
+    """Groups of channels by their own mean and variance.
+
+    >>> print(nn.export(nn.GroupNorm(2, 4), IMAGE, parameters="inputs"))
+    graph ...
+    %0: float32[n, 4, 8, 8] = GroupNormalization(x, weight, bias, epsilon=1e-05, num_groups=2)
+    return %0 as y
+    """
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: str = "float32"
@@ -115,7 +145,13 @@ class GroupNorm(_Norm):
 
 
 class InstanceNorm2d(_Norm):
-    """Each channel of each image by its own mean and variance."""
+    """Each channel of each image by its own mean and variance.
+
+    >>> print(nn.export(nn.InstanceNorm2d(4), IMAGE, parameters="inputs"))
+    graph ...
+    %0: float32[n, 4, 8, 8] = InstanceNormalization(x, [1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], epsilon=1e-05)
+    return %0 as y
+    """
 
     def __init__(self, num_features: int, eps: float = 1e-5, *, affine: bool = False, dtype: str = "float32") -> None:
         super().__init__((num_features,), dtype, affine, affine)

@@ -168,6 +168,11 @@ def emit(op: str, inputs: Sequence[Operand] = (), attrs: Mapping[str, Any] | Non
 
     Raises UsageError where the op does not take these inputs or attributes, and InvalidModelError where they do not
     fit together.
+
+    >>> print(nn.export(lambda x: nn.emit("Celu", [x], {"alpha": 0.5}), X))
+    graph ...
+    %0: float32[n, 8] = Celu(x, alpha=0.5)
+    return %0 as y
     """
     scope = current()
     given = [scope.operand(x) for x in inputs]
@@ -182,7 +187,22 @@ def one(op: str, inputs: Sequence[Operand], **attrs: Any) -> Tensor:
 
 def emit_compute(function: Any, inputs: Sequence[Operand], *, name: str = "", **arguments: Any) -> Any:
     """The output of a tensor function (``graphopt.te``, ``graphopt.tensor``), which becomes a program of the module;
-    further arguments are passed on to it."""
+    further arguments are passed on to it.
+
+    >>> print(nn.export(lambda x: nn.emit_compute(tensor.relu, [x]), X))
+    @program
+    def relu(x0: Buffer[("n", 8), "float32"], relu: Buffer[("n", 8), "float32"], n: size):
+        notes({"schedule": "default"})
+        for i0, i1 in grid(n, 8):
+            with block("relu"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                relu[v0, v1] = max(x0[v0, v1], 0.0)
+    <BLANKLINE>
+    graph main (ir 10, opset 23, module 1)
+    x: float32[n, 8]
+    %0: float32[n, 8] = module::relu(x)
+    return %0 as y
+    """
     scope = current()
     return scope.tensors(
         scope.builder.emit_compute(function, [scope.operand(x) for x in inputs], name=name, **arguments)
@@ -197,7 +217,19 @@ def call(
     out_dtype: str | Sequence[str] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The output of a function that ``graphopt.register`` made known, as ``GraphBuilder.call``."""
+    """The output of a function that ``graphopt.register`` made known, as ``GraphBuilder.call``.
+
+    >>> @graphopt.register("my.double")
+    ... def double(x, out):
+    ...     np.multiply(x, 2, out=out)
+    >>> print(nn.export(lambda x: nn.call("my.double", [x], out_shape=x.shape), X))
+    external my.double
+    <BLANKLINE>
+    graph main (ir 10, opset 23, my 1)
+    x: float32[n, 8]
+    %0: float32[n, 8] = my::double(x)
+    return %0 as y
+    """
     scope = current()
     given = [scope.operand(x) for x in inputs]
     return scope.tensors(scope.builder.call(name, given, out_shape=out_shape, out_dtype=out_dtype, attrs=attrs))

@@ -25,6 +25,17 @@ class Tensor:
 
     Operators, ``reshape``, ``sum`` and their like are numpy's, and make nodes. A size of its shape is a number or,
     where it is open, a polynomial over names that can be computed with and be given to ``reshape``.
+
+    >>> isinstance(nn.Parameter((8,)), nn.Tensor)
+    True
+    >>> def told(x):
+    ...     print(x.type, x.dtype, x.rank, x.shape, x.unsqueeze(0).scope is x.scope)
+    ...     return x.unsqueeze(0).swapaxes(1, 2).min(2), x.argmax(1)
+    >>> print(nn.export(told, X))
+    float32[n, 8] float32 2 (n, 8) True
+    graph main (ir 10, opset 23)
+    ...
+    return ... as y0, ... as y1
     """
 
     __array_ufunc__ = None
@@ -215,6 +226,12 @@ class Parameter(Tensor):
     """A tensor that a module brings: its elements come from a file, from ``initialize``, or from who calls the graph.
 
     ``array`` holds them, or None. It can be used as any tensor while a graph is written.
+
+    >>> scale = nn.Parameter((8,), initial=lambda random, shape: np.ones(shape))
+    >>> scale
+    Parameter(float32[8])
+    >>> scale.type, scale.dtype
+    (TensorType(dtype='float32', shape=(8,)), 'float32')
     """
 
     def __init__(self, shape: Iterable[int], dtype: str = "float32", initial: Initial | None = None) -> None:

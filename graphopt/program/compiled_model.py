@@ -81,6 +81,17 @@ class CompiledModel(Displayed):
 
     It is one program where types say all that has to be known. Where the ranks of inputs are open, or their elements
     say which axes are meant, it compiles a program for each that comes, on the first call that needs it, and keeps it.
+
+    >>> model = graphopt.compile(graph)
+    >>> isinstance(model, graphopt.CompiledModel), model.input_names, model.is_ready, model.constant_bytes
+    (True, ('x',), True, 0)
+    >>> model.sizes(np.ones((3, 4), np.float32))
+    {'n': 3}
+    >>> model(np.array([[-1.0, 0, 1, 2]], np.float32))["y"]
+    array([[0., 0., 1., 2.]], dtype=float32)
+    >>> model.compiled.report
+    <CompileReport: 1 kernel in 1 call, 0 nodes in no kernel>
+    >>> model.close()
     """
 
     def __init__(

@@ -52,7 +52,21 @@ def fuse_by_pattern(patterns: Mapping[str, str | Nest], name: str = "fuse_by_pat
 
 class RunLibraryDispatch(ModulePass):
     """Regions that match a pattern become calls of libraries' functions: ``fuse_by_pattern`` on a module, which has the
-    functions and programs that are called from then on. It raises what that does."""
+    functions and programs that are called from then on. It raises what that does.
+
+    >>> @graphopt.register("my.product")
+    ... def product(x, w, out):
+    ...     np.matmul(x, w, out=out)
+    >>> print(passes.RunLibraryDispatch({"MatMul(x, w)": "my.product"})(dense))
+    graph main (ir 10, opset 23)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = my::product(x, w)
+    %1: float32[n, 2] = Relu(%0)
+    return %1 as y
+    <BLANKLINE>
+    external my.product
+    """
 
     def __init__(self, patterns: Mapping[str, str | Nest]) -> None:
         self.patterns = dict(patterns)
@@ -78,6 +92,20 @@ class FuseOpsByPattern(ModulePass):
     Patterns are written as for ``fuse_by_pattern``. A function's first inputs are the pattern's variables, in order of
     appearance. Functions are ``primitive``: ``FuseTensorPrograms`` makes one program of each; a ``primitive`` function
     is looked into no more. Raises RuleError for a pattern that cannot be read.
+
+    >>> print(passes.FuseOpsByPattern({"product": "Relu(MatMul(x, w))"})(dense))
+    graph main (ir 10, opset 23, module 1)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = module::product(x, w)
+    return %0 as y
+    <BLANKLINE>
+    graph product (ir 10, opset 23)
+    x0: float32[n, 4]
+    x1: float32[4, 2]
+    %0: float32[n, 2] = MatMul(x0, x1)
+    %1: float32[n, 2] = Relu(%0)
+    return %1 as y
     """
 
     def __init__(self, patterns: Mapping[str, str]) -> None:

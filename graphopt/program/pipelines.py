@@ -46,7 +46,11 @@ model for the target of their name."""
 
 
 def pipeline_named(name: str) -> Pipeline:
-    """The pipeline of a name. UsageError where there is none."""
+    """The pipeline of a name. UsageError where there is none.
+
+    >>> print(graphopt.pipeline_named("zero"))
+    zero: tidy, schedule
+    """
     if name not in PIPELINES:
         raise UsageError(f"no pipeline is called {name!r}: there are {', '.join(PIPELINES)}")
     return PIPELINES[name]

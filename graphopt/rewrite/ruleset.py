@@ -25,7 +25,16 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, repr=False)
 class Ruleset(Displayed):
-    """Rules in the order in which they are tried, and native passes. Names are unique."""
+    """Rules in the order in which they are tried, and native passes. Names are unique.
+
+    >>> rules = graphopt.standard()
+    >>> len(rules.always) + len(rules.explore) == len(rules.rules)
+    True
+    >>> rules.named("max-zero")
+    <Ruleset of 1 rules and 0 passes>
+    >>> graphopt.Ruleset.from_files([])
+    <Ruleset of 0 rules and 0 passes>
+    """
 
     rules: tuple[Rule, ...] = ()
     passes: tuple[NativePass, ...] = ()

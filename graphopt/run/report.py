@@ -126,7 +126,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Displayed):
-    """Everything that one run did. Costs are modelled seconds of one inference on the target; sizes are in bytes."""
+    """Everything that one run did. Costs are modelled seconds of one inference on the target; sizes are in bytes.
+
+    >>> from graphopt.optimize import optimize_graph
+    >>> report = optimize_graph(graph)[1]
+    >>> isinstance(report, graphopt.Report), report.by_rule()
+    (True, {})
+    >>> "rules" in report.to_json()
+    True
+    """
 
     model: str
     target: str

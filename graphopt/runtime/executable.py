@@ -18,6 +18,11 @@ class Executable(Displayed):
     """An executable: compiled functions by name, ``executable["decode"](x)`` or ``executable.decode(x)``.
 
     Called itself, it is its function ``main``, or its only one.
+
+    >>> with graphopt.build(module) as executable:
+    ...     print(executable.names, isinstance(executable, graphopt.Executable))
+    ('main',) True
+    >>> executable.close()
     """
 
     def __init__(self, functions: Mapping[str, Any]) -> None:

@@ -2,7 +2,12 @@
 
 ``tensor.softmax(x)`` of a tensor (``te.placeholder``, ``te.compute``) is a tensor with the loops that the compiler has
 for the op. ``GraphBuilder.emit_compute(tensor.softmax, [x], axis=1)`` puts them into a graph; ``op`` makes a function
-of any op.
+of any op. Examples of the functions have these tensors:
+
+>>> from graphopt import te, tensor
+>>> n = te.size("n")
+>>> x, row = te.placeholder((n, 8), name="x"), te.placeholder((4,), name="row")
+>>> image, weight = te.placeholder((1, 4, 8, 8), name="image"), te.placeholder((6, 8), name="weight")
 """
 
 from __future__ import annotations

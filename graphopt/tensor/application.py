@@ -37,6 +37,11 @@ def op(name: str, inputs: Sequence[Operand], **attrs: Any) -> Tensor:
     """The output of an ONNX op in its newest form on tensors: ``op("Conv", [x, w], strides=(2, 2))``.
 
     Attributes that are None are left out. Raises as ``several`` does.
+
+    >>> def celu(x: tensor.Operand):
+    ...     return tensor.op("Celu", [x], alpha=0.5)
+    >>> celu(x)
+    <Tensor celu: float32[n, 8]>
     """
     return several(name, 1, inputs, **attrs)[0]
 
@@ -46,6 +51,9 @@ def several(name: str, n_outputs: int, inputs: Sequence[Operand], **attrs: Any) 
 
     ExpressionError where the op does not take these inputs or attributes, where no loops can say what it computes, and
     where the sizes of what it gives depend on elements.
+
+    >>> tensor.several("TopK", 2, [x, [2]], axis=1)
+    (<Tensor topk: float32[n, 2]>, <Tensor indices: int64[n, 2]>)
     """
     sizes = _GivenSizes()
     dtype = next((x.dtype for x in inputs if isinstance(x, Tensor)), "float32")

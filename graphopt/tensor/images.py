@@ -53,7 +53,11 @@ def conv1d(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """A convolution over 1 size, with a weight of [out, in / groups, *kernel] and a bias of [out]."""
+    """A convolution over 1 size, with a weight of [out, in / groups, *kernel] and a bias of [out].
+
+    >>> tensor.conv1d(te.placeholder((1, 4, 8)), te.placeholder((6, 4, 3)), padding=1)
+    <Tensor conv: float32[1, 6, 8]>
+    """
     return _conv(1, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -66,7 +70,11 @@ def conv2d(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """A convolution over 2 sizes, with a weight of [out, in / groups, *kernel] and a bias of [out]."""
+    """A convolution over 2 sizes, with a weight of [out, in / groups, *kernel] and a bias of [out].
+
+    >>> tensor.conv2d(image, te.placeholder((6, 4, 3, 3)), padding=1)
+    <Tensor conv: float32[1, 6, 8, 8]>
+    """
     return _conv(2, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -79,14 +87,22 @@ def conv3d(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """A convolution over 3 sizes, with a weight of [out, in / groups, *kernel] and a bias of [out]."""
+    """A convolution over 3 sizes, with a weight of [out, in / groups, *kernel] and a bias of [out].
+
+    >>> tensor.conv3d(te.placeholder((1, 4, 8, 8, 8)), te.placeholder((6, 4, 3, 3, 3)))
+    <Tensor conv: float32[1, 6, 6, 6, 6]>
+    """
     return _conv(3, x, weight, bias, stride, padding, dilation, groups)
 
 
 def depthwise_conv2d(
     x: Tensor, weight: Tensor, bias: Operand = None, stride: PerAxis = 1, padding: PerAxis = 0, dilation: PerAxis = 1
 ) -> Tensor:
-    """A convolution of each channel by itself, with a weight of [channels, 1, kh, kw]."""
+    """A convolution of each channel by itself, with a weight of [channels, 1, kh, kw].
+
+    >>> tensor.depthwise_conv2d(image, te.placeholder((4, 1, 3, 3)), padding=1)
+    <Tensor conv: float32[1, 4, 8, 8]>
+    """
     channels = x.shape[1]
     if not isinstance(channels, Const):
         raise wrong("depthwise_conv2d: the number of channels has to be known")
@@ -103,7 +119,11 @@ def conv_transpose(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """A transposed convolution over all sizes, with a weight of [in, out / groups, *kernel]."""
+    """A transposed convolution over all sizes, with a weight of [in, out / groups, *kernel].
+
+    >>> tensor.conv_transpose(image, te.placeholder((4, 6, 2, 2)), stride=2)
+    <Tensor convtranspose: float32[1, 6, 16, 16]>
+    """
     rank = x.rank - 2
     return op(
         "ConvTranspose",
@@ -119,7 +139,11 @@ def conv_transpose(
 def max_pool(
     x: Tensor, kernel: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0, dilation: PerAxis = 1
 ) -> Tensor:
-    """The largest element of each window; ``stride`` is the kernel's size where it is None."""
+    """The largest element of each window; ``stride`` is the kernel's size where it is None.
+
+    >>> tensor.max_pool(image, 3, stride=2, padding=1)
+    <Tensor maxpool: float32[1, 4, 4, 4]>
+    """
     rank = x.rank - 2
     return op(
         "MaxPool",
@@ -134,7 +158,11 @@ def max_pool(
 def avg_pool(
     x: Tensor, kernel: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0, count_padding: bool = False
 ) -> Tensor:
-    """The mean of each window, of its elements within the image unless ``count_padding``."""
+    """The mean of each window, of its elements within the image unless ``count_padding``.
+
+    >>> tensor.avg_pool(image, 2)
+    <Tensor mean: float32[1, 4, 4, 4]>
+    """
     rank = x.rank - 2
     return op(
         "AveragePool",
@@ -147,12 +175,20 @@ def avg_pool(
 
 
 def global_avg_pool(x: Tensor) -> Tensor:
-    """The mean over all sizes, which become 1."""
+    """The mean over all sizes, which become 1.
+
+    >>> tensor.global_avg_pool(image)
+    <Tensor mean: float32[1, 4, 1, 1]>
+    """
     return op("GlobalAveragePool", [x])
 
 
 def global_max_pool(x: Tensor) -> Tensor:
-    """The largest element over all sizes, which become 1."""
+    """The largest element over all sizes, which become 1.
+
+    >>> tensor.global_max_pool(image)
+    <Tensor globalmaxpool: float32[1, 4, 1, 1]>
+    """
     return op("GlobalMaxPool", [x])
 
 
@@ -160,6 +196,9 @@ def resize(x: Tensor, sizes: Sequence[int], mode: str = "nearest", coordinates: 
     """The image in other sizes, one for each size (without batch and channels).
 
     ``mode`` is ``nearest``, ``linear`` or ``cubic``, and ``coordinates`` ONNX's ``coordinate_transformation_mode``.
+
+    >>> tensor.resize(image, (16, 16))
+    <Tensor resize: float32[1, 4, 16, 16]>
     """
     whole: tuple[Expr | int, ...] = (*x.shape[:2], *sizes)
     return op("Resize", [x, None, None, whole], mode=mode, coordinate_transformation_mode=coordinates)

@@ -1,6 +1,22 @@
 """Tuning: schedules that are faster than the default ones on this machine, found by measuring, and remembered.
 
-What is public is listed here, and imported when it is first used.
+What is public is listed here, and imported when it is first used. Examples go on from this one:
+
+>>> from pathlib import Path
+>>> from random import Random
+>>> from graphopt import te, tuning
+>>> from graphopt.calibration.schedule_tables import setting_here
+>>> from graphopt.tuning.draws import Draws
+>>> from graphopt.tuning.record import Candidate, Outcome, Record
+>>> x = te.placeholder((4, 8), "float32", "x")
+>>> nest = te.nest("plus_one", [x, te.compute((4, 8), lambda i, j: x[i, j] + 1.0, name="y")])
+>>> workload = tuning.Workload.of(nest)
+>>> def tiles(s):
+...     j = s.get_loops("y")[1]
+...     s.split(j, s.sample_perfect_tile(j, 2))
+>>> draws = Draws(workload, (tiles,))
+>>> len(tuning.SPACES) > 2
+True
 """
 
 from __future__ import annotations
@@ -48,7 +64,7 @@ _HOMES = {
 }
 """Where each public name is defined."""
 
-__all__ = [*_HOMES]
+__all__ = sorted({*_HOMES} - {"tune"})  # which is tune_tasks, by the name that it had
 
 
 def __getattr__(name: str) -> object:

@@ -42,6 +42,30 @@ class Records(Tables):
 
     Traces of a workload under a setting are each there once. A workload is found by its script and its sizes, which
     its key, a digest, only makes quick.
+
+    >>> records = tuning.Records(Path("tuning.sqlite"), write=True)
+    >>> candidate = Candidate(workload, graphopt.Schedule(nest).trace.to_json())
+    >>> record = Record(candidate, setting_here(), Outcome((1e-6,) * 5, (2e-6,) * 5))
+    >>> records.keep(record)
+    >>> records.workloads(), len(records.known())
+    ([<Workload <Nest plus_one(x: float32[4, 8], y: float32[4, 8]): 1 block>>], 1)
+    >>> len(records.history(workload, setting_here())), len(records.ranked(workload, setting_here()))
+    (1, 1)
+    >>> records.best(workload, setting_here()).outcome.gain
+    2.0
+    >>> len(records.times(setting_here())), records.at_any_size(nest, setting_here())
+    (1, [<Workload <Nest plus_one(x: float32[4, 8], y: float32[4, 8]): 1 block>>])
+    >>> records.export(Path("records.jsonl"))
+    1
+    >>> with tuning.Records(Path("other.sqlite"), write=True) as other:
+    ...     print(other.import_records(Path("records.jsonl")), other.merge(Path("tuning.sqlite")), other.take([record]))
+    1 0 0
+    >>> records.keep_model(setting_here(), b"learned")
+    >>> records.model(setting_here())
+    b'learned'
+    >>> records.prune(best=0)
+    1
+    >>> records.close()
     """
 
     # -- keeping

@@ -39,6 +39,10 @@ def executor_named(text: str | None = None) -> Executor:
 
     Raises UsageError for anything else and where no cluster answers there, MissingDependencyError where dask is not
     installed. To be shut down; a context manager does.
+
+    >>> with tuning.executor_named() as executor:
+    ...     print(executor.workers)
+    1
     """
     if text is None:
         return Here()

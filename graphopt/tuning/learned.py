@@ -49,6 +49,17 @@ class CostModel(Protocol):
     """A cost model, by the methods of scikit-learn's regressors: any of these is one.
 
     Rows are features of scheduled nests, an array of float64 of shape [schedules, ``len(tuning.features.NAMES)``].
+
+    >>> class Wishful:
+    ...     def fit(self, rows, goals):
+    ...         self.weights = rows.T @ goals
+    ...
+    ...     def predict(self, rows):
+    ...         return rows @ self.weights
+    >>> model: tuning.CostModel = Wishful()
+    >>> model.fit(np.eye(3), np.ones(3))
+    >>> model.predict(np.eye(3))
+    array([1., 1., 1.])
     """
 
     def fit(self, rows: np.ndarray[Any, Any], goals: np.ndarray[Any, Any], /) -> object:
@@ -61,7 +72,11 @@ class CostModel(Protocol):
 
 @dataclass
 class LearnedCostModel:
-    """The default cost model, of lightgbm's trees; MissingDependencyError without lightgbm."""
+    """The default cost model, of lightgbm's trees; MissingDependencyError without lightgbm.
+
+    >>> tuning.LearnedCostModel().predict(np.empty((0, 3)))
+    []
+    """
 
     booster: lightgbm.Booster | None = None
 

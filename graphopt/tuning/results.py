@@ -37,6 +37,10 @@ class Trial(Displayed):
 
     A failed one has a ``problem``, a line that begins with its kind: ``illegal``, ``not built``, ``slow``,
     ``crashed``, ``failed``, ``wrong``, ``lost`` or ``unchecked``. Its ``seconds`` are infinite.
+
+    >>> trial = tuning.Trial(graphopt.Schedule(nest).trace, 1e-6, 2e-6)
+    >>> trial.gain, trial
+    (2.0, <Trial 1.00 us, 2.00x as fast as by default (2.00 us)>)
     """
 
     trace: Trace = field(repr=False)
@@ -63,6 +67,10 @@ class TunedNest(Displayed):
     ``seconds`` are those of a run under it, ``default_seconds`` of the default schedule in turn with it, at ``sizes``;
     ``trials`` are all schedules that were measured, as they were done; ``times`` is how often a run of the model does
     it, to compute ``nodes``.
+
+    >>> found = tuning.TunedNest(nest, graphopt.Schedule(nest).trace, 1e-6, 2e-6, (), "trials", 1.0)
+    >>> found.gain, found
+    (2.0, <TunedNest plus_one: 1.00 us, 2.00x as fast as by default (2.00 us)>)
     """
 
     before: Nest = field(repr=False)

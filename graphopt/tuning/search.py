@@ -29,7 +29,15 @@ Scores: TypeAlias = Callable[[Sequence[Draw]], "Sequence[float] | None"]
 
 
 class Search(Protocol):
-    """A search of one workload's schedules: it proposes candidates, and is told what came of them."""
+    """A search of one workload's schedules: it proposes candidates, and is told what came of them.
+
+    >>> search: tuning.Search = tuning.ExhaustiveSearch().begin(draws, Random(0), lambda candidates: None)
+    >>> [first] = search.propose(1)
+    >>> search.skip(first.text)
+    >>> search.tell(first, Outcome(problem="slow: by far"))
+    >>> first in search.propose(100)
+    False
+    """
 
     draws: Draws
     random: Random
@@ -45,7 +53,12 @@ class Search(Protocol):
 
 
 class SearchStrategy(Protocol):
-    """A strategy of search; whatever has these two is one."""
+    """A strategy of search; whatever has these two is one.
+
+    >>> strategy: tuning.SearchStrategy = tuning.RandomSearch()
+    >>> strategy.learns
+    False
+    """
 
     @property
     def learns(self) -> bool:
@@ -57,7 +70,14 @@ class SearchStrategy(Protocol):
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Random search: each candidate by itself."""
+    """Random search: each candidate by itself.
+
+    >>> tuning.RandomSearch().learns
+    False
+    >>> search = tuning.RandomSearch().begin(draws, Random(0), lambda candidates: None)
+    >>> len(search.propose(3))
+    3
+    """
 
     learns: bool = field(default=False, init=False)
 
@@ -68,7 +88,14 @@ class RandomSearch:
 
 @dataclass(frozen=True)
 class ExhaustiveSearch:
-    """Exhaustive search: all that can be drawn, in order, for spaces that are small."""
+    """Exhaustive search: all that can be drawn, in order, for spaces that are small.
+
+    >>> search = tuning.ExhaustiveSearch().begin(draws, Random(0), lambda candidates: None)
+    >>> len(search.propose(100))
+    4
+    >>> search.propose(100)
+    []
+    """
 
     learns: bool = field(default=False, init=False)
 
@@ -83,6 +110,10 @@ class Evolution:
     fast.
 
     Raises UsageError for a number out of range.
+
+    >>> search = tuning.Evolution(population=4).begin(draws, Random(0), lambda candidates: None)
+    >>> len(search.propose(3))
+    3
     """
 
     population: int = 16

@@ -67,7 +67,11 @@ Ending = Literal["done", "trials", "seconds", "interrupted"]
 
 @dataclass(frozen=True)
 class Task:
-    """A workload with how often a run of the model does it, and the nodes that it computes."""
+    """A workload with how often a run of the model does it, and the nodes that it computes.
+
+    >>> tuning.Task(workload, times=3).times
+    3
+    """
 
     workload: Workload
     times: int = 1
@@ -81,6 +85,9 @@ class Budget:
     Default schedules, and the best that are measured again at the end, are not among the measurements; nor is that end
     among the seconds. A workload is left after ``patience`` rounds without a gain (None: never, so that all of the
     budget, or of the space, is spent).
+
+    >>> tuning.Budget(trials=8)
+    Budget(trials=8, seconds=None, patience=4, again=1)
     """
 
     trials: int | None = None
@@ -210,6 +217,12 @@ def tune_tasks(
     have nothing for any task, ScheduleError says why. The same ``seed`` gives the same candidates, as far as outcomes
     are the same. KeyboardInterrupt ends the session, and the report says so. UsageError for a search that there is not,
     MissingDependencyError where the search learns, and lightgbm is not installed.
+
+    >>> tasks, budget = [tuning.Task(workload)], tuning.Budget(trials=0)
+    >>> with tuning.Records(Path("tuning.sqlite"), write=True) as records, tuning.executor_named() as executor:
+    ...     report = tuning.tune_tasks(tasks, records, executor, budget, search="random")
+    >>> report.ending, len(report.tasks)
+    ('trials', 1)
     """
     strategy = strategy_of(search)
     check_learning(strategy, cost_model)

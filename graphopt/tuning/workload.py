@@ -15,7 +15,13 @@ from graphopt.lowering.loops.script import read, show
 
 @dataclass(frozen=True, repr=False)
 class Workload:
-    """A nest as its script, and its open sizes in order: equal nests of any models are one workload."""
+    """A nest as its script, and its open sizes in order: equal nests of any models are one workload.
+
+    >>> tuning.Workload.of(nest)
+    <Workload <Nest plus_one(x: float32[4, 8], y: float32[4, 8]): 1 block>>
+    >>> workload.nest == nest
+    True
+    """
 
     script: str
     sizes: tuple[tuple[str, int], ...] = ()

@@ -16,7 +16,7 @@ from graphopt.kernels import math, vectors
 Array = np.ndarray[Any, Any]
 WIDE = {"float32": np.float64, "float64": np.longdouble}
 LANES = {"float32": 16, "float64": 8}
-PAIRED = frozenset({"pow"})
+PAIRED = frozenset({"atan2", "pow"})
 """Functions of two numbers."""
 OF_ARGUMENT = frozenset({"gelu", "gelu_tanh"})
 """Functions whose errors are told in units of the last place of their argument: they take a small difference."""
@@ -65,6 +65,7 @@ ORACLES: dict[str, Callable[..., Array]] = {
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,
+    "atan2": np.arctan2,
 }
 """Of numbers in wider floats; ``erf`` and ``gelu`` go by float64, so that their figures for float64 have its error."""
 

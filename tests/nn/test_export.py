@@ -147,8 +147,11 @@ def test_shapes_that_do_not_fit_a_layer_are_refused(module: nn.Module, type: str
         (nn.GELU(), {"x": "float32[2]"}, {"opset": 99}, "the opset is a number from 1 to "),
         (nn.ReLU(), {}, {}, r"ReLU.forward\(x\) is given no inputs: missing a required argument: 'x'"),
         (nn.ReLU(), dict.fromkeys("xz", "float32[2]"), {}, r"ReLU.forward\(x\) is given x, z: too many"),
-        (nn.relu, {"x": "float32[2]"}, {}, "a module and the types of its inputs by name are exported, not <function"),
-        (nn.ReLU(), ["float32[2]"], {}, r"by name are exported, not <ReLU: .*> and \["),
+        (3, {"x": "float32[2]"}, {}, "a module, or a function of tensors, is exported, not 3"),
+        (nn.ReLU, {"x": "float32[2]"}, {}, "a module, or a function of tensors, is exported, not <class"),
+        (nn.relu, {"a": "float32[2]", "b": "float32[2]"}, {}, r"relu\(x\) is given a, b: too many positional"),
+        (nn.ReLU(), {"decode": {"x": "float32[2]"}}, {}, "ReLU has no method 'decode' to export"),
+        (nn.ReLU(), ["float32[2]"], {}, r"types of inputs are given by name, as in .*, not as \["),
     ],
 )
 def test_what_makes_no_sense_is_refused(module: Any, inputs: Any, options: Any, said: str) -> None:

@@ -36,14 +36,23 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class BlockRef:
-    """A reference to a block, by name."""
+    """A reference to a block, by name.
+
+    >>> isinstance(s.get_block("y"), schedule.BlockRef), schedule.BlockRef("y")
+    (True, BlockRef(name='y'))
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoopRef:
-    """A reference to a loop, by the name of its variable."""
+    """A reference to a loop, by the name of its variable.
+
+    >>> i, j = s.get_loops(schedule.BlockRef("y"))
+    >>> isinstance(i, schedule.LoopRef), i
+    (True, LoopRef(name='i'))
+    """
 
     name: str
 

@@ -8,7 +8,7 @@ from math import isfinite, isnan
 
 from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
-from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OPERATORS, VECTORS
+from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OF_INTEGERS, OPERATORS, VECTORS
 from graphopt.lowering.index.arithmetic import address_of, polynomial
 from graphopt.lowering.index.polynomials import Polynomial, atom, replaced
 from graphopt.lowering.loops.expressions import (
@@ -328,6 +328,10 @@ class Speller:
             return self.choice(expr, lanes)
         if expr.fn == "cast":
             return self.cast(expr, lanes)
+        if expr.fn in OF_INTEGERS and expr.args[0].dtype not in FLOATS:
+            return self.value(OF_INTEGERS[expr.fn](*expr.args), lanes)
+        if expr.fn in ("min", "max") and expr.dtype == "bool":
+            return self.value(Apply("and" if expr.fn == "min" else "or", expr.args, "bool"), lanes)
         if fused := self.fused(expr, lanes):
             return fused
         if expr.fn in ("mul", "div") and expr.args[1] == Const(1.0, expr.dtype):

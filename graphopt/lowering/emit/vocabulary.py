@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, apply, select
 
 HALVES = {"float16": "half", "bfloat16": "bfloat"}
 """The dtypes that are kept in 16 bits and computed in single precision, and what conversions are called."""
@@ -48,6 +50,15 @@ MATH = {
     )
 }
 """Functions of ``graphopt.kernels.math``."""
+OF_INTEGERS: Mapping[str, Callable[..., Expr]] = {
+    **dict.fromkeys(["floor", "ceil", "trunc", "round"], lambda a: a),
+    **dict.fromkeys(["isnan", "isinf"], lambda a: Const(False, "bool")),
+    "fmin": lambda a, b: Apply("min", (a, b), a.dtype),
+    "fmax": lambda a, b: Apply("max", (a, b), a.dtype),
+    "copysign": lambda a, b: select(b >= 0, apply("abs", a), -apply("abs", a)),
+    "fma": lambda a, b, c: a * b + c,
+}
+"""Functions of floats, as what they are of integers."""
 MASKS = frozenset(
     [
         "first_lanes",

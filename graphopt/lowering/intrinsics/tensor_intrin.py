@@ -44,6 +44,9 @@ class TensorIntrin:
 
     ``function`` is the dotted name of a kernels function that does it, where there is one: it takes a pointer, the
     first element and the strides of all sides but the last for each array, and the sizes as they are.
+
+    >>> schedule.TensorIntrin("sums", nest, nest).function is None
+    True
     """
 
     name: str

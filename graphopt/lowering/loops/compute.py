@@ -55,7 +55,11 @@ def _tensor(
 
 
 def placeholder(shape: Sequence[Extent], dtype: str = "float32", name: str = "x") -> Tensor:
-    """An input tensor."""
+    """An input tensor.
+
+    >>> te.placeholder((n, 8), "float32", "x")
+    <Tensor x: float32[n, 8]>
+    """
     return _tensor(name, shape, dtype, None, 0, next(_fresh))
 
 
@@ -135,7 +139,11 @@ def compute_several(
     names: Sequence[str],
     requirements: Sequence[Requirement] = (),
 ) -> tuple[Tensor, ...]:
-    """Several tensors of one shape, computed by one stage."""
+    """Several tensors of one shape, computed by one stage.
+
+    >>> te.compute_several((n, 8), lambda i, j: [x[i, j] + 1.0, x[i, j] > 0.0], ["y", "positive"])
+    (<Tensor y: float32[n, 8]>, <Tensor positive: bool[n, 8]>)
+    """
     axes = _axes(shape)
     element = fn(*(a.var for a in axes))
     if isinstance(element, ReduceStage):
@@ -161,7 +169,11 @@ def _reduced(
 
 
 def require(shape: Sequence[Extent], fn: Callable[..., Expr], message: str) -> Requirement:
-    """A requirement: ``fn(i, j, ...)`` holds at every point; otherwise the program ends with the message."""
+    """A requirement: ``fn(i, j, ...)`` holds at every point; otherwise the program ends with the message.
+
+    >>> te.require((n,), lambda i: x[i, 0] > 0.0, "the first column is positive").message
+    'the first column is positive'
+    """
     axes = _axes(shape)
     return Requirement(axes, fn(*(a.var for a in axes)), message)
 
@@ -194,12 +206,20 @@ def loop(extent: Extent, body: Callable[[Expr], Stmt], name: str = "i") -> For:
 
 
 def lowest(dtype: str) -> Const:
-    """The smallest value of a dtype, minus infinity where it has one: the identity of ``max``."""
+    """The smallest value of a dtype, minus infinity where it has one: the identity of ``max``.
+
+    >>> te.lowest("float32")
+    -inf
+    """
     return const(-inf if dtype in FLOATS else _limits(dtype)[0], dtype)
 
 
 def highest(dtype: str) -> Const:
-    """The largest value of a dtype, infinity where it has one: the identity of ``min``."""
+    """The largest value of a dtype, infinity where it has one: the identity of ``min``.
+
+    >>> te.highest("int8")
+    int8(127)
+    """
     return const(inf if dtype in FLOATS else _limits(dtype)[1], dtype)
 
 
@@ -248,12 +268,20 @@ def _reduction(
 
 
 def sum(value: ExprLike, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
-    """The sum over the axes: ``sum(x[i, k], axis=k)``."""
+    """The sum over the axes: ``sum(x[i, k], axis=k)``.
+
+    >>> te.sum(x[0, k], axis=k)
+    sum(x[0, k], axis=k)
+    """
     return _reduction("add", value, _reduced_over("sum", axes, axis), lambda dtype: const(0, dtype))
 
 
 def prod(value: ExprLike, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
-    """The product over the axes."""
+    """The product over the axes.
+
+    >>> te.prod(x[0, k], axis=k)
+    prod(x[0, k], axis=k)
+    """
     return _reduction("mul", value, _reduced_over("prod", axes, axis), lambda dtype: const(1, dtype))
 
 
@@ -265,7 +293,13 @@ def max(value: ExprLike, *axes: IterVar | Axis) -> ReduceStage: ...  # type: ign
 def max(value: ExprLike, *axes: ExprLike) -> Expr: ...
 def max(value: ExprLike, *axes: Any, axis: ReduceAxes | None = None) -> ReduceStage | Expr:
     """The maximum over the axes, ``max(x[i, k], axis=k)``, or of two values, ``max(x[i], 0.0)``; NaN where one value is
-    NaN."""
+    NaN.
+
+    >>> te.max(x[0, k], axis=k)
+    max(x[0, k], axis=k)
+    >>> te.max(x[0, 1], 0.0)
+    max(x[0, 1], 0.0)
+    """
     if axis is None and len(axes) == 1 and not _is_axis(axes[0]):
         return apply("max", value, axes[0])
     return _reduction("max", value, _reduced_over("max", axes, axis), lowest)
@@ -278,19 +312,33 @@ def min(value: ExprLike, *axes: IterVar | Axis) -> ReduceStage: ...  # type: ign
 @overload
 def min(value: ExprLike, *axes: ExprLike) -> Expr: ...
 def min(value: ExprLike, *axes: Any, axis: ReduceAxes | None = None) -> ReduceStage | Expr:
-    """The minimum over the axes, or of two values; NaN where one value is NaN."""
+    """The minimum over the axes, or of two values; NaN where one value is NaN.
+
+    >>> te.min(x[0, k], axis=k)
+    min(x[0, k], axis=k)
+    >>> te.min(x[0, 1], 0.0)
+    min(x[0, 1], 0.0)
+    """
     if axis is None and len(axes) == 1 and not _is_axis(axes[0]):
         return apply("min", value, axes[0])
     return _reduction("min", value, _reduced_over("min", axes, axis), highest)
 
 
 def any(value: Expr, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
-    """Logical or over the axes."""
+    """Logical or over the axes.
+
+    >>> te.any(x[0, k] > 0.0, axis=k)
+    any(x[0, k] > 0.0, axis=k)
+    """
     return _reduction("or", value, _reduced_over("any", axes, axis), lambda dtype: Const(False, "bool"))
 
 
 def all(value: Expr, *axes: IterVar | Axis, axis: ReduceAxes | None = None) -> ReduceStage:
-    """Logical and over the axes."""
+    """Logical and over the axes.
+
+    >>> te.all(x[0, k] > 0.0, axis=k)
+    all(x[0, k] > 0.0, axis=k)
+    """
     return _reduction("and", value, _reduced_over("all", axes, axis), lambda dtype: TRUE)
 
 
@@ -300,7 +348,11 @@ def reduction(
     identities: Sequence[Expr],
     combine: Callable[[tuple[Var, ...], tuple[Var, ...]], Sequence[Expr]],
 ) -> ReduceStage:
-    """A reduction of several values at once: ``combine(accumulators, steps)`` says what the accumulators become."""
+    """A reduction of several values at once: ``combine(accumulators, steps)`` says what the accumulators become.
+
+    >>> te.reduction([k], [x[0, k]], [te.const(0, "float32")], lambda total, step: [total[0] + step[0] * step[0]])
+    reduction(x[0, k], axis=k)
+    """
     accumulators = tuple(Var(f"_acc{k}", v.dtype) for k, v in enumerate(values))
     steps = tuple(Var(f"_step{k}", v.dtype) for k, v in enumerate(values))
     combined = tuple(combine(accumulators, steps))
@@ -378,6 +430,9 @@ def nest(
 
     Buffers, loops and axes get names of their own, in order, so that equal programs are equal nests; axes with names
     keep them.
+
+    >>> te.nest("first", [x, te.compute((n,), lambda i: x[i, 0], name="y")])
+    <Nest first(x: float32[n, 8], y: float32[n], n): 1 block>
     """
     if outputs is None:
         given = tuple(inputs or ())

@@ -53,7 +53,13 @@ FUNCTIONS: Mapping[str, int] = {
 
 
 class Expr:
-    """Base of scalar expressions; ``dtype`` is the name of the element type."""
+    """Base of scalar expressions; ``dtype`` is the name of the element type.
+
+    >>> x[0, 1] * 2.0 + 1.0
+    x[0, 1] * 2.0 + 1.0
+    >>> isinstance(x[0, 1], te.Expr)
+    True
+    """
 
     __slots__ = ("_hash",)
     _hash: int
@@ -226,7 +232,11 @@ ExprLike: TypeAlias = Expr | ScalarNumber
 
 
 def const(value: ScalarNumber, dtype: str) -> Const:
-    """The number as a constant of the dtype."""
+    """The number as a constant of the dtype.
+
+    >>> te.const(1, "int8")
+    int8(1)
+    """
     if dtype == "bool":
         return Const(bool(value), dtype)
     return Const(float(value) if dtype in FLOATS else int(value), dtype)
@@ -356,12 +366,20 @@ def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
 
 def select(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
     """A choice: ``then`` where the condition holds, ``otherwise`` elsewhere. Loads in ``then`` are carried out only
-    where the condition holds, so that they may lie outside of their buffer."""
+    where the condition holds, so that they may lie outside of their buffer.
+
+    >>> te.select(x[0, 1] > 0.0, x[0, 1], 0.0)
+    select(x[0, 1] > 0.0, x[0, 1], 0.0)
+    """
     return apply("select", condition, then, otherwise)
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """A conversion to another dtype."""
+    """A conversion to another dtype.
+
+    >>> te.cast(x[0, 1], "int64")
+    cast(x[0, 1], "int64")
+    """
     if not isinstance(value, Expr):
         return const(value, dtype)
     if isinstance(value, Const) and value.dtype == INDEX and dtype != "bool":
@@ -370,17 +388,29 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 
 
 def equal(a: ExprLike, b: ExprLike) -> Expr:
-    """An equality comparison."""
+    """An equality comparison.
+
+    >>> te.equal(x[0, 1], 0.0)
+    x[0, 1] == 0.0
+    """
     return apply("eq", a, b)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:
-    """The smaller value; NaN where either is NaN."""
+    """The smaller value; NaN where either is NaN.
+
+    >>> te.minimum(x[0, 1], 0.0)
+    min(x[0, 1], 0.0)
+    """
     return apply("min", a, b)
 
 
 def maximum(a: ExprLike, b: ExprLike) -> Expr:
-    """The larger value; NaN where either is NaN."""
+    """The larger value; NaN where either is NaN.
+
+    >>> te.maximum(x[0, 1], 0.0)
+    max(x[0, 1], 0.0)
+    """
     return apply("max", a, b)
 
 

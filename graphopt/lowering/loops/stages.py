@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import index as whole
-from typing import ClassVar, NoReturn, TypeAlias
+from typing import ClassVar, Final, NoReturn, TypeAlias
 
 from graphopt.display import Scripted, shortened
-from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, walk, wrong
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, walk, wrong
 from graphopt.lowering.loops.nest import Axis, AxisKind, Buffer, Stmt
 
 Extent: TypeAlias = "Expr | int"
+_WRITTEN: Final = {"add": "sum", "mul": "prod", "or": "any", "and": "all"}
+"""The reductions whose function has another name."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -19,6 +21,11 @@ class IterVar(Var):
     """An axis of a formula, and its variable: an expression like any other, from ``lower`` up to ``lower + extent``.
 
     ``label`` is the name that the user gave it.
+
+    >>> isinstance(k, te.IterVar), k.dtype == te.INDEX, k.lower, k.extent
+    (True, True, 0, 8)
+    >>> k.var is k, k.spelled
+    (True, 'k')
     """
 
     extent: Expr = field(default=Const(0), compare=False)
@@ -48,6 +55,11 @@ class ReduceStage:
 
     ``combined`` says what an accumulator becomes at a step: expressions over the variables ``accumulators`` and
     ``steps``, one of each for each value. It starts as its identity.
+
+    >>> te.sum(x[0, k], axis=k)
+    sum(x[0, k], axis=k)
+    >>> isinstance(te.sum(x[0, k], axis=k), te.ReduceStage)
+    True
     """
 
     axes: tuple[Axis, ...]
@@ -61,8 +73,12 @@ class ReduceStage:
     )
 
     def __repr__(self) -> str:
-        over = ", ".join(axis.var.spelled for axis in self.axes)
-        return f"<ReduceStage of {shortened(', '.join(map(str, self.values)))} over {over}>"
+        fn, over = "reduction", [axis.var.spelled for axis in self.axes]
+        match self.combined:
+            case (Apply(fn=name, args=args),) if args == (*self.accumulators, *self.steps):
+                fn = _WRITTEN.get(name, name)
+        axes = over[0] if len(over) == 1 else f"({', '.join(over)})"
+        return f"{fn}({shortened(', '.join(map(str, self.values)))}, axis={axes})"
 
     def _refuse(self, *others: object) -> NoReturn:
         raise wrong(f"{self.as_no_expression}")
@@ -122,7 +138,13 @@ ComputeStage: TypeAlias = ElementwiseStage | Reduced | Procedure
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tensor(Buffer, Scripted):
-    """A buffer with its definition: the ``port``-th output of a stage, or an input if the stage is None."""
+    """A buffer with its definition: the ``port``-th output of a stage, or an input if the stage is None.
+
+    >>> isinstance(x, te.Tensor), x.shape, x.rank
+    (True, (n, 8), 2)
+    >>> x[0, 1], x(0, 1)
+    (x[0, 1], x[0, 1])
+    """
 
     stage: ComputeStage | None = field(default=None, compare=False)
     port: int = 0

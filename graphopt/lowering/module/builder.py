@@ -51,6 +51,12 @@ class GraphBuilder(Displayed):
 
     What is called takes ``Value``s that the builder gave, and arrays and numbers, which become constants. ``module`` is
     one that has functions already: ``emit("module::f", [x])`` calls the function ``f`` of it.
+
+    >>> one = builder.constant(np.ones(4, np.float32), "one")
+    >>> builder.fact(one).rank, builder.type(one)
+    (1, TensorType(dtype='float32', shape=(4,)))
+    >>> graphopt.GraphBuilder.over(graph.copy())
+    <GraphBuilder of <Graph main: 1 node>>
     """
 
     def __init__(self, name: str = MAIN, *, module: Module | None = None, opset: int = OPSET) -> None:

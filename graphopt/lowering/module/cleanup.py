@@ -21,6 +21,12 @@ class FoldConstants(ModulePass):
     """What rests on constants alone, and sizes that are known, are computed; with what nobody reads any more removed.
 
     Ops are evaluated, calls of tensor programs are not.
+
+    >>> bound = passes.BindParams({"x": np.ones((3, 4), np.float32), "w": np.ones((4, 2), np.float32)})(dense)
+    >>> print(passes.FoldConstants()(bound))
+    graph main (ir 10, opset 23)
+    %0 = float32[3, 2]{4.0, 4.0, 4.0, 4.0, 4.0, 4.0}
+    return %0 as y
     """
 
     def change(self, module: Module) -> Module:
@@ -33,6 +39,11 @@ class DeadCode(ModulePass):
 
     ``entries`` are the names of the graph functions that are called from outside, by default ``Module.entries``; a
     module without graphs keeps its programs. Raises UsageError for an entry that there is not.
+
+    >>> [*passes.LegalizeOps()(dense)]
+    ['main', 'matmul', 'relu']
+    >>> [*passes.DeadCode()(passes.FuseTensorPrograms()(passes.FuseOps()(passes.LegalizeOps()(dense))))]
+    ['main', 'fused_matmul_relu']
     """
 
     def __init__(self, entries: Collection[str] | None = None) -> None:
@@ -74,6 +85,14 @@ class BindParams(ModulePass):
 
     ``function`` is the graph's name. Raises UsageError for a name that is no input's, an array that does not fit its
     type, and a graph that there is not.
+
+    >>> print(passes.BindParams({"w": np.ones((4, 2), np.float32)})(dense))
+    graph main (ir 10, opset 23)
+    x: float32[n, 4]
+    w = float32[4, 2]{1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0}
+    %0: float32[n, 2] = MatMul(x, w)
+    %1: float32[n, 2] = Relu(%0)
+    return %1 as y
     """
 
     def __init__(self, params: Mapping[str, Any], function: str = MAIN) -> None:

@@ -33,6 +33,20 @@ class FuseOps(ModulePass):
 
     The functions are ``primitive``: ``FuseTensorPrograms`` makes one program of each. Groups of one stay as they are.
     UsageError where loops depend on the elements of inputs.
+
+    >>> print(passes.FuseOps()(dense))
+    graph main (ir 10, opset 23, module 1)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = module::fused_matmul_relu(x, w)
+    return %0 as y
+    <BLANKLINE>
+    graph fused_matmul_relu (ir 10, opset 23)
+    x0: float32[n, 4]
+    x1: float32[4, 2]
+    %0: float32[n, 2] = MatMul(x0, x1)
+    %1: float32[n, 2] = Relu(%0)
+    return %1 as y
     """
 
     def change(self, module: Module) -> Module:
@@ -84,6 +98,33 @@ class FuseTensorPrograms(ModulePass):
     """Each ``primitive`` graph function becomes one tensor program, whose values between are written into its loops.
 
     One that has more results than one node gives, or holds what no loops compute, stays a graph function.
+
+    >>> print(passes.FuseTensorPrograms()(passes.FuseOps()(dense)))
+    graph main (ir 10, opset 23, module 1)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = module::fused_matmul_relu(x, w)
+    return %0 as y
+    <BLANKLINE>
+    @program
+    def fused_matmul_relu(
+        x0: Buffer[("n", 4), "float32"],
+        x1: Buffer[(4, 2), "float32"],
+        relu: Buffer[("n", 2), "float32"],
+        n: size,
+    ):
+        notes({"schedule": "default"})
+        matmul = alloc(("n", 2), "float32")
+        for i0, i1, i2 in grid(n, 2, 4):
+            with block("matmul"):
+                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+                with init():
+                    matmul[v0, v1] = 0.0
+                matmul[v0, v1] = matmul[v0, v1] + x0[v0, v2] * x1[v2, v1]
+        for i3, i4 in grid(n, 2):
+            with block("relu"):
+                v3, v4 = axis.remap("SS", [i3, i4])
+                relu[v3, v4] = max(matmul[v3, v4], 0.0)
     """
 
     def change(self, module: Module) -> Module:
@@ -135,7 +176,15 @@ def _called_by(given: Graph, op: str, places: list[int]) -> Graph:
 
 class LowerToPrograms(ModulePass):
     """All that loops compute becomes tensor programs, one for each kernel: ``LegalizeOps``, ``FuseOps``,
-    ``FuseTensorPrograms`` and ``DeadCode``. UsageError where loops depend on the elements of inputs."""
+    ``FuseTensorPrograms`` and ``DeadCode``. UsageError where loops depend on the elements of inputs.
+
+    >>> print(passes.LowerToPrograms()(dense)["main"])
+    graph main (ir 10, opset 23, module 1)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = module::fused_matmul_relu(x, w)
+    return %0 as y
+    """
 
     def change(self, module: Module) -> Module:
         """The module with a program for each kernel."""

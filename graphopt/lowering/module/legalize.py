@@ -53,6 +53,23 @@ class LegalizeOps(ModulePass):
 
     Views (``Reshape``), control flow, what depends on elements or computes sizes, and what no loops compute stay
     ops. Raises UsageError for a function that does not take an op's attributes, or gives other types than it.
+
+    >>> print(passes.LegalizeOps()(dense)["main"])
+    graph main (ir 10, opset 23, module 1)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = module::matmul(x, w)
+    %1: float32[n, 2] = module::relu(%0)
+    return %1 as y
+    >>> def relu(x):
+    ...     return te.compute(x.shape, lambda i, j: te.max(x[i, j], 0.0), name="own")
+    >>> print(passes.LegalizeOps({"Relu": relu}, others=False)(dense)["main"])
+    graph main (ir 10, opset 23, module 1)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = MatMul(x, w)
+    %1: float32[n, 2] = module::relu(%0)
+    return %1 as y
     """
 
     def __init__(self, table: Mapping[str, TensorFunction] = MappingProxyType({}), *, others: bool = True) -> None:
@@ -148,6 +165,15 @@ class AnnotateKinds(ModulePass):
 
     Kinds are ``elementwise``, ``broadcast``, ``injective``, ``reduction``, ``anchor`` (products) and ``opaque`` (not
     fused). The compiler finds them itself; the notes tell.
+
+    >>> print(passes.Sequential([passes.LegalizeOps(), passes.AnnotateKinds()])(dense)["relu"])
+    @program
+    def relu(x0: Buffer[("n", 2), "float32"], relu: Buffer[("n", 2), "float32"], n: size):
+        notes({"schedule": "default", "fusion_kind": "elementwise"})
+        for i0, i1 in grid(n, 2):
+            with block("relu"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                relu[v0, v1] = max(x0[v0, v1], 0.0)
     """
 
     def change(self, module: Module) -> Module:
@@ -162,7 +188,11 @@ class AnnotateKinds(ModulePass):
 
 
 def fusion_kind(nest: Nest) -> FusionKind:
-    """The fusion kind of a tensor program, found from its loops."""
+    """The fusion kind of a tensor program, found from its loops.
+
+    >>> passes.fusion_kind(passes.LegalizeOps()(dense)["matmul"]).name
+    'ANCHOR'
+    """
     inputs = [placeholder(b.shape, b.dtype, f"x{k}") for k, b in enumerate(inputs_of(nest))]
     try:
         return kind_of(raised(nest, inputs, {var: var for var in nest.sizes}))

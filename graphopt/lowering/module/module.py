@@ -59,6 +59,16 @@ class Module(MutableMapping[str, ModuleFunction], Scripted):
     """A module: functions by name, in order of insertion; a replaced function keeps its place.
 
     A graph or nest takes the name that it is put under.
+
+    >>> [*module], module.entries, module.functions["main"] is graph
+    (['main'], ('main',), True)
+    >>> dict(module.graphs()), dict(module.programs())
+    ({'main': <Graph main: 1 node>}, {})
+    >>> graphopt.Module.of(graph) == module
+    True
+    >>> module.check()
+    >>> module.without_carried() == module, module.joined("main")
+    (True, <Graph main: 1 node>)
     """
 
     def __init__(self, functions: Mapping[str, ModuleFunction] | None = None) -> None:

@@ -42,6 +42,34 @@ class Mutator:
     or by ``add`` as they are. Bodies of nodes are mutated before the nodes
     that own them. A node that is replaced is removed unless new nodes read it; others that lose their last
     reader stay. New nodes are in the dataflow region of the node that they are made for.
+
+    >>> class WithoutRelu(passes.Mutator):
+    ...     def visit_Relu(self, node):
+    ...         return node.inputs[0]
+    ...
+    ...     def visit_other(self, node):
+    ...         return node
+    >>> print(WithoutRelu()(dense))
+    graph main (ir 10, opset 23)
+    x: float32[n, 4]
+    w: float32[4, 2]
+    %0: float32[n, 2] = MatMul(x, w)
+    return %0 as y
+    >>> WithoutRelu().mutate_module(dense)
+    <Module of main>
+    >>> class Scheduled(passes.Mutator):
+    ...     def visit_MatMul(self, node):
+    ...         program = te.nest("ones", outputs=[te.compute((4, 2), lambda i, j: 1.0, name="y")])
+    ...         print(self.add_function(program), self.type(node.outputs[0]), repr(self.builder))
+    ...         return node
+    >>> Scheduled()(dense)
+    ones float32[n, 2] <GraphBuilder of <Graph main: 2 nodes>>
+    <Module of main, ones>
+    >>> class Unread(passes.Mutator):
+    ...     def visit_other(self, node):
+    ...         return passes.DELETE if not self.graph.is_used(node.id) else node
+    >>> Unread()(dense) is dense
+    True
     """
 
     graph: Graph

@@ -37,7 +37,13 @@ NodeSelector: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"
 @dataclass(frozen=True, slots=True, repr=False)
 class Done(Displayed):
     """The record of a pass: numbers of nodes before and after (bodies included), and the time; the names of functions
-    before and after it, where it was given a module."""
+    before and after it, where it was given a module.
+
+    >>> told = []
+    >>> same = passes.Sequential([passes.FuseOps()]).telling(told.append)(dense)
+    >>> isinstance(told[0], passes.Done), told[0].name, told[0].before, told[0].after, told[0].is_changed
+    (True, 'FuseOps', 2, 3, True)
+    """
 
     name: str
     before: int
@@ -79,7 +85,18 @@ class _Part(Displayed):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pass(_Part):
-    """A pass, with its name. It never edits its argument, and returns that very graph where it changes nothing."""
+    """A pass, with its name. It never edits its argument, and returns that very graph where it changes nothing.
+
+    >>> def same(graph):
+    ...     "Nothing is changed."
+    ...     return graph
+    >>> print(passes.Pass("same", same))
+    same: Nothing is changed.
+    >>> passes.Pass("same", same)(dense) is dense
+    True
+    >>> passes.Pass("same", same).on(lambda node: node.op == "Relu")
+    <Pass same>
+    """
 
     name: str
     change: Callable[[Graph], Graph] | Mutator | Visitor[Any]
@@ -137,6 +154,16 @@ class ModulePass(_Part):
     """A pass from module to module: subclass it and write ``change``, or put ``module_pass`` before a function.
 
     A graph is its module's ``main``.
+
+    >>> class Renamed(passes.ModulePass):
+    ...     "Each function has a number."
+    ...
+    ...     def change(self, module):
+    ...         return graphopt.Module({f"{name}_{k}": f for k, (name, f) in enumerate(module.items())})
+    >>> Renamed()(dense)
+    <Module of main_0>
+    >>> print(Renamed())
+    Renamed: Each function has a number.
     """
 
     @property
@@ -192,7 +219,14 @@ class _OfFunction(ModulePass):
 
 def module_pass(function: Callable[[Module], Module], name: str = "") -> ModulePass:
     """The pass that a function from module to module is: a decorator. A function whose first parameter is annotated as
-    a ``Module`` is taken so without it."""
+    a ``Module`` is taken so without it.
+
+    >>> @passes.module_pass
+    ... def without_programs(module):
+    ...     return graphopt.Module(dict(module.graphs()))
+    >>> without_programs(dense)
+    <Module of main>
+    """
     return _OfFunction(function, name or getattr(function, "__name__", type(function).__name__))
 
 
@@ -252,7 +286,20 @@ def _is_of_modules(function: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pipeline(Displayed):
-    """A pipeline: passes in order, then lowering steps; ``pipeline + [my_pass]`` adds a pass after the other passes."""
+    """A pipeline: passes in order, then lowering steps; ``pipeline + [my_pass]`` adds a pass after the other passes.
+
+    >>> pipeline = graphopt.pipeline_named("cpu")
+    >>> print(pipeline.names, pipeline.passes)
+    ('optimize', 'fuse', 'schedule') (<Pass optimize>,)
+    >>> print(pipeline.without("fuse").after("optimize", passes.DeadCode))
+    cpu: optimize, DeadCode, schedule
+    >>> isinstance(pipeline, passes.Pipeline)
+    True
+    >>> passes.Sequential([passes.FuseOps()]).on_module(dense)
+    <Module of main, fused_matmul_relu>
+    >>> print(passes.Pipeline("mine", (passes.Pass("same", lambda graph: graph),)).on(lambda node: node.op == "Relu"))
+    mine: same
+    """
 
     name: str
     parts: tuple[Part, ...] = ()
@@ -346,6 +393,9 @@ class Sequential(Pipeline):
     """A pipeline from passes, ``Sequential([LegalizeOps(), FuseOps()])(module)``, that gives a module of a graph, too.
 
     ``telling(print)`` reports each pass.
+
+    >>> print(passes.Sequential([passes.FuseOps(), passes.FuseTensorPrograms()], name="fused"))
+    fused: FuseOps, FuseTensorPrograms
     """
 
     __slots__ = ()
@@ -376,7 +426,11 @@ SCHEDULE = LoweringStep(
 
 
 def lower_only(*ops: str) -> LoweringStep:
-    """A lowering step: only nodes of these ops get loops, the others the reference evaluator."""
+    """A lowering step: only nodes of these ops get loops, the others the reference evaluator.
+
+    >>> print(graphopt.pipeline_named("zero") + passes.lower_only("MatMul", "Relu"))
+    zero: tidy, schedule, lower_only
+    """
     told = f"Nodes of {', '.join(ops) or 'no op'} get loops."
     return LoweringStep("lower_only", lambda options: replace(options, takes=lambda node: node.op in ops), told)
 

@@ -44,6 +44,17 @@ class Schedule(ModulePass):
     (``graphopt.schedule.default_rules``). For these, on the CPU, what a program computes of constants alone is computed
     now, and weights of products are packed, where all calls of the program hand it constants. It takes other constants
     then.
+
+    >>> def rows(s):
+    ...     s.parallel(s.get_loops("relu")[0])
+    >>> print(passes.Schedule([rows])(passes.LegalizeOps()(dense))["relu"])
+    @program
+    def relu(x0: Buffer[("n", 2), "float32"], relu: Buffer[("n", 2), "float32"], n: size):
+        for i0 in parallel(n):
+            for i1 in serial(2):
+                with block("relu"):
+                    v0, v1 = axis.remap("SS", [i0, i1])
+                    relu[v0, v1] = max(x0[v0, v1], 0.0)
     """
 
     def __init__(self, rules: Iterable[RuleLike] | None = None, target: str = CPU.name) -> None:
@@ -109,7 +120,13 @@ def explain_rules(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryPlan(Displayed):
-    """The memory of an entry function: its buffers, and the steps that fill them."""
+    """The memory of an entry function: its buffers, and the steps that fill them.
+
+    >>> planned = passes.PlanMemory()
+    >>> same = planned(dense)
+    >>> isinstance(planned.plans["main"], passes.MemoryPlan), planned.plans["main"].name
+    (True, 'main')
+    """
 
     name: str
     plan: Linked
@@ -126,6 +143,15 @@ class PlanMemory(ModulePass):
     memory, and the steps that fill them. ``tell`` is given each plan; the module stays as it is.
 
     ``plans`` has the last module's plans by name. UsageError where loops depend on the elements of inputs.
+
+    >>> same = passes.PlanMemory(print)(dense)
+    main
+    # inputs: x = b0, w = b1
+    # outputs: y = b2
+    b0: float32[n, 4] input
+    b1: float32[4, 2] input
+    b2: float32[n, 2] output
+    MatMul+Relu: k0(b0, b1, b2, n)
     """
 
     def __init__(self, tell: Callable[[MemoryPlan], object] | None = None) -> None:

@@ -111,22 +111,27 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def markdown(doc: str) -> str:
-    """A docstring with fenced programs."""
-    lines, out, is_code = doc.splitlines(), list[str](), False
+    """A docstring with fenced programs, and fenced examples of doctest."""
+    lines, out, fence = doc.splitlines(), list[str](), ""
     for k, line in enumerate(lines):
-        begins = (
-            is_code is False and line.startswith("    ") and any(p.endswith("::") for p in lines[max(0, k - 2) : k])
-        )
-        if begins:
-            out.append("```python")
-            is_code = True
-        elif is_code and line.strip() and not line.startswith("    "):
+        if fence and (line.strip() and not line.startswith("    ") if fence == "python" else not line.strip()):
             while out[-1] == "":
                 out.pop()
             out += ["```", ""]
-            is_code = False
-        out.append(line[4:] if is_code else re.sub(r"``([^`]*)``", r"`\1`", line).replace("::", ":"))
-    return "\n".join([*out, "```"] if is_code else out)
+            fence = ""
+        if not fence and line.startswith(">>> "):
+            fence = "pycon"
+            out.append("```pycon")
+        elif not fence and line.startswith("    ") and any(p.endswith("::") for p in lines[max(0, k - 2) : k]):
+            fence = "python"
+            out.append("```python")
+        if fence == "python":
+            out.append(line[4:])
+        elif fence:
+            out.append("" if line == "<BLANKLINE>" else line)
+        elif line.strip() or out[-1:] != [""]:
+            out.append(re.sub(r"``([^`]*)``", r"`\1`", line).replace("::", ":"))
+    return "\n".join([*out, "```"] if fence else out)
 
 
 if __name__ == "__main__":

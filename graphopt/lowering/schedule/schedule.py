@@ -105,6 +105,17 @@ class Schedule(Scripted):
 
     ``wanted`` are decisions for them to take, in their order, wherever they are possible (None: draw). A nest that was
     to be scheduled by rule is no longer.
+
+    >>> s.split("j", [None, 4])
+    (LoopRef(name='j_0'), LoopRef(name='j_1'))
+    >>> s.get_child_blocks(s.get_block("root")), s.get_loops("y")
+    ((BlockRef(name='y'),), (LoopRef(name='i'), LoopRef(name='j_0'), LoopRef(name='j_1')))
+    >>> print(s.trace)
+    s.split('j', [None, 4])
+    >>> s.encoded("parallel", ("i",), {})
+    TraceStep(primitive='parallel', args=('i',), kwargs=(), decision=None, results='n', single=True, question=False)
+    >>> s.recorded(s.encoded("get_block", ("y",), {}), s.get_block("y"))
+    BlockRef(name='y')
     """
 
     def __init__(self, nest: Nest, seed: int = 0, wanted: Iterable[Argument] = ()) -> None:
@@ -266,7 +277,12 @@ def _moved(step: TraceStep, places: dict[int, int]) -> TraceStep:
 
 
 def replay(trace: Trace, nest: Nest, seed: int = 0) -> Schedule:
-    """The schedule of a nest by the steps of a trace."""
+    """The schedule of a nest by the steps of a trace.
+
+    >>> s.parallel("i")
+    >>> schedule.replay(s.trace, nest).nest == s.nest
+    True
+    """
     schedule = Schedule(nest, seed)
     given: list[object] = []
 

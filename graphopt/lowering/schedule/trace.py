@@ -36,6 +36,13 @@ class TraceStep:
 
     ``results`` says what it gave: one letter each, ``b`` for a block, ``l`` for a loop, ``v`` for a number, ``n`` for
     nothing; ``single`` is false where they came as a tuple. ``decision`` is what a sampling step drew.
+
+    >>> s.parallel("i")
+    >>> step = s.trace.steps[-1]
+    >>> isinstance(step, schedule.TraceStep), step.primitive, step.args
+    (True, 'parallel', ('i',))
+    >>> step.references
+    ()
     """
 
     primitive: str
@@ -60,7 +67,25 @@ def _references(argument: Argument) -> tuple[Reference, ...]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Trace(Scripted):
-    """A trace: the steps of a schedule in order."""
+    """A trace: the steps of a schedule in order.
+
+    >>> s.parallel("i")
+    >>> trace = s.trace
+    >>> isinstance(trace, schedule.Trace), trace
+    (True, <Trace of 1 step>)
+    >>> schedule.Trace.from_json(trace.to_json()) == trace
+    True
+    >>> i, j = s.get_loops("y")
+    >>> tiles = s.sample_perfect_tile(j, 2)
+    >>> s.trace.decisions
+    {2: (1, 8)}
+    >>> s.trace.with_decisions({2: [2, 4]}).decisions
+    {2: (2, 4)}
+    >>> print(trace)
+    s.parallel('i')
+    >>> trace.replay(nest).nest == schedule.replay(trace, nest).nest
+    True
+    """
 
     steps: tuple[TraceStep, ...] = ()
 
