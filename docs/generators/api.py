@@ -19,8 +19,8 @@ HEAD = """\
 # The Python API
 
 What `import graphopt` offers, and the public modules beside it, made from signatures and docstrings (`python -m
-docs.generators`); `help(...)` prints types, too, and an example of each function. Of methods, and of what modules define,
-it has the first sentence. All examples of docstrings are tests (`tests/test_examples.py`).
+docs.generators`); `help(...)` prints types, too, and an example of each function. Of methods, and of what modules
+define, it has the first sentence. All examples of docstrings are tests (`tests/test_examples.py`).
 [Schedule primitives](schedules.md) and the [command line](cli.md) have pages of their own.
 """
 

@@ -53,10 +53,11 @@ def export(
     if parameters not in ("constants", "inputs"):
         raise UsageError(f"parameters become 'constants' or 'inputs', not {parameters!r}")
     whole = module if isinstance(module, Module) else _Function(module)
-    if not (inputs and all(isinstance(given, Mapping) for given in inputs.values())):
+    methods = {method: types for method, types in inputs.items() if isinstance(types, Mapping)}
+    if not methods or len(methods) < len(inputs):
         return _exported(whole, "forward", inputs, parameters, GraphBuilder(name, opset=opset))
     functions = Functions()
-    for method, types in inputs.items():
+    for method, types in methods.items():
         if not callable(getattr(whole, method, None)):
             raise UsageError(f"{type(whole).__name__} has no method {method!r} to export")
         builder = GraphBuilder(method, module=functions, opset=opset)

@@ -51,6 +51,34 @@ def test_a_small_network_is_compiled_and_optimized_and_saved(tmp_path: Path) -> 
     assert [n.name for n in model.graph.node][:2] == ["features.0.Conv", "features.1.BatchNormalization"]
 
 
+def test_several_methods_are_exported_by_name_and_share_parameters(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            self.layer = nn.Linear(64, 64)
+
+        def prefill(self, x: nn.Tensor) -> nn.Tensor:
+            return nn.relu(self.layer(x))
+
+        def decode(self, x: nn.Tensor) -> dict[str, nn.Tensor]:
+            return {"scores": self.layer(x)}
+
+    two = Two().initialize()
+    module = nn.export(two, {"prefill": {"x": "float32[n, 64]"}, "decode": {"x": "float32[1, 64]"}})
+    assert module.entries == ("prefill", "decode")
+    assert [graph.names[v] for _, graph in module.graphs() for v in graph.inputs] == ["x", "x"]
+    x, state = floats(3, 64), two.state_dict()
+    want = x @ state["layer.weight"].T + state["layer.bias"]
+    model = graphopt.compile(module, entries=["prefill", "decode"])
+    assert np.allclose(model["prefill"](x)["y"], np.maximum(want, 0), atol=1e-5)
+    assert np.allclose(model["decode"](x[:1])["scores"], want[:1], atol=1e-5)
+
+
+def test_a_function_is_exported_as_a_module_is() -> None:
+    module = nn.export(lambda x, y: {"sum": x + y}, {"x": "float32[n]", "y": "float32[n]"})
+    x = floats(4)
+    assert np.array_equal(evaluate.run(module.graph(), {"x": x, "y": x})["sum"], x + x)
+
+
 def test_parameters_may_be_inputs() -> None:
     net = Net()
     module = nn.export(net, IMAGE, parameters="inputs")
