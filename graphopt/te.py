@@ -16,9 +16,12 @@ import builtins
 import inspect
 from collections.abc import Callable, Sequence
 from keyword import iskeyword
+from operator import index as index_of
 from typing import Any, TypeAlias
 
+from graphopt.errors import nearest_or_some
 from graphopt.lowering.loops import compute as _compute
+from graphopt.lowering.loops import expressions as _expressions
 from graphopt.lowering.loops.compute import (
     Extent,
     IterVar,
@@ -32,7 +35,6 @@ from graphopt.lowering.loops.compute import (
     max,
     min,
     nest,
-    placeholder,
     prod,
     reduction,
     require,
@@ -40,13 +42,15 @@ from graphopt.lowering.loops.compute import (
 )
 from graphopt.lowering.loops.expressions import (
     INDEX,
+    Apply,
+    Const,
     Expr,
     ExprLike,
+    Load,
+    ScalarNumber,
     Var,
     apply,
     as_expr,
-    cast,
-    const,
     equal,
     maximum,
     minimum,
@@ -55,7 +59,8 @@ from graphopt.lowering.loops.expressions import (
 )
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import WORDS
-from graphopt.lowering.loops.script_expressions import NAMED
+from graphopt.lowering.loops.script_expressions import DTYPES, INTEGERS, NAMED
+from graphopt.lowering.loops.wellformed import is_typed
 
 Function: TypeAlias = Callable[[ExprLike], Expr]
 if_then_else = select
@@ -81,7 +86,42 @@ def reduce_axis(extent: Extent | tuple[Extent, Extent], name: str = "") -> IterV
     >>> te.reduce_axis(8, "k")
     k
     """
+    for bound in extent if isinstance(extent, tuple) else (extent,):
+        _check_size(f"the axis {name or 'k'}", bound)
     return _compute.reduce_axis(extent, _usable(name) if name else "")
+
+
+def placeholder(shape: Sequence[Extent], dtype: str = "float32", name: str = "x") -> Tensor:
+    """An input tensor. ExpressionError for a shape or dtype that tensor programs do not have.
+
+    >>> te.placeholder((n, 8), "float32", "x")
+    <Tensor x: float32[n, 8]>
+    """
+    _check_shape(name, shape)
+    return _compute.placeholder(shape, _known(dtype), _identifier(name))
+
+
+def cast(value: ExprLike, dtype: str) -> Expr:
+    """A conversion to another dtype, as C converts.
+
+    >>> te.cast(x[0, 1], "int64")
+    cast(x[0, 1], "int64")
+    """
+    return _expressions.cast(as_expr(value), _known(dtype))
+
+
+def const(value: ScalarNumber, dtype: str) -> Const:
+    """The number as a constant of the dtype. ExpressionError for one that is none of it.
+
+    >>> te.const(1, "int8")
+    int8(1)
+    """
+    if not isinstance(value, bool | int | float) and not hasattr(value, "__float__"):
+        raise wrong(f"{value!r} is no number")
+    made = _expressions.const(value, _known(dtype))
+    if dtype in INTEGERS and made.value not in INTEGERS[dtype]:
+        raise wrong(f"{value} is no {dtype}, which is from {INTEGERS[dtype][0]} to {INTEGERS[dtype][-1]}")
+    return made
 
 
 def compute(shape: Sequence[Extent], fn: Callable[..., Any], dtype: str | None = None, name: str = "t") -> Tensor:
@@ -94,13 +134,71 @@ def compute(shape: Sequence[Extent], fn: Callable[..., Any], dtype: str | None =
     <Tensor y: float32[n, 8]>
     """
 
+    _check_shape(name, shape)
+    if not callable(fn):
+        raise wrong(f"{name}: its formula is a function of indices, lambda i, j: ..., and not {fn!r}")
+
     def formula(*at: Expr) -> Any:
         element = fn(*at)
-        if not isinstance(element, ReduceStage):
-            as_expr(element)
+        for value in element.values if isinstance(element, ReduceStage) else (as_expr(element),):
+            _check_element(name, value)
         return element
 
-    return _compute.compute(shape, formula, dtype, name, axis_names=_labels(fn, len(shape), name))
+    wanted = None if dtype is None else _known(dtype)
+    return _compute.compute(shape, formula, wanted, _identifier(name), axis_names=_labels(fn, len(shape), name))
+
+
+def _check_element(name: str, value: Expr, is_certain: bool = True) -> None:
+    """ExpressionError for a function that is not defined on what it is given, or an element that there is not.
+
+    What is read only where a condition holds (``is_certain`` is False) may lie outside.
+    """
+    match value:
+        case Apply(fn, args):
+            if not is_typed(value):
+                raise wrong(f"{name}: {fn} is not defined on {args[-1].dtype}: cast it, as in te.cast(x, 'float32')")
+            for k, part in enumerate(args):
+                _check_element(name, part, is_certain and (fn != "select" or k == 0))
+        case Load(buffer, indices):
+            for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+                if index.dtype != INDEX:
+                    raise wrong(
+                        f"{name}: an index of {buffer.name} is {index.dtype}: cast it, as in te.cast(x, 'int64')"
+                    )
+                _check_element(name, index, is_certain)
+                is_known = is_certain and isinstance(index, Const) and isinstance(extent, Const)
+                if is_known and not 0 <= index.value < extent.value:  # type: ignore[attr-defined]
+                    raise wrong(f"{name}: {buffer.name} has {extent} elements along axis {axis}, and {index} is read")
+
+
+def _check_shape(name: str, shape: Sequence[Extent]) -> None:
+    """ExpressionError for what is no shape."""
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise wrong(f"{name}: a shape is a sequence of sizes, as in (n, 8), and not {shape!r}")
+    for size in shape:
+        _check_size(name, size)
+        if not isinstance(size, Expr) and index_of(size) < 0:
+            raise wrong(f"{name}: a size is a number from 0 on, and not {size!r}")
+
+
+def _check_size(name: str, size: Extent) -> None:
+    """ExpressionError for what is no whole number, and no expression of sizes."""
+    if not (size.dtype == INDEX if isinstance(size, Expr) else hasattr(size, "__index__")):
+        raise wrong(f"{name}: a size is a whole number, or an expression of sizes, and not {size!r}")
+
+
+def _known(dtype: str) -> str:
+    """A dtype of tensor programs. ExpressionError for another."""
+    if dtype not in DTYPES:
+        raise wrong(f"{dtype!r} is no dtype of tensor programs{nearest_or_some(str(dtype), sorted(DTYPES))}")
+    return dtype
+
+
+def _identifier(name: str) -> str:
+    """A name that buffers may have. ExpressionError for another."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise wrong(f"{name!r} is no name of a tensor: an identifier is expected")
+    return name
 
 
 def _labels(fn: Callable[..., Any], rank: int, name: str) -> list[str]:

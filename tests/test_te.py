@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,15 @@ def test_a_product_with_named_axes() -> None:
     x, y = RNG.standard_normal((3, 6), np.float32), RNG.standard_normal((6, 4), np.float32)
     assert np.allclose(run(program, x, y, out=(3, 4)), np.maximum(x @ y, 0), atol=1e-5)
     assert te.create_prim_func([A, b, d], "dense") == program == te.nest("dense", outputs=[d])
+
+
+def test_functions_of_python_and_numpy_are_those_of_expressions() -> None:
+    y = te.compute(
+        A.shape, lambda i, j: abs(np.tanh(A[i, j])) + np.float32(2) * np.maximum(A[i, j], 0) - round(A[i, j])
+    )
+    x = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    want = np.abs(np.tanh(x)) + 2 * np.maximum(x, 0) - np.rint(x)
+    assert np.allclose(run(te.nest("f", outputs=[y]), x, out=(2, 6)), want, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -91,6 +101,28 @@ def test_functions_of_values() -> None:
         (lambda: te.compute((3,), lambda i: None), "None is a NoneType, and an expression or a number is expected"),
         (lambda: te.compute((3,), lambda i, j: A[i, j]), "indices taken by the formula: 2, and axes of the shape: 1"),
         (lambda: te.compute((3,), lambda i: 1.0 if A[i, 0] > 0 else 2.0), "an expression has no truth value"),
+        (lambda: te.compute((3,), lambda i: A[i, A[i, 0]]), "t: an index of A is float32: cast it"),
+        (lambda: te.compute((3,), lambda i: A[i, 6]), "t: A has 6 elements along axis 1, and 6 is read"),
+        (lambda: te.compute((3,), lambda i: A[i, -1]), "t: A has 6 elements along axis 1, and -1 is read"),
+        (lambda: te.compute((3,), lambda i: te.exp(i)), r"t: exp is not defined on int64: cast it, as in te\.cast"),
+        (lambda: te.compute((3,), lambda i: (A[i, 0] > 0.0) + 1), "t: add is not defined on bool"),
+        (lambda: te.compute((3,), lambda i: math.exp(A[i, 0])), "an expression has no number while"),
+        (lambda: te.compute((3,), lambda i: np.cbrt(A[i, 0])), "numpy's cbrt is of arrays: expressions have te.exp"),
+        (lambda: te.compute((3,), lambda i: A[i, 0] * np.ones(3)), "an array of 3 elements is no value: make it an"),
+        (lambda: te.compute((3,), lambda i: sum(x for x in A)), "A cannot be looped over while the program is built"),
+        (lambda: te.compute((3,), None), r"t: its formula is a function of indices, .* and not None"),  # type: ignore[arg-type]
+        (lambda: te.compute((3,), lambda i: A[i, 0], name="a b"), "'a b' is no name of a tensor"),
+        (lambda: te.compute((2.5,), lambda i: A[0, i]), "t: a size is a whole number, or an expression"),  # type: ignore[list-item]
+        (lambda: te.compute(3, lambda i: A[0, i]), r"t: a shape is a sequence of sizes, as in \(n, 8\), and not 3"),  # type: ignore[arg-type]
+        (lambda: te.placeholder((-1,)), "x: a size is a number from 0 on, and not -1"),
+        (lambda: te.placeholder((A[0, 0],)), r"x: a size is a whole number, .* and not A\[0, 0\]"),
+        (lambda: te.placeholder((3,), "float31"), "'float31' is no dtype of tensor programs; did you mean float32"),
+        (lambda: te.cast(A[0, 0], "int9"), "'int9' is no dtype of tensor programs; did you mean int8"),
+        (lambda: te.const(300, "int8"), "300 is no int8, which is from -128 to 127"),
+        (lambda: te.const("a", "int8"), "'a' is no number"),  # type: ignore[arg-type]
+        (lambda: te.reduce_axis(2.5), "the axis k: a size is a whole number"),  # type: ignore[arg-type]
+        (lambda: te.nest("a b", [A]), "'a b' is no name of a program: an identifier is expected"),
+        (lambda: te.nest("f", A), "f is given a tensor, and a list of tensors is expected"),  # type: ignore[arg-type]
         (lambda: te.sum(A[0, K], axis=1), "sum is over axes that reduce_axis makes, and not over 1"),
         (lambda: te.max(A[0, K]), "nothing says over which axes max is"),
         (lambda: te.sum(A[0, K], axis=[K, K]), "sum is over one axis twice"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from keyword import iskeyword
 from math import inf
 from typing import Any, TypeAlias, overload
 
@@ -434,6 +435,10 @@ def nest(
     >>> te.nest("first", [x, te.compute((n,), lambda i: x[i, 0], name="y")])
     <Nest first(x: float32[n, 8], y: float32[n], n): 1 block>
     """
+    if not name.isidentifier() or iskeyword(name):
+        raise wrong(f"{name!r} is no name of a program: an identifier is expected")
+    if isinstance(inputs, Tensor) or isinstance(outputs, Tensor):
+        raise wrong(f"{name} is given a tensor, and a list of tensors is expected")
     if outputs is None:
         given = tuple(inputs or ())
         inputs, outputs = [t for t in given if t.stage is None], [t for t in given if t.stage is not None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from graphopt.display import shortened
 from graphopt.errors import ExpressionError
@@ -50,6 +50,36 @@ FUNCTIONS: Mapping[str, int] = {
     "fma": 3,
 }
 """The functions that ``Apply`` knows, with how many arguments each takes."""
+
+
+UFUNCS: Mapping[str, str] = {
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
+    "power": "pow",
+    "maximum": "max",
+    "minimum": "min",
+    "negative": "neg",
+    "absolute": "abs",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "rint": "round",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
+}
+"""The functions of numpy's that have another name in expressions."""
 
 
 class Expr:
@@ -145,8 +175,26 @@ class Expr:
     def __ge__(self, other: ExprLike) -> Expr:
         return apply("ge", self, other)
 
+    def __abs__(self) -> Expr:
+        return apply("abs", self)
+
+    def __round__(self) -> Expr:
+        return apply("round", self)
+
+    def _refuse(self) -> NoReturn:
+        raise wrong("an expression has no number while the program is built: te.exp(x) and the like are of expressions")
+
+    __int__ = __float__ = _refuse
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **options: Any) -> Expr:
+        """numpy's functions of elements, as far as expressions have them."""
+        fn = UFUNCS.get(ufunc.__name__, ufunc.__name__)
+        if method != "__call__" or options or FUNCTIONS.get(fn) != len(operands):
+            raise wrong(f"numpy's {ufunc.__name__} is of arrays: expressions have te.exp, te.max and the like")
+        return apply(fn, *operands)
+
     def __bool__(self) -> bool:
-        raise wrong("an expression has no truth value while the program is built: use select, & and |")
+        raise wrong("an expression has no truth value while the program is built: use te.max, te.select, & and |")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -259,6 +307,8 @@ def as_expr(value: ExprLike, dtype: str = INDEX) -> Expr:
         return value
     if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
         raise wrong(f"{_described(value)}, and an expression or a number is expected")
+    if getattr(value, "shape", ()) != ():
+        raise wrong(f"an array of {getattr(value, 'size', 0)} elements is no value: make it an input, and read an element of that")
     return const(value, dtype)
 
 

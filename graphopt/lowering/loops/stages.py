@@ -158,6 +158,9 @@ class Tensor(Buffer, Scripted):
             raise wrong(f"{self.name} is read at {_counted(len(several))}, and {wanted}")
         return Load(self, tuple(i if isinstance(i, Expr) else _index(self, i) for i in several))
 
+    def __iter__(self) -> NoReturn:
+        raise wrong(f"{self.name} cannot be looped over while the program is built: te.sum(x[i, k], axis=k) reduces")
+
     def script(self) -> str:
         """The script of the program that computes it; an input is a line by itself."""
         from graphopt.lowering.loops.compute import nest  # which writes down what is defined here

@@ -247,11 +247,11 @@ class _Checker:
                 self.need(len(args) == FUNCTIONS.get(fn), f"{fn} of {len(args)} arguments is no function")
                 for a in args:
                     self.expr(a, None)
-                self.need(_is_typed(expr), f"{_signature(expr)} is not what {fn} gives")
+                self.need(is_typed(expr), f"{_signature(expr)} is not what {fn} gives")
         self.need(dtype in (None, expr.dtype), f"{show_expr(expr, None)} is {expr.dtype}, where {dtype} is expected")
 
 
-def _is_typed(expr: Apply) -> bool:
+def is_typed(expr: Apply) -> bool:
     """Whether the dtypes of a function's arguments and of its result agree."""
     kinds = [a.dtype for a in expr.args]
     if expr.fn in CONVERSIONS:
