@@ -56,8 +56,9 @@ class OpWriter:
         """So many outputs of an ONNX op in its newest form.
 
         What the op does not take, such as truth values in arithmetic, is computed in a wider dtype; what comes back is
-        of the dtype that was given.
+        of the dtype that was given. A tensor of torch is a constant.
         """
+        inputs = self._held(inputs)
         wider = self._wider(name, inputs)
         if wider:
             formal = ops.schema(name)
@@ -72,7 +73,11 @@ class OpWriter:
     def emit_compute(self, function: TensorFunction, inputs: Sequence[ValueLike], **arguments: Any) -> Any:
         """The output of a tensor function (``graphopt.te``, ``graphopt.tensor``), a program of the module from now on:
         ``writer.emit_compute(tensor.softmax, [x], axis=1)``."""
-        return self.builder.emit_compute(function, inputs, **arguments)
+        return self.builder.emit_compute(function, self._held(inputs), **arguments)
+
+    def _held(self, inputs: Sequence[ValueLike]) -> tuple[ValueLike, ...]:
+        """The inputs, with constants for tensors."""
+        return tuple(self.constant(x) if isinstance(x, torch.Tensor) else x for x in inputs)
 
     def _wider(self, name: str, inputs: Sequence[ValueLike]) -> dict[str, tuple[str, str]]:
         """For each constraint of the op's that its inputs do not meet: the dtype of results under it, and one that it

@@ -308,7 +308,8 @@ def as_expr(value: ExprLike, dtype: str = INDEX) -> Expr:
     if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
         raise wrong(f"{_described(value)}, and an expression or a number is expected")
     if getattr(value, "shape", ()) != ():
-        raise wrong(f"an array of {getattr(value, 'size', 0)} elements is no value: make it an input, and read an element of that")
+        size = getattr(value, "size", "several")
+        raise wrong(f"an array of {size} elements is no value: make it an input, and read an element of that")
     return const(value, dtype)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from graphopt import tensor
 from graphopt.frontends.torch import Table
 from tests.frontends.torch.graphs import run, torch
 
@@ -79,3 +80,24 @@ def test_an_fx_graph_is_written_by_functions_and_what_has_no_entry_is_decomposed
     x = torch.tensor([[3.0, -4.0]])
     (found,) = run(graph, x)
     assert np.allclose(found, traced(x).detach().numpy(), atol=1e-6)
+
+
+def test_parameters_are_constants_as_they_are() -> None:
+    def dense(x: Any, w: Any, b: Any) -> Any:
+        return tensor.add(tensor.matmul(x, w, transpose_b=True), b)
+
+    table = Table()
+
+    @table.entry(torch.nn.Linear)
+    def linear(g: Any, module: Any, x: Any) -> Any:
+        if module.bias is None:
+            return g.op("Gemm", x, module.weight, transB=1)
+        return g.emit_compute(dense, [x, module.weight, module.bias])
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2, bias=False))
+    x = torch.randn(5, 3)
+    for module in (model, torch.fx.symbolic_trace(model)):
+        graph = graphopt.from_torch(module, x, table=table)
+        assert sorted(n.op for n in graph.nodes() if n.op in ("Gemm", "graphopt::Nest")) == ["Gemm", "graphopt::Nest"]
+        (found,) = graphopt.compile(graph)(x).values()
+        assert np.allclose(found, model(x).detach().numpy(), atol=1e-5)
