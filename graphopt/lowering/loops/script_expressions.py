@@ -381,11 +381,11 @@ class ScriptNames:
             raise self.error(node, getattr(e, "reason", str(e))) from None
 
     def call(self, node: ast.Call, name: str, args: Sequence[ast.expr], dtype: str | None) -> Expr:
-        """A call of a function by name, not simplified; or a number with an explicit dtype."""
+        """A call of a function by name, not simplified; or a number, or an expression cast, of an explicit dtype."""
         if name in DTYPES and len(args) == 1:
             operand = self.value(args[0], name)
             if isinstance(operand, Expr):
-                raise self.error(node, f'{name}(...) is of a number; an expression is cast: cast(..., "{name}")')
+                return self.applied(node, "cast", [operand], name)
             return self.settled(operand, name, node)
         fn = NAMED.get(name)
         if fn is None:

@@ -186,7 +186,6 @@ def test_regions_are_boxes() -> None:
         ("A[i] = A", 12, "A is a buffer"),
         ("A[i] = explode(A[i])", 12, "explode is no function of programs"),
         ("A[i] = exp(A[i], A[i])", 12, "exp takes 1 arguments, and here are 2"),
-        ("A[i] = float32(A[i])", 12, "an expression is cast"),
         ('A[i] = cast(A[i], "real")', 23, "a dtype is expected"),
         ("A[i] = A[i] if F[i] else 0.0", 12, "a program has operators, functions by name"),
         ("A[i] = A[i] @ A[i]", 12, "this operator is none of programs"),
@@ -412,3 +411,9 @@ def test_an_empty_program_is_one() -> None:
     nest = Nest("nothing", (), Seq(()))
     assert read(show(nest)) == nest
     assert list(statements(nest.body)) == [nest.body]
+
+
+def test_a_dtype_casts_an_expression() -> None:
+    head = 'def f(A: Buffer[(4,), "float16"], B: Buffer[(4,), "float32"]):\n    for i in serial(4):\n        '
+    assert read(f"{head}B[i] = float32(A[i]) * 2.0\n") == read(f'{head}B[i] = cast(A[i], "float32") * 2.0\n')
+    assert read(f"{head}B[i] = float32(B[i])\n") == read(f"{head}B[i] = B[i]\n")
