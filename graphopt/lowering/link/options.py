@@ -17,6 +17,7 @@ from graphopt.lowering.emit.kernel_source import Emitted, EmittedKernel, emit
 from graphopt.lowering.fuse.groups import Decision, Group, Member, joins
 from graphopt.lowering.loops.nest import Buffer, Nest
 from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.schedule.decomposed import decomposed
 from graphopt.lowering.schedule.schedule import Schedule
 
 ByHand: TypeAlias = "Nest | Callable[[Schedule], object]"
@@ -35,7 +36,7 @@ def as_written(nest: Nest) -> Nest:
 
 def for_the_host(nest: Nest, contract: bool = True) -> tuple[tuple[Nest, Emitted], ...]:
     """The host's kernels of a nest: one for each parallel loop."""
-    return tuple((part, emit(part, contract)) for part in divided(compacted(nest)))
+    return tuple((part, emit(part, contract)) for part in divided(decomposed(compacted(nest))))
 
 
 def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:
