@@ -244,15 +244,20 @@ def isinf(x: VectorValue) -> VectorValue:
 def minimum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The smaller; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
-        return select(isnan(b), b, select(b < a, b, a))
+        return _unless_nan(b, select(b < a, b, a))
     return select(b < a, b, a)
 
 
 def maximum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The larger; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
-        return select(isnan(b), b, select(b > a, b, a))
+        return _unless_nan(b, select(b > a, b, a))
     return select(b > a, b, a)
+
+
+def _unless_nan(b: VectorValue, otherwise: VectorValue) -> VectorValue:
+    """A NaN where ``b`` is one; of two choices of ``b`` LLVM would make one, by a condition that no instruction has."""
+    return select(isnan(b), b + b, otherwise)
 
 
 def absolute(x: VectorValue) -> VectorValue:

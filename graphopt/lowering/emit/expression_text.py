@@ -233,13 +233,16 @@ class Speller:
         first = parts[1] + polynomial(lanes.base, self.bounds)
         return self.names.sum(first).text
 
-    def stride(self, address: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
-        """The stride of the lanes, where whole vectors cover them, and the address of the first."""
+    def stride(self, address: Polynomial, lanes: Lanes) -> tuple[str, str] | None:
+        """The stride of the lanes, and the address of the first; with a mask, where whole vectors cover them."""
+        # lanes that are a known distance apart are loads of their own: processors take longer to gather them
         parts = address.split(lanes.var)
-        if parts is None or parts[0].number not in STRIDES:
+        if parts is None or parts[0].number == 0 or (lanes.mask and parts[0].number not in STRIDES):
             return None
-        first = parts[1] + polynomial(lanes.base, self.bounds) * parts[0]
-        return parts[0].number, self.names.sum(first).text
+        factor, base = parts[0], polynomial(lanes.base, self.bounds)
+        if any(lanes.var in variables(a) or not self.names.is_steady(a) for a in factor.atoms):
+            return None
+        return self.names.sum(factor).text, self.names.sum(parts[1] + base * factor).text
 
     def repeated(self, address: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
         """The number of neighbouring lanes with the same element, where these elements are contiguous, and the address

@@ -42,7 +42,8 @@ class Guard:
 
 
 def separated(stmt: Stmt) -> Stmt:
-    """The statement with full tiles apart from partial ones; each block is written twice at most."""
+    """The statement with full tiles apart from partial ones; each block is written twice at most, a reduction four
+    times."""
     return _separated(stmt, _guards(stmt, ()))
 
 
@@ -52,11 +53,12 @@ def _separated(stmt: Stmt, guards: Mapping[Var, Guards]) -> Stmt:
         children = inner(stmt)
         return with_inner(stmt, tuple(_separated(s, guards) for s in children)) if children else stmt
     known = guards[stmt.var]
-    full = mutate(stmt.body, lambda s: _without(s, known) if isinstance(s, Block) else None)
+    full = _separated(mutate(stmt.body, lambda s: _without(s, known) if isinstance(s, Block) else None), guards)
     number = _full_tiles(stmt, known)
     if number is None:
-        return replace(stmt, body=If(conjunction(*dict.fromkeys(known.values())), full, stmt.body))
-    last = _ending(substitute_in(stmt.body, {stmt.var: Const(number)}))
+        condition = conjunction(*dict.fromkeys(known.values()))
+        return replace(stmt, body=If(condition, full, _separated(stmt.body, guards)))
+    last = _separated(_ending(substitute_in(stmt.body, {stmt.var: Const(number)})), guards)
     return seq(replace(stmt, extent=Const(number), body=full), last)
 
 
@@ -127,15 +129,20 @@ def _guards(stmt: Stmt, loops: Sequence[For]) -> dict[Var, dict[Expr, Expr]]:
 
 
 def _of_block(block: Block, loops: Sequence[For]) -> Iterator[Guard]:
-    """The conditions of a block that hold for whole tiles, tested in one loop: the innermost of those around a tile."""
+    """The conditions of a block that hold for whole tiles, those of its reduction and others tested in one loop each:
+    the innermost of those around a tile."""
     depths = {loop.var: depth for depth, loop in enumerate(loops)}
-    tiles: list[tuple[int, int, Expr, Expr]] = []
+    reduced = {
+        v for a, value in zip(block.axes, block.values, strict=True) if a.kind == "reduce" for v in variables(value)
+    }
+    tiles: dict[bool, list[tuple[int, int, Expr, Expr]]] = {False: [], True: []}
     for condition in conjuncts(block.predicate):
         of = sorted(depths.get(v, -1) for v in variables(condition))
         if len(of) > 1 and of[0] >= 0 and (whole := _whole(condition, loops[of[-1]])) is not None:
-            tiles.append((of[-2], of[-1], condition, whole))
-    outer = max((depth for depth, _, _, _ in tiles), default=0)
-    yield from (Guard(c, loops[outer].var, whole) for _, within, c, whole in tiles if within > outer)
+            tiles[bool(variables(condition) & reduced)].append((of[-2], of[-1], condition, whole))
+    for kind in tiles.values():
+        outer = max((depth for depth, _, _, _ in kind), default=0)
+        yield from (Guard(c, loops[outer].var, whole) for _, within, c, whole in kind if within > outer)
 
 
 def _whole(condition: Expr, loop: For) -> Expr | None:

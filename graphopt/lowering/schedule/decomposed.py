@@ -69,6 +69,8 @@ def _starts_alike(block: Block) -> bool:
     stores = [s for s in (*body, *init) if isinstance(s, Store)]
     targets = {s.buffer: s.indices for s in stores}
     read = [e for s in stores for part in (*s.indices, s.value) for e in loads_in(part)]
-    return all(targets[s.buffer] == s.indices for s in stores) and all(
-        e.buffer not in targets or e.indices == targets[e.buffer] for e in read
-    ) and not any(e.buffer in targets for s in init if isinstance(s, Store) for e in loads_in(s.value))
+    return (
+        all(targets[s.buffer] == s.indices for s in stores)
+        and all(e.buffer not in targets or e.indices == targets[e.buffer] for e in read)
+        and not any(e.buffer in targets for s in init if isinstance(s, Store) for e in loads_in(s.value))
+    )
