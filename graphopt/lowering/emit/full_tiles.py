@@ -2,8 +2,9 @@
 blocks are emitted without their predicates.
 
 Splits by factors that do not divide leave a predicate for each iteration. Where the tiles are numbered, the last one
-becomes a statement of its own, whose loops end where the predicates do (index-set splitting); otherwise a test outside
-of the tile finds whether they hold for all of it, and only tiles for which they do not keep them.
+becomes a statement of its own, whose loops end where the predicates do (index-set splitting); otherwise, as where sizes
+are open, a test outside of the tile finds whether they hold for all of it, and only tiles for which they do not keep
+them.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Guard:
     whole: Expr
 
 
-def separated(stmt: Stmt) -> Stmt:
+def separated(stmt: Stmt, sizes: Sequence[Var] = ()) -> Stmt:
     """The statement with full tiles apart from partial ones; each block is written twice at most, a reduction four
     times."""
-    return _separated(stmt, _guards(stmt, ()))
+    return _separated(stmt, _guards(stmt, (), frozenset(sizes)))
 
 
 def _separated(stmt: Stmt, guards: Mapping[Var, Guards]) -> Stmt:
@@ -117,18 +118,18 @@ def _end(condition: Expr, var: Var) -> int | None:
 # ------------------------------------------------------------------ conditions
 
 
-def _guards(stmt: Stmt, loops: Sequence[For]) -> dict[Var, dict[Expr, Expr]]:
+def _guards(stmt: Stmt, loops: Sequence[For], sizes: frozenset[Var]) -> dict[Var, dict[Expr, Expr]]:
     """The conditions of the blocks in a statement within loops, by the variable of the loop that they are tested in."""
     found: dict[Var, dict[Expr, Expr]] = {}
-    for guard in _of_block(stmt, loops) if isinstance(stmt, Block) else ():
+    for guard in _of_block(stmt, loops, sizes) if isinstance(stmt, Block) else ():
         found.setdefault(guard.outer, {})[guard.condition] = guard.whole
     for child in inner(stmt):
-        for var, known in _guards(child, (*loops, stmt) if isinstance(stmt, For) else loops).items():
+        for var, known in _guards(child, (*loops, stmt) if isinstance(stmt, For) else loops, sizes).items():
             found.setdefault(var, {}).update(known)
     return found
 
 
-def _of_block(block: Block, loops: Sequence[For]) -> Iterator[Guard]:
+def _of_block(block: Block, loops: Sequence[For], sizes: frozenset[Var]) -> Iterator[Guard]:
     """The conditions of a block that hold for whole tiles, those of its reduction and others tested in one loop each:
     the innermost of those around a tile."""
     depths = {loop.var: depth for depth, loop in enumerate(loops)}
@@ -137,7 +138,7 @@ def _of_block(block: Block, loops: Sequence[For]) -> Iterator[Guard]:
     }
     tiles: dict[bool, list[tuple[int, int, Expr, Expr]]] = {False: [], True: []}
     for condition in conjuncts(block.predicate):
-        of = sorted(depths.get(v, -1) for v in variables(condition))
+        of = sorted(depths.get(v, -1) for v in variables(condition) - sizes)
         if len(of) > 1 and of[0] >= 0 and (whole := _whole(condition, loops[of[-1]])) is not None:
             tiles[bool(variables(condition) & reduced)].append((of[-2], of[-1], condition, whole))
     for kind in tiles.values():

@@ -220,7 +220,7 @@ class KernelWriter:
         for buffer in nest.allocs:
             if buffer in self.stacked:
                 self.stack(buffer)
-        body, extent = separated(nest.body), Const(1)
+        body, extent = separated(nest.body, nest.sizes), Const(1)
         context = EmitContext({})
         parallel = isinstance(body, For) and body.kind == "parallel"
         if isinstance(body, For) and parallel:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.analysis.block_refs import find_block, find_loop, replaced
+from graphopt.lowering.analysis.block_refs import find_block, replaced
 from graphopt.lowering.analysis.iteration_domains import tells
-from graphopt.lowering.loops.expressions import Const, Expr, apply, conjunction, loads_in, variables
+from graphopt.lowering.loops.expressions import Const, apply, conjunction, loads_in, variables
 from graphopt.lowering.loops.nest import Block, For, Nest, Range, Stmt, Store, blocks, statements
 from graphopt.lowering.schedule.reduction import decompose_reduction
 

@@ -11,7 +11,7 @@ from graphopt.kernels import host
 from graphopt.lowering.emit.full_tiles import separated
 from graphopt.lowering.emit.kernel_source import emit
 from graphopt.lowering.loops.expressions import Const
-from graphopt.lowering.loops.nest import TRUE, For, If, Nest, Seq, blocks
+from graphopt.lowering.loops.nest import TRUE, For, If, Nest, Seq, blocks, statements
 from graphopt.lowering.loops.script import read
 from graphopt.lowering.schedule.schedule import Schedule
 from tests.lowering.native import check, random_arrays, run
@@ -72,6 +72,32 @@ def test_strips_are_right(n: int, width: int, vectorized: bool, decomposed: bool
 def test_squares_are_right(sides: tuple[int, int, int], side: int, parallel: bool) -> None:
     nest = matmul(*sides)
     check(nest, squares(nest, side, parallel))
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 24])
+def test_strips_of_open_sizes_are_right(n: int, vectorized: bool) -> None:
+    nest = matmul("m", "n", "k")
+    made = strips(nest, 8, vectorized)
+    for depth in (1, 6):
+        check(nest, made, [3, n, depth])
+
+
+def test_full_tiles_of_open_sizes_have_no_predicate() -> None:
+    nest = strips(matmul("m", "n", "k"), 8, True)
+    tiles = [s for s in statements(separated(nest.body, nest.sizes)) if isinstance(s, If)]
+    assert tiles
+    for tile in tiles:
+        assert all(b.predicate == TRUE for b in blocks(tile.then))
+        assert tile.otherwise is not None
+        assert all(b.predicate != TRUE for b in blocks(tile.otherwise))
+
+
+def test_tiles_of_sums_that_do_not_divide_have_no_predicate() -> None:
+    nest = squares(matmul(100, 100, 100), 16)
+    full = next(s.then for s in statements(separated(nest.body)) if isinstance(s, If))
+    assert [b.name for b in blocks(full)] == ["Y_init", "Y", "Y"]  # steps of the sum that are left are the last
+    assert all(b.predicate == TRUE for b in blocks(full))
 
 
 def test_nothing_is_written_where_all_lanes_of_one_element_are_out_of_bounds() -> None:
