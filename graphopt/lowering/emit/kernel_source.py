@@ -406,6 +406,8 @@ class KernelWriter:
         match stmt:
             case For(kind="vectorized") if context.lanes is None:
                 self.vectors.write(stmt, context)
+            case For() if self.vectors.accumulates_integers(stmt, context):
+                self.vectors.write(stmt, context)
             case For():
                 extent = context.of(stmt.extent)
                 self.loop(stmt.var, extent, self.spell.value(extent).text, stmt.body, context)

@@ -17,7 +17,7 @@ from graphopt.lowering.emit.emit_context import EmitContext
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
 from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
-from graphopt.lowering.loops.nest import Buffer, For, Store, statements
+from graphopt.lowering.loops.nest import Block, Buffer, For, Store, statements
 
 if TYPE_CHECKING:
     from graphopt.lowering.emit.kernel_source import KernelWriter
@@ -61,6 +61,33 @@ class VectorLoops:
         if isinstance(extent, Const) and 1 < int(extent.value) < native and int(extent.value).bit_count() == 1:
             return int(extent.value)
         return native
+
+    def accumulates_integers(self, loop: For, context: EmitContext) -> bool:
+        """Whether a serial loop adds up whole vectors of integers, each lane into an element of its own."""
+        # LLVM writes such a loop out where it is short, and then adds integers up across the loop around it, which
+        # gathers. Floats are added up in order: it finds their vectors.
+        extent = self.writer.decided(context.of(loop.extent))
+        if loop.kind != "serial" or context.lanes is not None or not isinstance(extent, Const):
+            return False
+        within = list(statements(loop.body))
+        if any(isinstance(s, Block) and s.init is not None for s in within):
+            return False
+        if not all("int" in s.buffer.dtype for s in within if isinstance(s, Store)):
+            return False
+        if not self.updates(loop, context) or not self._lie_together(loop, context):
+            return False
+        inside = replace(context, lanes=Lanes(loop.var, loop.var, 1))
+        stores = [(s, where) for s, where in self.writer.flat(loop.body, inside) if isinstance(s, Store)]
+        lanes = self.width(loop, context)
+        targets = {s.buffer: Load(s.buffer, tuple(map(where.of, s.indices))) for s, where in stores}
+        read = (e for s, where in stores for e in walk(where.of(s.value)) if isinstance(e, Load))
+        return (
+            lanes > 1
+            and int(extent.value) % lanes == 0
+            and len(targets) == len(stores)
+            and all(loop.var in variables(target) for target in targets.values())
+            and all(e == targets.get(e.buffer, e) for e in read)
+        )
 
     def _lie_together(self, loop: For, context: EmitContext) -> bool:
         """Whether each vector is read and written in one piece, so that no lane needs an address of its own."""
