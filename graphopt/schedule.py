@@ -11,7 +11,7 @@ Examples go on from this schedule:
 >>> from graphopt import schedule, te
 >>> x = te.placeholder((4, 8), "float32", "x")
 >>> nest = te.nest("plus_one", [x, te.compute((4, 8), lambda i, j: x[i, j] + 1.0, name="y")])
->>> s = schedule.Schedule(nest)
+>>> s, k, r = schedule.Schedule(nest), te.reduce_axis(3, "k"), te.reduce_axis(8, "r")
 >>> schedule.ROOT, schedule.INLINE
 (LoopRef(name='<root>'), LoopRef(name='<inline>'))
 """

@@ -100,7 +100,7 @@ class FuseOpsByPattern(ModulePass):
     %0: float32[n, 2] = module::product(x, w)
     return %0 as y
     <BLANKLINE>
-    graph product (ir 10, opset 23)
+    graph product (ir 10, opset 23, primitive)
     x0: float32[n, 4]
     x1: float32[4, 2]
     %0: float32[n, 2] = MatMul(x0, x1)

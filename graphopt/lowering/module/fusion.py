@@ -41,7 +41,7 @@ class FuseOps(ModulePass):
     %0: float32[n, 2] = module::fused_matmul_relu(x, w)
     return %0 as y
     <BLANKLINE>
-    graph fused_matmul_relu (ir 10, opset 23)
+    graph fused_matmul_relu (ir 10, opset 23, primitive)
     x0: float32[n, 4]
     x1: float32[4, 2]
     %0: float32[n, 2] = MatMul(x0, x1)

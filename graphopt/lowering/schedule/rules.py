@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from graphopt.display import Displayed
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.cpu.register_tiles import IN_REGISTERS
 from graphopt.lowering.cpu.scheduling import RULES, Scheduled
@@ -22,7 +23,7 @@ from graphopt.target import CPU
 from graphopt.target import target as target_named
 
 
-class ScheduleRule:
+class ScheduleRule(Displayed):
     """A schedule rule: subclass it and write ``apply``. It is asked for whole programs."""
 
     @property
@@ -36,6 +37,10 @@ class ScheduleRule:
 
     def __repr__(self) -> str:
         return f"<rule {self.name}>"
+
+    def __str__(self) -> str:
+        """The name, and what is written of the rule."""
+        return f"{self.name}: {' '.join((type(self).__doc__ or '').split('>>>')[0].split())}".removesuffix(": ")
 
 
 class _DefaultRule(ScheduleRule):
@@ -57,11 +62,21 @@ class GEMV(_DefaultRule):
 
 
 class Convolution(_DefaultRule):
-    """Reductions over windows (convolutions, pools): tiles of pixels in registers, row by row; on CUDA as products."""
+    """Reductions over windows (convolutions, pools): tiles of pixels in registers, row by row; on CUDA as products.
+
+    >>> windows = te.nest("pool", outputs=[te.compute((4, 6), lambda i, j: te.sum(x[i, j + k], axis=k), name="sums")])
+    >>> print(schedule.Convolution().apply(windows).trace)
+    s.by_rule(...)
+    """
 
 
 class Reduction(_DefaultRule):
-    """Other reductions by themselves, along or across the vectors; on CUDA several threads share out a row."""
+    """Other reductions by themselves, along or across the vectors; on CUDA several threads share out a row.
+
+    >>> rows = te.nest("rows", outputs=[te.compute((4,), lambda i: te.sum(x[i, r], axis=r), name="sums")])
+    >>> print(schedule.apply_rules(rows, [schedule.Reduction]).trace)
+    s.by_rule([['registers', 0]], rules=['Reduction'])
+    """
 
 
 class GeneralReduction(_DefaultRule):
@@ -206,7 +221,12 @@ def decisions(made: Scheduled) -> tuple[tuple[str, int], ...]:
 @dataclass(frozen=True, slots=True)
 class RuleAnswer:
     """What a rule says of some blocks of a program: the ``reason`` why it is not for them, None where it is; and
-    whether it schedules them."""
+    whether it schedules them.
+
+    >>> found = schedule.explain_rules(nest, [schedule.Matmul])
+    >>> [isinstance(answer, schedule.RuleAnswer) for answer in found.answers]
+    [True]
+    """
 
     rule: str
     blocks: tuple[str, ...]
@@ -214,9 +234,22 @@ class RuleAnswer:
     is_used: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RuleExplanation:
-    """The answers of all rules for a program, in order, by the blocks that they are asked for."""
+@dataclass(frozen=True, slots=True, repr=False)
+class RuleExplanation(Displayed):
+    """The answers of all rules for a program, in order, by the blocks that they are asked for.
+
+    >>> rules: list[schedule.RuleLike] = [schedule.Matmul, schedule.ElementWise]
+    >>> found = schedule.explain_rules(nest, rules)
+    >>> found
+    <RuleExplanation of plus_one, for cpu: ElementWise>
+    >>> isinstance(found, schedule.RuleExplanation), found.used
+    (True, ('ElementWise',))
+    >>> print(found)
+    plus_one, for cpu
+    y
+      Matmul       no contraction: block 'y' has no reduction axis
+      ElementWise  used
+    """
 
     program: str
     target: str
@@ -226,6 +259,9 @@ class RuleExplanation:
     def used(self) -> tuple[str, ...]:
         """The rules that schedule the program, without repetition."""
         return tuple(dict.fromkeys(a.rule for a in self.answers if a.is_used))
+
+    def __repr__(self) -> str:
+        return f"<RuleExplanation of {self.program}, for {self.target}: {', '.join(self.used) or 'no rule applies'}>"
 
     def __str__(self) -> str:
         lines, before = [f"{self.program}, for {self.target}"], None

@@ -112,6 +112,8 @@ class Schedule(Scripted):
     ((BlockRef(name='y'),), (LoopRef(name='i'), LoopRef(name='j_0'), LoopRef(name='j_1')))
     >>> print(s.trace)
     s.split('j', [None, 4])
+    >>> s.copy().nest == s.nest, s.copy().fork_seed() == s.fork_seed()
+    (True, True)
     >>> s.encoded("parallel", ("i",), {})
     TraceStep(primitive='parallel', args=('i',), kwargs=(), decision=None, results='n', single=True, question=False)
     >>> s.recorded(s.encoded("get_block", ("y",), {}), s.get_block("y"))
