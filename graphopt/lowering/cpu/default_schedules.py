@@ -16,13 +16,13 @@ its blocks together, else on each block by itself.
   stores: that is done there.
 
 Loops are written anew, and are not steps of a ``Schedule``: in its trace, ``by_rule`` names the rules, and what they
-decided. Those of elements can be steps, and are told so (``schedule.element_steps``): of 308 such nests (models, single ops, rows) steps give 304 kernels that are
-equal but for the names of loops, and 4 with sums in another order, but take twice as long (0.64 s for 0.32 s), half of
-it for the simplification of indices after each ``split`` and ``fuse``. Nor would it be enough for others to simplify
-once for each schedule. Of 78 nests of rows, steps take 2.3 times as long (geometric mean; 0.53 s for 0.20 s) without
-any simplification, with a ``vectorize`` that lets reductions pass, and before loops are joined that stand side by side.
-Of 12 contractions in register tiles, steps take 9.0 times as long, a fifth of it for simplification and the rest mostly
-to check that each step is legal.
+decided. Those of elements can be steps, and are told so (``schedule.element_steps``): of 308 such nests (models,
+single ops, rows) steps give 304 kernels that are equal but for the names of loops, and 4 with sums in another order,
+but take twice as long (0.64 s for 0.32 s), half of it for the simplification of indices after each ``split`` and
+``fuse``. Nor would it be enough for others to simplify once for each schedule. Of 78 nests of rows, steps take 2.3
+times as long (geometric mean; 0.53 s for 0.20 s) without any simplification, with a ``vectorize`` that lets
+reductions pass, and before loops are joined that stand side by side. Of 12 contractions in register tiles, steps take
+9.0 times as long, a fifth of it for simplification and the rest mostly to check that each step is legal.
 """
 
 from __future__ import annotations

@@ -94,6 +94,11 @@ def apply_rules(
     The compiler's rules, up to where the list has come, share the blocks of a program; a rule of one's own is asked for
     all of it. ScheduleError with the reasons where no rule is for the program; in a module such programs stay as they
     are.
+
+    >>> rules: list[schedule.RuleLike] = [schedule.Matmul, lambda s: s.vectorize(s.get_loop("j"))]
+    >>> print(schedule.apply_rules(nest, rules).trace)
+    l0 = s.get_loop('j')
+    s.vectorize(l0)
     """
     if isinstance(given, Nest):
         return schedule_by_rules(given, default_rules(target) if rules is None else rules, target)
@@ -110,7 +115,11 @@ def explain_rules(
     given: Nest | Graph | Module, rules: Iterable[RuleLike] | None = None, target: str = CPU.name
 ) -> RuleExplanation | Mapping[str, RuleExplanation]:
     """Why each rule is for the blocks of a program or not, and which schedules them; of a module, by the name of each
-    program that is not scheduled. ``print`` it."""
+    program that is not scheduled. ``print`` it.
+
+    >>> schedule.explain_rules(nest, [schedule.Transpose, schedule.ElementWise]).used
+    ('ElementWise',)
+    """
     asked = default_rules(target) if rules is None else tuple(map(as_rule, rules))
     if isinstance(given, Nest):
         return explain(given, asked, target)
