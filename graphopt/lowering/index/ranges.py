@@ -178,6 +178,8 @@ class Ranges:
 
     def division(self, p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
         """Quotient and remainder, rounded down, of a division by a positive polynomial."""
+        if d.number == 0:  # of an axis without elements: nothing is divided
+            return Polynomial({}), p
         whole, rest = divided(p, d)
         n = d.number
         for q, r in self._candidates(rest, n):

@@ -53,3 +53,12 @@ def test_other_loops_are_none(name: str, target: str) -> None:
     steps = element_steps(nest, made.nest)
     assert steps is None or {answer.rule for answer in made.answers} == {"ElementWise"}
     assert name == "transposed" or steps is None
+
+
+def test_a_loop_of_no_elements_is_bound() -> None:
+    nest = ALL["empty"]()
+    s = Schedule(nest)
+    block, thread = s.split(s.fuse(*s.get_loops(s.get_child_blocks(s.get_block("root"))[0])), [None, 32])
+    s.bind(block, "blockIdx.x")
+    s.bind(thread, "threadIdx.x")
+    check_simulated(nest, s.nest, is_run=False)
