@@ -16,7 +16,7 @@ from graphopt.lowering.analysis.block_refs import extents_around, paths
 from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in, buffers_written
 from graphopt.lowering.analysis.dependence import at, owner
 from graphopt.lowering.analysis.regions import box, contains, within
-from graphopt.lowering.index.arithmetic import affine, prove, ranges_over, simplify
+from graphopt.lowering.index.arithmetic import affine, bounds, prove, ranges_over, simplify
 from graphopt.lowering.loops.expressions import (
     COMPARISONS,
     INDEX,
@@ -31,7 +31,21 @@ from graphopt.lowering.loops.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops.nest import Block, Buffer, BufferRegion, For, If, Invoke, Range, Stmt, Store, inner
+from graphopt.lowering.loops.nest import (
+    Axis,
+    Block,
+    Buffer,
+    BufferRegion,
+    For,
+    If,
+    Invoke,
+    Range,
+    Stmt,
+    Store,
+    expressions,
+    inner,
+    statements,
+)
 
 Domain: TypeAlias = dict[Var, Range]
 
@@ -84,7 +98,7 @@ def box_written(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: st
 
     ``when`` completes the message.
     """
-    writes = [a for a in accesses_in(stmt) if a.is_write and a.buffer == buffer]
+    writes = [access for access, _ in _conditional_writes(stmt, buffer, around)]
     if not all(_is_dense(a, around) for a in writes):
         raise ScheduleError(f"what is written of {buffer.name} {when} may have gaps")
     boxes = [r for a in writes if (r := box([a], around)) is not None]
@@ -103,7 +117,7 @@ def written_exactly(
     Loops that move no index are taken to run at least once. ``when`` completes the message.
     """
     region = box_written(stmt, buffer, around, when)
-    found = {_limits(access, conditions, around) for access, conditions in _conditional_writes(stmt, buffer)}
+    found = {_limits(access, conditions, around) for access, conditions in _conditional_writes(stmt, buffer, around)}
     if len(found) > 1:
         raise ScheduleError(f"what is written of {buffer.name} {when} is written under several conditions")
     limits = found.pop()
@@ -115,10 +129,15 @@ def written_exactly(
     return region, limits
 
 
-def _conditional_writes(stmt: Stmt, buffer: Buffer) -> Iterator[tuple[AccessSet, list[Expr]]]:
-    """The writes of a buffer within a statement, each with the conditions under which it is done, over loops."""
+def _conditional_writes(
+    stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr]
+) -> Iterator[tuple[AccessSet, list[Expr]]]:
+    """The writes of a buffer within a statement, each with the conditions under which it is done, over loops.
+
+    An axis that loops run from end to end, and a condition ends, is a loop itself.
+    """
     for part, above in paths(stmt):
-        if not isinstance(part, Store | Invoke):
+        if not isinstance(part, Store | Invoke) or buffer not in buffers_written(part):
             continue
         values: dict[Var, Expr] = {}
         extents: dict[Var, Expr] = {}
@@ -128,13 +147,45 @@ def _conditional_writes(stmt: Stmt, buffer: Buffer) -> Iterator[tuple[AccessSet,
                 extents[outer.var] = substitute(outer.extent, values)
             elif isinstance(outer, Block):
                 values |= {a.var: substitute(v, values) for a, v in zip(outer.axes, outer.values, strict=True)}
-                conditions.append(substitute(outer.predicate, values))
+                conditions += conjuncts(simplify(substitute(outer.predicate, values), {**around, **extents}))
+                for axis in _ended(outer, values, conditions, extents, around):
+                    values[axis.var] = axis.var
+                    extents[axis.var] = axis.extent
             elif isinstance(outer, If):
                 condition = substitute(outer.condition, values)
                 conditions.append(condition if outer.then is below else apply("not", condition))
         for access in accesses_in(part, values, extents):
             if access.is_write and access.buffer == buffer:
                 yield access, conditions
+
+
+def _ended(
+    block: Block,
+    values: Mapping[Var, Expr],
+    conditions: list[Expr],
+    extents: Mapping[Var, Expr],
+    around: Mapping[Var, Expr],
+) -> list[Axis]:
+    """The axes of a block that run from end to end, each by loops of its own, because a condition ends them; takes that
+    out of the conditions."""
+    inside = {**around, **extents}
+    within_block = [e for child in inner(block) for s in statements(child) for e in expressions(s)]
+    found = []
+    for axis in block.axes:
+        value = values[axis.var]
+        ends = set(conjuncts(simplify(value < axis.extent, inside)))
+        others = [*(values[a.var] for a in block.axes if a != axis), *(c for c in conditions if c not in ends)]
+        others += within_block
+        own = variables(value) - {v for e in others for v in variables(e)}
+        if not ends & set(conditions) or not variables(value) <= own & extents.keys():
+            continue
+        if not _is_dense(AccessSet(Buffer("", ()), (value,), False, extents), around):
+            continue
+        reach = bounds(value, extents, around)
+        if reach and prove(reach[0] <= 0, around) and prove(reach[1] >= axis.extent - 1, around):
+            conditions[:] = [c for c in conditions if c not in ends]
+            found.append(axis)
+    return found
 
 
 def _limits(access: AccessSet, conditions: Iterable[Expr], around: Mapping[Var, Expr]) -> tuple[Expr, ...]:

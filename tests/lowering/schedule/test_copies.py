@@ -179,6 +179,16 @@ def test_just_what_is_written_is_copied_out(at: str, where: str, calls: list[str
     same_results(nest, s.nest)
 
 
+@pytest.mark.parametrize(("at", "extent"), [("v // 4 * 4 + v % 4", 12), ("v // 3 * 3 + v % 3", 9), ("11 - v", 11)])
+@pytest.mark.parametrize("factors", [[None, 5], [None, 2, 4], [13]])
+def test_an_axis_that_a_condition_ends_is_written_as_a_whole(at: str, extent: int, factors: list[int | None]) -> None:
+    nest = read(twelve(at).replace("serial(10)", f"serial({extent})"))
+    s = Schedule(nest)
+    s.split("i", factors)
+    s.cache_write("B")
+    same_results(nest, s.nest)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -186,6 +196,7 @@ def test_just_what_is_written_is_copied_out(at: str, where: str, calls: list[str
         (twelve("v // 5 * 6 + v % 5"), "what is written of B by B may have gaps"),
         (twelve(where="where(v % 2 == 0)"), "B is written only where a condition holds that is not about its indices"),
         (twelve(where="where(I[v] > 0)"), "B is written only where a condition holds that is not about its indices"),
+        (twelve("v // 2 + i % 2 * 6").replace("serial(10)", "serial(11)"), "what is written of B by B may have gaps"),
         (twelve(and_more=" + B[v + 1]"), "B goes on from what B held before, which a new buffer does not have"),
     ],
 )
