@@ -76,10 +76,13 @@ def non_zero_shapes(op: Operation) -> Shapes:
 
 def non_zero(op: Operation) -> Tensor:
     """The indices of each element that is not zero, an axis a row."""
-    x, places = op.input(0), _found(op, 0)
+    x, fact = op.input(0), op.facts[0]
+    # where none can be zero, types say how many there are, and nothing is to be found out
+    is_full = not op.found and fact is not None and (fact.low > 0 or fact.high < 0)
+    places = None if is_full else _found(op, 0)
 
     def index(axis: Expr, k: Expr) -> Expr:
-        indices = digits(places[k], x.shape) or [Const(0)]
+        indices = digits(k if places is None else places[k], x.shape) or [Const(0)]
         chosen = indices[-1]
         for number, one in reversed(list(enumerate(indices[:-1]))):
             chosen = select(equal(axis, number), one, chosen)

@@ -57,6 +57,14 @@ def test_where_elements_are_not_zero(dtype: str, shape: tuple[int, ...], share: 
     np.testing.assert_array_equal(found, np.array(np.nonzero(x), np.int64).reshape(len(shape), -1))
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("text", ["c = Exp(x)", "a = Abs(x) c = Add(a, 1.0)", "a = Abs(x) b = Add(a, 1.0) c = Neg(b)"])
+def test_positions_of_elements_none_of_which_can_be_zero_need_no_search(text: str, rows: int) -> None:
+    x = RNG.standard_normal((rows, 4)).astype(np.float32)
+    (found,) = agree(f"x: float32[n, 4] {text} y = NonZero(c) return y", {"x": x})
+    assert found.shape == (2, rows * 4)
+
+
 def test_nan_is_not_zero_and_minus_zero_is() -> None:
     (found,) = run("x: float32[a] y = NonZero(x) return y", {"x": np.array([0.0, np.nan, -0.0, 1e-45], np.float32)})
     assert found.tolist() == [[1, 3]]
