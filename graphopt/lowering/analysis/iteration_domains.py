@@ -134,7 +134,8 @@ def _conditional_writes(
 ) -> Iterator[tuple[AccessSet, list[Expr]]]:
     """The writes of a buffer within a statement, each with the conditions under which it is done, over loops.
 
-    An axis that loops run from end to end, and a condition ends, is a loop itself.
+    An axis that loops run from end to end, and a condition ends, is a loop itself. A loop that other loops end is one
+    of its greatest extent, and a condition.
     """
     for part, above in paths(stmt):
         if not isinstance(part, Store | Invoke) or buffer not in buffers_written(part):
@@ -144,7 +145,8 @@ def _conditional_writes(
         conditions: list[Expr] = []
         for outer, below in pairwise((*above, part)):
             if isinstance(outer, For):
-                extents[outer.var] = substitute(outer.extent, values)
+                extents[outer.var], ends = _evened(outer.var, substitute(outer.extent, values), {**around, **extents})
+                conditions += ends
             elif isinstance(outer, Block):
                 values |= {a.var: substitute(v, values) for a, v in zip(outer.axes, outer.values, strict=True)}
                 conditions += conjuncts(simplify(substitute(outer.predicate, values), {**around, **extents}))
@@ -157,6 +159,22 @@ def _conditional_writes(
         for access in accesses_in(part, values, extents):
             if access.is_write and access.buffer == buffer:
                 yield access, conditions
+
+
+def _evened(var: Var, extent: Expr, outside: Mapping[Var, Expr]) -> tuple[Expr, list[Expr]]:
+    """The greatest extent of a loop over what is around it, and the conditions that end it earlier."""
+    moving = {v: n for v, n in outside.items() if v in variables(extent)}
+    reach = bounds(extent, outside) if moving else None
+    if reach is None:
+        return extent, []
+    parts, ends = [extent], list[Expr]()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Apply) and part.fn == "min":
+            parts += part.args
+        else:
+            ends.append(simplify(apply("lt", var, part), {**outside, var: reach[1]}))
+    return reach[1], [c for c in ends if not prove(c, {**outside, var: reach[1]})]
 
 
 def _ended(
@@ -177,7 +195,8 @@ def _ended(
         others = [*(values[a.var] for a in block.axes if a != axis), *(c for c in conditions if c not in ends)]
         others += within_block
         own = variables(value) - {v for e in others for v in variables(e)}
-        if not ends & set(conditions) or not variables(value) <= own & extents.keys():
+        ragged = variables(axis.extent) & inside.keys()
+        if ragged or not ends & set(conditions) or not variables(value) <= own & extents.keys():
             continue
         if not _is_dense(AccessSet(Buffer("", ()), (value,), False, extents), around):
             continue

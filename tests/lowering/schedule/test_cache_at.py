@@ -82,3 +82,32 @@ def test_a_copy_within_the_inmost_loop():
     s.read_at("i", "C", "A")
     s.write_at("i", "C")
     same_results(nest, s.nest)
+
+
+RAGGED = """
+@program
+def ragged(X: Buffer[(12,), "float32"], P: Buffer[(4, 12), "float32"]):
+    for o in serial(4):
+        for i in serial({extent}):
+            with block("P"):
+                vo = axis.remap("S", [o])
+                vi = axis.spatial(12, {index})
+                P[vo, vi] = X[vi] + 1.0
+"""
+SAME = RAGGED.replace('vo = axis.remap("S", [o])', 'vo, vi = axis.remap("SS", [o, i])').replace(
+    "                vi = axis.spatial(12, {index})\n", ""
+)
+
+
+@pytest.mark.parametrize("text", [RAGGED, SAME])
+@pytest.mark.parametrize("extent", ["o + 1", "5 - o", "min(o, 3)", "min(o * -3 + 10, 3)", "3"])
+@pytest.mark.parametrize("index", ["i", "o * 2 + i"])
+def test_a_loop_that_others_end_copies_out_what_it_wrote(text, extent, index):
+    """Its other elements were there before, and stay."""
+    nest = read(text.format(extent=extent, index=index))
+    s = Schedule(nest)
+    s.write_at("o", "P")
+    same_results(nest, s.nest)
+    if extent != "3" and index == "i":
+        message = "P is written only where a condition holds that is not about its indices; cache_inplace"
+        assert message in refused(text.format(extent=extent, index=index), "s.cache_write('P')")
