@@ -213,6 +213,10 @@ def _starts(nest: Nest, block: Block, buffer: Buffer, others: Iterable[str]) -> 
         raise ScheduleError(
             f"{block.name} goes on from what {buffer.name} held before, which a new buffer does not have"
         )
+    if buffer in buffers_read(block.init):
+        raise ScheduleError(
+            f"the init of {block.name} goes on from what {buffer.name} held before, which a new buffer does not have"
+        )
     axes = {a.var: a.extent for a in block.axes}
     started, limits = written_exactly(block.init, buffer, axes, f"by the init of {block.name}")
     read = read_box(inner(block), buffer, axes)

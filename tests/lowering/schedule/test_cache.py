@@ -113,6 +113,11 @@ def running(A: Buffer[(4, 3), "float32"], C: Buffer[(4, 3), "float32"]):
         ),
         (RUNNING, ["s.cache_write('T')"], "T goes on from what T held before"),
         (RUNNING, ["s.cache_write('T')"], "; cache_inplace copies in first what was there"),
+        (
+            PRODUCT.replace("Y[vi, vj] = 0.0", "Y[vi, vj] = Y[vi, vj] * 2.0"),
+            ["s.cache_write('Y')"],
+            "the init of Y goes on from what Y held before",
+        ),
         (PRODUCT, ["s.cache_inplace('Y', 'A')"], "Y writes Y: A is none of these"),
         (PRODUCT, ["s.set_scope('C', 'local')"], "C is a parameter of product, and lives where its caller put it"),
         (PRODUCT, ["s.set_scope('Y', 'stack')"], "there is no scope stack"),
