@@ -209,6 +209,11 @@ class _PartialReduction:
         if missing := sorted(v.name for v in roles.reduce if v not in {s.var for s in chain}):
             raise ScheduleError(f"{missing[0]} around {block.name} holds other statements as well")
         target = update.store.buffer
+        if moved := [a for a in block.of_kind("reduce") if any(a.var in variables(i) for i in update.store.indices)]:
+            raise ScheduleError(
+                f"{block.name} finds the element of {target.name} to reduce into by its reduce axis "
+                f"{moved[0].var.name}; a loop of it has no partial result for each element"
+            )
         rank = len(target.shape)
         if not -rank - 1 <= position <= rank:
             raise ScheduleError(f"{target.name} has {rank} axes, and position {position} is not among them")

@@ -123,6 +123,11 @@ def running(A: Buffer[(4, 3), "float32"], C: Buffer[(3,), "float32"]):
         (PLAIN, ["s.fuse('i', 'j')", "s.rfactor('i_j')"], "i_j is at once a loop of B's spatial axes"),
         (ARGMAX, ["s.rfactor('j')"], "B holds more than one store"),
         (
+            PLAIN.replace("B[vi]", "B[vj % 4]"),
+            ["s.rfactor('j')"],
+            "B finds the element of B to reduce into by its reduce axis vj",
+        ),
+        (
             SUMS.format(dtype="float32", start="0.0", step="B[vi] - A[vi, vj]", n=4, m=6),
             ["s.rfactor('j')"],
             "B does not combine into B by one of add, and, max, min, mul, or",
