@@ -61,7 +61,7 @@ from graphopt.lowering.loops.nest import (
     seq,
     statements,
 )
-from graphopt.lowering.schedule.compute_inline import compute_inline
+from graphopt.lowering.schedule.compute_inline import compute_inline, keeps_steps
 
 
 @primitive
@@ -233,6 +233,7 @@ class _Move:
             raise ScheduleError(f"{name} is vectorized; move {stmt.name} before")
         if stmt.of_kind("ordered"):
             raise ScheduleError(f"{stmt.name} has ordered axes, which have to stay in their order")
+        keeps_steps(stmt, site.above, (*target.above, target.stmt))
         beside = units_beside(nest, site)
         return _Move(site, target, beside, next(k for k, u in enumerate(beside) if u.stmt is stmt))
 

@@ -24,6 +24,7 @@ from graphopt.lowering.analysis.dataflow import (
     readers,
     scope,
     shared,
+    units,
     units_beside,
     without_unused,
     writers,
@@ -42,6 +43,7 @@ from graphopt.lowering.loops.nest import (
     Stmt,
     Store,
     blocks,
+    inner,
     loads,
     map_expressions,
     statements,
@@ -295,6 +297,24 @@ def may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
             raise ScheduleError(f"{unit.name} uses what {consumer.name} writes, and runs before it")
     if written & (buffers_read(producer.stmt) | read):
         raise ScheduleError(f"{consumer.name} writes what is read there")
+    keeps_steps(consumer, site.above, producer.above)
+
+
+def keeps_steps(block: Block, above: tuple[Stmt, ...], there: tuple[Stmt, ...]) -> None:
+    """Raises ScheduleError where a block would leave a loop whose steps each write the same elements for others in
+    it; ``there`` are the statements around its new place."""
+    values = dict(zip((a.var for a in block.axes), block.values, strict=True))
+    for loop in loops_of(above):
+        if any(s is loop for s in there):
+            continue
+        others = [u.stmt for u in units(loop) if u.stmt is not block]
+        used = frozenset(b for s in others for b in buffers_read(s) | buffers_written(s))
+        for access in (a for s in inner(block) for a in accesses_in(s, values) if a.is_write and a.buffer in used):
+            if not any(loop.var in variables(i) for i in access.indices):
+                raise ScheduleError(
+                    f"{block.name} writes the same elements of {access.buffer.name} in each step of {loop.var.name}, "
+                    "where others use them"
+                )
 
 
 def alone(unit: Unit) -> Stmt:

@@ -213,3 +213,28 @@ def rows(A: Buffer[("n", "m"), "float32"], C: Buffer[("n", "m"), "float32"], n: 
         s.split("j", [None, 4])
         s.reverse_compute_at("C", "j_0")
         same_results(nest, s.nest, n=n, m=m)
+
+
+def test_what_each_step_writes_anew_stays_in_the_loop():
+    text = """
+@program
+def rows(X: Buffer[(4, 6), "float32"], Z: Buffer[(4, 6), "float32"]):
+    T = alloc((6,), "float32")
+    C = alloc((4, 6), "float32")
+    for a, b in grid(4, 6):
+        with block("C"):
+            va, vb = axis.remap("SS", [a, b])
+            C[va, vb] = X[va, vb] + 1.0
+    for i in serial(4):
+        for j in serial(6):
+            with block("T"):
+                vi, vj = axis.remap("SS", [i, j])
+                T[vj] = C[vi, vj] * 3.0
+        for j1 in serial(6):
+            with block("Z"):
+                vi1, vj1 = axis.remap("SS", [i, j1])
+                Z[vi1, vj1] = T[5 - vj1]
+"""
+    message = "T writes the same elements of T in each step of i, where others use them"
+    for call in ("s.reverse_compute_at('T', 'a')", "s.reverse_compute_inline('T')"):
+        assert message in refused(text, call)
