@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.errors import ScheduleError
@@ -38,7 +38,7 @@ from graphopt.lowering.loops.expressions import (
     variables,
 )
 from graphopt.lowering.loops.nest import Block, For, Nest, Stmt, Store, blocks, seq
-from graphopt.lowering.schedule.loop_transforms import rebind
+from graphopt.lowering.schedule.loop_transforms import in_copies, rebind
 
 
 @primitive
@@ -87,7 +87,7 @@ def decompose_padding(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest,
     fill = _fill(stmt, pad, conjunction(stmt.predicate, *branch_conditions(path)), names)
     fill = replace(fill, name=free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_fill"))
     loops = {s.var: Var(free_name(names, f"{s.var.name}_fill")) for s in below}
-    filling = _in_loops(fill, below, loops)
+    filling = in_copies(fill, below, loops)
     after = _copying(nest, site, below, pad)
     target = find_loop(after, below[0].var.name)
     filling = simplified(filling, extents_around(target.above), [fill.name])
@@ -156,18 +156,6 @@ def _fill(stmt: Block, pad: _Padding, predicate: Expr, names: set[str]) -> Block
     return replace(
         stmt, axes=tuple(replace(a, var=axes[a.var]) for a in stmt.axes), body=body, predicate=predicate, notes=()
     )
-
-
-def _in_loops(block: Block, below: Sequence[For], loops: Mapping[Var, Var]) -> Stmt:
-    """The block in copies of the loops."""
-    stmt: Stmt = replace(
-        block,
-        values=tuple(substitute(v, loops) for v in block.values),
-        predicate=substitute(block.predicate, loops),
-    )
-    for loop in reversed(below):
-        stmt = replace(loop, var=loops[loop.var], extent=substitute(loop.extent, loops), body=stmt, notes=())
-    return stmt
 
 
 def _copying(nest: Nest, site: BlockSite, below: Sequence[For], pad: _Padding) -> Nest:

@@ -262,6 +262,20 @@ def add_unit_loop(nest: Nest, within: BlockRef | LoopRef | str) -> tuple[Nest, L
 # ------------------------------------------------------------------ what the primitives share
 
 
+def in_copies(block: Block, loops: Sequence[For], point: Mapping[Var, Expr]) -> Stmt:
+    """The block at a point of the loops: in copies of those that are at a variable, and without the others."""
+    stmt: Stmt = replace(
+        block,
+        axes=tuple(replace(a, extent=substitute(a.extent, point)) for a in block.axes),
+        values=tuple(substitute(v, point) for v in block.values),
+        predicate=substitute(block.predicate, point),
+    )
+    for loop in reversed(loops):
+        if isinstance(var := point[loop.var], Var):
+            stmt = replace(loop, var=var, extent=substitute(loop.extent, point), body=stmt, notes=())
+    return stmt
+
+
 def rebind(stmt: Stmt, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Stmt:
     """The statement with variables replaced, and affected expressions simplified; ``extents`` are those around it."""
     inside = {**extents, **extents_around([stmt])}

@@ -52,8 +52,7 @@ from graphopt.lowering.loops.nest import (
     seq,
     substitute_in,
 )
-
-"""The functions by which partial results may be combined in any order."""
+from graphopt.lowering.schedule.loop_transforms import in_copies
 
 
 @primitive
@@ -112,21 +111,17 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
     names = names_in(nest)
     loops = {loop.var: Var(free_name(names, f"{loop.var.name}_init")) for loop in below if loop.var in roles.spatial}
     axes = {a.var: Var(free_name(names, f"{a.var.name}_init")) for a in stmt.of_kind("spatial")}
-    there: Mapping[Var, Expr] = {**started, **loops}
-    position = site.above.index(find_loop(nest, loop).stmt)
+    position = site.above.index(below[0])
     conditions = [stmt.predicate, *branch_conditions((*site.above[position:], stmt))]
-    spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
     name = free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_init")
-    init: Stmt = Block(
+    block_of_init = Block(
         name,
         tuple(replace(a, var=axes[a.var]) for a, _ in spatial),
-        tuple(substitute(v, there) for _, v in spatial),
+        tuple(v for _, v in spatial),
         substitute_in(stmt.init, axes),
-        predicate=conjunction(*(substitute(c, there) for c in conditions)),
+        predicate=conjunction(*conditions),
     )
-    for around in reversed(below):
-        if around.var in roles.spatial:
-            init = replace(around, var=loops[around.var], body=init, notes=())
+    init = in_copies(block_of_init, below, {**started, **loops})
     init = simplified(init, extents_around(site.above[:position]), [name])
     without = replaced(nest, site, replace(stmt, init=None))
     at = find_loop(without, loop)

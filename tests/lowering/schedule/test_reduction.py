@@ -139,6 +139,26 @@ def test_what_is_refused(text, calls, message):
     assert message in refused(text, *calls)
 
 
+TRIANGLE = """
+@program
+def triangle(A: Buffer[(8, 8, 4), "float32"], B: Buffer[(8, 8), "float32"]):
+    for i in serial(8):
+        for j in serial(i + 1):
+            for k in serial(4):
+                with block("B"):
+                    vi, vj, vk = axis.remap("SSR", [i, j, k])
+                    with init():
+                        B[vi, vj] = 0.0
+                    B[vi, vj] = B[vi, vj] + A[vi, vj, vk]
+"""
+
+
+@pytest.mark.parametrize("loop", ["i", "j", "k"])
+def test_a_loop_may_be_as_long_as_one_around_it_says(loop):
+    nest = read(TRIANGLE)
+    same_results(nest, decompose_reduction(nest, "B", loop)[0])
+
+
 def test_several_values_start_together():
     nest = read(ARGMAX)
     s = Schedule(nest)
