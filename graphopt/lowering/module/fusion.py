@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from graphopt.errors import NestError
 from graphopt.ir.annotations import is_primitive, primitive
-from graphopt.ir.graph import CONSTANT, Graph, Value
+from graphopt.ir.graph import Graph, Value
 from graphopt.lowering.fuse.groups import Group, group
 from graphopt.lowering.fuse.nests import write
 from graphopt.lowering.link.lowered import Control, LoweredScope
@@ -21,7 +21,7 @@ from graphopt.lowering.module.cleanup import DeadCode
 from graphopt.lowering.module.legalize import LegalizeOps, lowered_of, program_name
 from graphopt.lowering.module.module import DOMAIN, Module, opened
 from graphopt.lowering.module.passes import ModulePass
-from graphopt.lowering.module.subgraph import called, extracted
+from graphopt.lowering.module.subgraph import called, extracted, remove_with_constants, with_bodies
 from graphopt.lowering.module.tensor_functions import NamedSizes
 
 NAMED = 4
@@ -82,10 +82,7 @@ def _take_out(module: Module, graph: Graph, scope: LoweredScope, group: Group) -
     part, inputs = extracted(graph, scope.facts, nodes, sink.outputs, _name(graph, group), is_copied)
     called(graph, scope.facts, f"{DOMAIN}::{module.add(primitive(part))}", inputs, sink.outputs)
     for node in reversed(nodes):
-        graph.remove(node.id)
-        for id in dict.fromkeys(v.node for v in node.inputs if v is not None):
-            if id in graph and graph.node(id).op == CONSTANT and not graph.is_used(id):
-                graph.remove(id)
+        remove_with_constants(graph, node)
 
 
 def _name(graph: Graph, group: Group) -> str:
@@ -162,15 +159,11 @@ def _program(module: Module, name: str) -> tuple[Nest, list[int]] | None:
 
 def _called_by(given: Graph, op: str, places: list[int]) -> Graph:
     """The graph with only some inputs of each call of an op."""
-    graph = given
+    graph = with_bodies(given, lambda body: _called_by(body, op, places))
     for node in given.nodes():
         if node.op == op:
             graph = given.copy() if graph is given else graph
             graph.update(node.id, inputs=tuple(node.inputs[k] for k in places))
-        for attribute, body in node.bodies.items():
-            if (changed := _called_by(body, op, places)) is not body:
-                graph = given.copy() if graph is given else graph
-                graph.update(node.id, attrs=graph.node(node.id).attrs.with_(**{attribute: changed}))
     return graph
 
 

@@ -24,6 +24,7 @@ from graphopt.lowering.loops.nest import Buffer, Nest, map_expressions, rename_b
 from graphopt.lowering.lower.embedded_programs import attributes, inputs_of
 from graphopt.lowering.module.builder import GraphBuilder
 from graphopt.lowering.module.module import DOMAIN, Module
+from graphopt.lowering.module.subgraph import remove_with_constants, with_bodies
 
 SHAPES_OF_AXES = 15
 """The opset from which on ``Shape`` gives the sizes of some axes."""
@@ -51,12 +52,7 @@ class PackedProgram:
             module[name] = self._called(module, graph)
 
     def _called(self, module: Module, given: Graph) -> Graph:
-        graph = given
-        for node in given.nodes():
-            for attribute, body in node.bodies.items():
-                if (changed := self._called(module, body)) is not body:
-                    graph = given.copy() if graph is given else graph
-                    graph.update(node.id, attrs=graph.node(node.id).attrs.with_(**{attribute: changed}))
+        graph = with_bodies(given, lambda body: self._called(module, body))
         calls = [node for node in given.nodes() if node.op == f"{DOMAIN}::{self.name}"]
         if not calls:
             return graph
@@ -76,12 +72,9 @@ class PackedProgram:
             if (label := graph.names.pop(old, None)) is not None:
                 graph.names[value] = label
             graph.replace(old, value)
-        graph.remove(node.id)
         for added in [n for n in graph.since(mark) if n.op != CONSTANT]:
             graph.update(added.id, origin=in_region(added.origin, region_of(node)))
-        for id in dict.fromkeys(v.node for v in node.inputs if v is not None):
-            if id in graph and graph.node(id).op == CONSTANT and not graph.is_used(id):
-                graph.remove(id)
+        remove_with_constants(graph, node)
 
     def _arguments(self, builder: GraphBuilder, node: Node) -> Iterator[Any]:
         values = {b.name: v for b, v in zip(inputs_of(self.plain), node.inputs, strict=True) if v is not None}

@@ -126,6 +126,25 @@ def called(
     return call
 
 
+def remove_with_constants(graph: Graph, node: Node) -> None:
+    """Remove a node, and the constants that it alone read."""
+    graph.remove(node.id)
+    for id in dict.fromkeys(v.node for v in node.inputs if v is not None):
+        if id in graph and graph.node(id).op == CONSTANT and not graph.is_used(id):
+            graph.remove(id)
+
+
+def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
+    """The graph with each body of its nodes as a function changes it; the graph itself where that changes none."""
+    changed = graph
+    for node in graph.nodes():
+        bodies = {name: made for name, body in node.bodies.items() if (made := change(body)) is not body}
+        if bodies:
+            changed = graph.copy() if changed is graph else changed
+            changed.update(node.id, attrs=node.attrs.with_(**bodies))
+    return changed
+
+
 def _put_back(graph: Graph, ids: set[int], changed: Graph, outer_inputs: list[Value], given: list[Value]) -> Graph:
     graph = graph.copy()
     places = dict(zip(changed.inputs, outer_inputs, strict=True))
