@@ -191,6 +191,12 @@ def _whole(quotient: _LazyExpr, d: Expr, remainder: _LazyExpr) -> Expr:
 # ------------------------------------------------------------------ questions
 
 
+def private_scopes(thread: str | None) -> frozenset[str]:
+    """The scopes of which each iteration of a loop has memory of its own: one that is bound to an axis of threads or
+    blocks, or that is parallel."""
+    return frozenset({"local", "shared"} if thread is not None and thread.startswith("blockIdx") else {"local"})
+
+
 def check_parallel(site: LoopSite, private: frozenset[str] = frozenset(), reduces: bool = False) -> None:
     """Checks that the iterations of a loop may run in parallel; raises ScheduleError.
 

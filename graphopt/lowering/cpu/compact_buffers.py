@@ -14,6 +14,7 @@ from itertools import takewhile
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import LoopSite, extents_around, find_loop, replaced
 from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in, reindexed
+from graphopt.lowering.analysis.dependence import private_scopes
 from graphopt.lowering.analysis.regions import box, lives_within, refreshed, within
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
@@ -121,9 +122,8 @@ def _around_all(nest: Nest, buffer: Buffer) -> list[LoopSite]:
     above: tuple[Stmt, ...] = ()
     while True:
         if isinstance(stmt, For):
-            if stmt.kind == "vectorized" or (
-                stmt.kind in ("parallel", "bound") and not _has_each_its_own(stmt, buffer)
-            ):
+            at_once = stmt.kind in ("parallel", "bound")
+            if stmt.kind == "vectorized" or (at_once and buffer.scope not in private_scopes(stmt.thread)):
                 return loops
             loops.append(LoopSite(stmt, above))
         using = [s for s in inner(stmt) if any(a.buffer == buffer for a in accesses_in(s))]
@@ -140,14 +140,6 @@ def _slots(loops: Sequence[Var], used: Sequence[AccessSet]) -> Expr | None:
     if others or not isinstance(turn, Apply) or turn.fn != "mod" or turn.args[0] not in loops:
         return None
     return turn.args[1]
-
-
-def _has_each_its_own(loop: For, buffer: Buffer) -> bool:
-    """Whether each of a loop's steps, which run at once, has such a buffer of its own."""
-    if loop.kind == "vectorized":
-        return False
-    is_of_blocks = loop.thread is not None and loop.thread.startswith("blockIdx")
-    return buffer.scope == "local" or (buffer.scope == "shared" and is_of_blocks)
 
 
 def _smaller(side: Range, size: Expr) -> Expr:

@@ -17,7 +17,7 @@ from graphopt.lowering.analysis.block_refs import (
     primitive,
     replaced,
 )
-from graphopt.lowering.analysis.dependence import check_parallel
+from graphopt.lowering.analysis.dependence import check_parallel, private_scopes
 from graphopt.lowering.emit.pragmas import check_pragma
 from graphopt.lowering.loops.expressions import Const
 from graphopt.lowering.loops.nest import THREADS, For, Nest, Note, statements
@@ -49,7 +49,7 @@ def parallel(nest: Nest, loop: AnyLoop) -> tuple[Nest, None]:
             raise ScheduleError(
                 f"{site.stmt.var.name}: it stands in {other.var.name}, which is {other.kind}; take a loop around that"
             )
-    check_parallel(site, frozenset({"local"}))
+    check_parallel(site, private_scopes(None))
     return replaced(nest, site, replace(site.stmt, kind="parallel")), None
 
 
@@ -137,8 +137,7 @@ def bind(nest: Nest, loop: AnyLoop, thread: str) -> tuple[Nest, None]:
             raise ScheduleError(f"{name}: loop {other.var.name} is bound to {thread} already; use another axis")
         if isinstance(other, For) and other.kind == "parallel":
             raise ScheduleError(f"{name}: loop {other.var.name} is parallel, which CUDA threads are not; bind that one")
-    is_thread = thread.startswith("threadIdx")
-    check_parallel(site, frozenset({"local"} if is_thread else {"local", "shared"}), reduces=is_thread)
+    check_parallel(site, private_scopes(thread), reduces=thread.startswith("threadIdx"))
     return replaced(nest, site, replace(site.stmt, kind="bound", thread=thread)), None
 
 

@@ -15,7 +15,7 @@ from graphopt.lowering.analysis.block_refs import (
     replaced,
 )
 from graphopt.lowering.analysis.dataflow import Unit, buffers_read, buffers_written, reindexed, units
-from graphopt.lowering.analysis.dependence import owner
+from graphopt.lowering.analysis.dependence import owner, private_scopes
 from graphopt.lowering.analysis.iteration_domains import box_written, only_bounded
 from graphopt.lowering.analysis.regions import lives_within, refreshed
 from graphopt.lowering.index.arithmetic import affine, prove, ranges_over, simplify
@@ -156,8 +156,7 @@ def _apart(above: Sequence[Stmt], buffer: Buffer) -> None:
     for loop in above:
         if not isinstance(loop, For) or loop.kind in ("serial", "unrolled"):
             continue
-        of_blocks = loop.thread is not None and loop.thread.startswith("blockIdx")
-        if buffer.scope not in (("local", "shared") if of_blocks else ("local",)):
+        if buffer.scope not in private_scopes(loop.thread):
             raise ScheduleError(f"steps of {loop.var.name} run at once, and would share {buffer.name}; use set_scope")
 
 
