@@ -67,6 +67,12 @@ def unlike(chains: Sequence[Chain], kind: BlockKind) -> str | None:
     return None if found == kind else f"{WANTED[kind]}: block {head.block.name!r} {FOUND[found]}"
 
 
+def not_element_wise(chain: Chain) -> str | None:
+    """Why a block does not compute element by element; None where it does."""
+    name = chain.block.name
+    return None if chain.block.init is None else f"not element by element: block {name!r} has a reduction axis"
+
+
 def _long(axes: Sequence[Axis]) -> list[Axis]:
     """The axes with more than one point."""
     return [a for a in axes if a.extent != Const(1)]

@@ -44,7 +44,7 @@ from graphopt.lowering.analysis.access_analysis import (
     with_buffers,
 )
 from graphopt.lowering.analysis.axis_transforms import following, with_axes_redrawn
-from graphopt.lowering.analysis.block_kinds import BlockKind, head_of, unlike
+from graphopt.lowering.analysis.block_kinds import BlockKind, head_of, not_element_wise, unlike
 from graphopt.lowering.analysis.canonical_nest import Chain, chains
 from graphopt.lowering.cpu.called_gemm import called
 from graphopt.lowering.cpu.convolution_tiles import convolution_of, convolved
@@ -376,10 +376,7 @@ def _several(blocks: Sequence[object]) -> str:
 
 def _no_elements(chains: Sequence[Chain]) -> str | None:
     """Why blocks are not one that computes element by element; None where they are."""
-    if len(chains) > 1:
-        return _several(chains)
-    name = chains[0].block.name
-    return f"not element by element: block {name!r} has a reduction axis" if chains[0].block.init is not None else None
+    return _several(chains) if len(chains) > 1 else not_element_wise(chains[0])
 
 
 def _transpose(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:

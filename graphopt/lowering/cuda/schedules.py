@@ -20,7 +20,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from graphopt.lowering.analysis.block_kinds import BlockKind, kind_of, unlike
+from graphopt.lowering.analysis.block_kinds import BlockKind, kind_of, not_element_wise, unlike
 from graphopt.lowering.analysis.canonical_nest import Chain, chain_of, chains
 from graphopt.lowering.cpu.epilogue_fusion import finished
 from graphopt.lowering.cpu.scheduling import (
@@ -158,7 +158,7 @@ def _general_reduction(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | st
 
 def _transpose(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
     """A block of elements in tiles that are transposed in shared memory."""
-    if (reason := _no_elements(chains[0])) is not None:
+    if (reason := not_element_wise(chains[0])) is not None:
         return reason
     stmt, name = turned_over(owner, chains), chains[0].block.name
     return Taken(stmt) if stmt else f"no transpose: what block {name!r} reads lies as it writes, or in short rows"
@@ -166,15 +166,9 @@ def _transpose(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
 
 def _element_wise(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
     """A block of elements."""
-    if (reason := _no_elements(chains[0])) is not None:
+    if (reason := not_element_wise(chains[0])) is not None:
         return reason
     return Taken(by_rows(owner, chains[0]) or element_wise(owner, chains[0]))
-
-
-def _no_elements(chain: Chain) -> str | None:
-    """Why a block does not compute element by element; None where it does."""
-    name = chain.block.name
-    return None if chain.block.init is None else f"not element by element: block {name!r} has a reduction axis"
 
 
 def _fallback(owner: _Scheduler, chains: Sequence[Chain]) -> Taken | str:
