@@ -14,10 +14,9 @@ from dataclasses import replace
 from graphopt.lowering.analysis.axis_transforms import redrawn
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.index.arithmetic import bounds, polynomial, simplify
-from graphopt.lowering.index.comparisons import COMPARISONS, comparisons, positive
+from graphopt.lowering.index.comparisons import comparisons, is_inequality, positive
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import (
-    INDEX,
     Apply,
     Const,
     Expr,
@@ -163,7 +162,7 @@ def steps_within(
     if isinstance(condition, Apply) and condition.fn == "or":  # where one of two holds, neither need be tested
         each = (steps_within(c, loop, inside, around) for c in condition.args if loop.var in variables(c))
         return next((steps for steps in each if steps is not None), None)
-    if not (isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX):
+    if not is_inequality(condition):
         return None
     ends = bounds(positive(condition).expr(), inside, {**around, loop.var: loop.extent})
     parts = None if ends is None else polynomial(ends[0]).split(loop.var)

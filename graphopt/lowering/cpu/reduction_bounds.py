@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.index.comparisons import COMPARISONS, positive
+from graphopt.lowering.index.comparisons import is_inequality, positive
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.accumulation import accumulated, identity
 from graphopt.lowering.loops.expressions import (
-    INDEX,
     Apply,
     Const,
     Expr,
@@ -130,7 +129,7 @@ def _guard(step: Expr, fn: str) -> Apply | None:
 
 
 def _bound(condition: Expr, reduced: set[Var]) -> Bound | None:
-    if not isinstance(condition, Apply) or condition.fn not in COMPARISONS or condition.args[0].dtype != INDEX:
+    if not is_inequality(condition):
         return None
     axes = reduced & variables(condition)
     if len(axes) != 1:

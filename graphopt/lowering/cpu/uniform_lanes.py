@@ -12,7 +12,7 @@ from math import gcd, prod
 from graphopt.lowering.analysis.axis_transforms import redrawn, with_axis_split
 from graphopt.lowering.analysis.canonical_nest import Access, Chain
 from graphopt.lowering.index.arithmetic import polynomial
-from graphopt.lowering.index.comparisons import COMPARISONS, positive
+from graphopt.lowering.index.comparisons import is_inequality, positive
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, apply, variables, walk
 from graphopt.lowering.loops.nest import expressions, map_expressions, statements
@@ -57,7 +57,7 @@ def _widths(chain: Chain, lane: Var, size: int) -> list[int]:
             inner = (e for e in walk(part.args[0]) if isinstance(e, Apply) and e.fn == "floordiv")
             divisors = [d.value for d in (part.args[1], *(e.args[1] for e in inner)) if isinstance(d, Const)]
             widths |= {gcd(size, int(prod(divisors[:k]))) for k in range(1, len(divisors) + 1)}
-        elif part.fn in COMPARISONS and part.args[0].dtype == INDEX:
+        elif is_inequality(part):
             borders = gcd(borders, _border(part, lane))
     widths.add(gcd(size, borders))
     return sorted((width for width in widths if width >= LEAST and borders % width == 0), reverse=True)
@@ -111,7 +111,7 @@ def _steady(expr: Expr, lane: Var, width: int) -> Expr | None:
     """A comparison, or a division, that comes out alike for so many lanes, without the lane."""
     if not isinstance(expr, Apply) or lane not in variables(expr) or expr.args[0].dtype != INDEX:
         return None
-    if expr.fn in COMPARISONS:
+    if is_inequality(expr):
         parts = positive(expr).split(lane)
         if parts is None or parts[0].number not in (1, -1):
             return None

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
-from graphopt.lowering.index.comparisons import COMPARISONS, positive
+from graphopt.lowering.index.comparisons import is_inequality, positive
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import (
-    INDEX,
-    Apply,
     Const,
     Expr,
     Var,
@@ -109,7 +106,7 @@ def _ends(stmt: Stmt, var: Var) -> Iterator[tuple[int | None, frozenset[Expr]]]:
 
 def _end(condition: Expr, var: Var) -> int | None:
     """The first number from which on a comparison of a loop's variable alone does not hold."""
-    parts = positive(condition).split(var) if _is_comparison(condition) else None
+    parts = positive(condition).split(var) if is_inequality(condition) else None
     if parts is None or parts[0].number is None or parts[1].number is None or parts[0].number >= 0:
         return None
     return parts[1].number // -parts[0].number + 1
@@ -148,13 +145,8 @@ def _of_block(block: Block, loops: Sequence[For], sizes: frozenset[Var]) -> Iter
 
 def _whole(condition: Expr, loop: For) -> Expr | None:
     """Whether a comparison holds in all iterations of a loop; None where that is not to be said by another one."""
-    parts = positive(condition).split(loop.var) if _is_comparison(condition) else None
+    parts = positive(condition).split(loop.var) if is_inequality(condition) else None
     if parts is None or parts[0].number is None or not isinstance(loop.extent, Const):
         return None
     least: Polynomial = parts[1] + min(parts[0].number, 0) * (int(loop.extent.value) - 1)
     return apply("ge", least.expr(), Const(0))
-
-
-def _is_comparison(condition: Expr) -> TypeGuard[Apply]:
-    """Whether a condition compares indices."""
-    return isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX

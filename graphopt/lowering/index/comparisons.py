@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import INDEX, Apply, Expr
 
-COMPARISONS = ("lt", "le", "gt", "ge")
+INEQUALITIES = ("lt", "le", "gt", "ge")
 
 
 def comparisons(condition: Expr) -> Iterator[Apply]:
@@ -16,8 +17,13 @@ def comparisons(condition: Expr) -> Iterator[Apply]:
     if isinstance(condition, Apply) and condition.fn == "and":
         for arg in condition.args:
             yield from comparisons(arg)
-    elif isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX:
+    elif is_inequality(condition):
         yield condition
+
+
+def is_inequality(condition: Expr) -> TypeGuard[Apply]:
+    """Whether a condition orders two indices: by ``<``, ``<=``, ``>`` or ``>=``."""
+    return isinstance(condition, Apply) and condition.fn in INEQUALITIES and condition.args[0].dtype == INDEX
 
 
 def positive(condition: Apply) -> Polynomial:
