@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from turns import burst
+from turns import burst, least
 
 import graphopt
 from graphopt import te
@@ -109,13 +109,11 @@ def row(shape: tuple[int, ...], threads: int) -> None:
     want = made["ops"](x)["y"]
     for program in made.values():
         np.testing.assert_allclose(program(x)["y"], want, rtol=1e-4, atol=1e-3)
-    spent = {way: float("inf") for way in made}
-    for _ in range(ROUNDS):
-        for way, program in made.items():
-            spent[way] = min(spent[way], burst(partial(program, x), SECONDS))
+    timers = (partial(burst, partial(program, x), SECONDS) for program in made.values())
+    spent = dict(zip(made, least(*timers, rounds=ROUNDS), strict=True))
     told = (
-        f"{way} {spent[way] * 1e6:8.1f} us {spent[way] / spent['ops']:5.2f}x ({program.report.calls})"
-        for way, program in made.items()
+        f"{way} {seconds * 1e6:8.1f} us {seconds / spent['ops']:5.2f}x ({made[way].report.calls})"
+        for way, seconds in spent.items()
     )
     print(f"{m:5} x {k:4} x {n:4}  {'   '.join(told)}", flush=True)
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from turns import burst
+from turns import burst, least
 
 import graphopt
 from graphopt.benchmark.bench import ENGINES
@@ -61,8 +61,7 @@ def main() -> None:
             graphopt.optimize(before, output=after, target=target)
             feeds = {"x": random.standard_normal(shape, np.float32)}
             calls = [partial(ENGINES["ort"](str(path), 1), feeds) for path in (before, after)]
-            bursts = [[burst(call, SECONDS) for call in calls] for _ in range(ROUNDS)]
-            first, second = (min(column) for column in zip(*bursts, strict=True))
+            first, second = least(*(partial(burst, call, SECONDS) for call in calls), rounds=ROUNDS)
             each = first / (shape[0] * shape[1] * size[0] * size[1])
             print(
                 f"{shape!s:20} {size!s:12} {first * 1e6:7.0f} us {each * 1e9:6.0f} ns {second * 1e6:7.0f} us"
