@@ -6,7 +6,6 @@ weights of a product are in panels, and the matrices of a stack that they multip
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from graphopt.errors import NestError
 from graphopt.ir.annotations import in_region, region_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value
+from graphopt.lowering.analysis.block_refs import free_name, names_in
 from graphopt.lowering.cpu.constant_precompute import PrecomputedNest, prepared
 from graphopt.lowering.cpu.weight_packing import Laid, laid_out, with_rows_stacked
 from graphopt.lowering.loops.expressions import Const, Expr, Var, rewrite, variables
@@ -170,9 +170,7 @@ def _with_rows_stacked(nest: Nest, knows_sizes: bool) -> tuple[Nest, Mapping[str
 
 def _sized(nest: Nest, number: Expr) -> Nest:
     """The nest with a size of its own in the place of an expression of sizes."""
-    words = set(re.findall(r"\w+", nest.script()))
-    name = next(n for k in range(len(words) + 1) if (n := f"rows_{k}" if k else "rows") not in words)
-    size = Var(name)
+    size = Var(free_name(names_in(nest), "rows"))
 
     def sized(e: Expr) -> Expr | None:
         return size if e == number else None
