@@ -13,7 +13,7 @@ from typing import Any, Final, overload
 
 from graphopt.benchmark.tune import Tuning, tune_model
 from graphopt.calibration.schedule_tables import default_path
-from graphopt.display import Displayed
+from graphopt.display import Displayed, counted
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
@@ -70,7 +70,7 @@ class TunedModel(Displayed):
         return tuple(trial for trial in self.trials if trial.problem)
 
     def __repr__(self) -> str:
-        return f"<TunedModel of {len(self.nests)} programs: {compared(self.seconds, self.default_seconds)}>"
+        return f"<TunedModel of {counted(len(self.nests), 'program')}: {compared(self.seconds, self.default_seconds)}>"
 
     def __str__(self) -> str:
         rows = [f"the {'model' if len(self.module) == 1 else 'module'}: {compared(self.seconds, self.default_seconds)}"]
