@@ -56,11 +56,7 @@ def _tensor(
 
 
 def placeholder(shape: Sequence[Extent], dtype: str = "float32", name: str = "x") -> Tensor:
-    """An input tensor.
-
-    >>> te.placeholder((n, 8), "float32", "x")
-    <Tensor x: float32[n, 8]>
-    """
+    """An input tensor."""
     return _tensor(name, shape, dtype, None, 0, next(_fresh))
 
 

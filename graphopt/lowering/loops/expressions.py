@@ -280,11 +280,7 @@ ExprLike: TypeAlias = Expr | ScalarNumber
 
 
 def const(value: ScalarNumber, dtype: str) -> Const:
-    """The number as a constant of the dtype.
-
-    >>> te.const(1, "int8")
-    int8(1)
-    """
+    """The number as a constant of the dtype."""
     if dtype == "bool":
         return Const(bool(value), dtype)
     return Const(float(value) if dtype in FLOATS else int(value), dtype)
@@ -426,11 +422,7 @@ def select(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """A conversion to another dtype.
-
-    >>> te.cast(x[0, 1], "int64")
-    cast(x[0, 1], "int64")
-    """
+    """A conversion to another dtype."""
     if not isinstance(value, Expr):
         return const(value, dtype)
     if isinstance(value, Const) and value.dtype == INDEX and dtype != "bool":
