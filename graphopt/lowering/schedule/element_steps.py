@@ -66,12 +66,11 @@ def _vectorized(s: Schedule, own: Sequence[LoopRef], chain: Chain, loops: Sequen
     *outer, last = (_fused(s, [loop_of[a.var] for a in group]) for group in groups)
     if loops[0].kind == "parallel":
         within = loops[1:-1]
+        is_cut = bool(outer) and len(within) == 1 and within[0].extent != find_loop(s.nest, outer[-1]).stmt.extent
         if not outer:
             s.parallel(last)
             _, last = s.split(last, [None, _number(loops[1].extent)], tail="short")
-        elif (
-            len(within) == 1 and within[0].extent != find_loop(s.nest, outer[-1]).stmt.extent
-        ):  # chunks of the last one
+        elif is_cut:  # the last one, in chunks
             for loop in outer:
                 s.parallel(loop)
             outer[-1], _ = s.split(outer[-1], [None, _number(within[0].extent)], tail="short")
