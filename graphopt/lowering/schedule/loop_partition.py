@@ -129,6 +129,17 @@ class _Guard:
     inside: Mapping[Var, Expr]
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of a loop's range, of so many steps from ``start`` on: the ``head``, the ``tail``, or what is between
+    (no suffix). Conditions that are ``told`` hold in all steps between, and in none of the head or tail."""
+
+    suffix: str
+    start: Expr
+    extent: Expr
+    told: set[Expr]
+
+
 def _split_around(nest: Nest, site: BlockSite, final: set[str]) -> _Partition | None:
     """The partition of the outermost loop around a block that can be split for it. Parts of a loop that are of open
     size are ``final``: without numbers, nobody can tell when there is nothing left to split."""
@@ -147,37 +158,13 @@ def _split_around(nest: Nest, site: BlockSite, final: set[str]) -> _Partition | 
 def _partitioned(nest: Nest, site: LoopSite, block: Block | None) -> _Partition:
     """The partition of a loop by its conditions, or by those on one of its blocks."""
     loop, around = site.stmt, extents_around(site.above)
-    name = loop.var.name
-    if loop.kind == "bound":
-        raise ScheduleError(f"{name} is bound to {loop.thread}, which runs all of its range; partition it before")
-    ranges: dict[Expr, set[tuple[Expr, Expr] | None]] = {}
-    unclear: set[Expr] = set()  # conditions that hold in some more steps, for some steps of inner loops
-    for guard in _guards(loop.body, {}, {}, block):
-        if loop.var in variables(guard.by_loops):
-            steps = steps_within(guard.by_loops, loop, guard.inside, around)
-            ranges.setdefault(guard.written, set()).add(steps)
-            if variables(guard.by_loops) & guard.inside.keys() or not list(comparisons(guard.by_loops)):
-                unclear.add(guard.written)
-    known = {c for c, found in ranges.items() if None not in found}
-    if not known:
-        raise ScheduleError(f"{name}: no condition in it begins or ceases to hold along it")
-    held = [(c, r) for c in known for r in ranges[c] if r is not None]
-    first, end = clipped(loop, [r for _, r in held], around)
-    if prove(end <= first, around):
-        raise ScheduleError(f"{name}: its conditions hold together in none of its steps")
-    # where a part before or behind is for one condition alone, that one holds nowhere in it
-    failing = {"head": [c for c, (low, _) in held if low != Const(0)], "": list[Expr]()}
-    failing["tail"] = [c for c, (_, high) in held if high != loop.extent]
-    never = {part: set(cs) - unclear if len(cs) == 1 else set[Expr]() for part, cs in failing.items()}
     names, block_names = names_in(nest), {b.name for b in blocks(nest.body)}
     copies: dict[str, list[str]] = {b.name: [] for b in blocks(loop.body)}
     parts: list[Stmt] = []
     loops: list[str] = []
-    for suffix, start, stop in (("head", Const(0), first), ("", first, end), ("tail", end, loop.extent)):
-        extent = simplify(stop - start, around)
-        if prove(extent <= 0, around):
-            continue
-        part = replace(loop, body=_told(loop.body, never[suffix] if suffix else known, not suffix))
+    for piece in _pieces(loop, around, block):
+        suffix, start, extent = piece.suffix, piece.start, piece.extent
+        part = replace(loop, body=_told(loop.body, piece.told, not suffix))
         part = replace(part, body=_started(part.body, {loop.var: loop.var + start}, {**around, loop.var: extent}))
         renamed = {b: b for b in copies}
         if suffix:
@@ -194,6 +181,38 @@ def _partitioned(nest: Nest, site: LoopSite, block: Block | None) -> _Partition:
             loops.append(part.var.name)
     after = replaced(nest, site, seq(*parts))
     return _Partition(refreshed(after, [new for made in copies.values() for new in made]), tuple(loops), copies)
+
+
+def _pieces(loop: For, around: Mapping[Var, Expr], block: Block | None) -> Iterator[_Piece]:
+    """The pieces of a loop's range by its conditions, or by those on one of its blocks; raises ScheduleError."""
+    name = loop.var.name
+    if loop.kind == "bound":
+        raise ScheduleError(f"{name} is bound to {loop.thread}, which runs all of its range; partition it before")
+    ranges: dict[Expr, dict[tuple[Expr, Expr] | None, None]] = {}
+    unclear: set[Expr] = set()  # conditions that hold in some more steps, for some steps of inner loops
+    for guard in _guards(loop.body, {}, {}, block):
+        if loop.var in variables(guard.by_loops):
+            ranges.setdefault(guard.written, {})[steps_within(guard.by_loops, loop, guard.inside, around)] = None
+            if variables(guard.by_loops) & guard.inside.keys() or not list(comparisons(guard.by_loops)):
+                unclear.add(guard.written)
+    known = {c for c, found in ranges.items() if None not in found}
+    if not known:
+        raise ScheduleError(f"{name}: no condition in it begins or ceases to hold along it")
+    held = [(c, r) for c, found in ranges.items() if c in known for r in found if r is not None]
+    first, end = clipped(loop, [r for _, r in held], around)
+    if prove(end <= first, around):
+        raise ScheduleError(f"{name}: its conditions hold together in none of its steps")
+    before = [c for c, (low, _) in held if low != Const(0)]
+    behind = [c for c, (_, high) in held if high != loop.extent]
+
+    def failing(limiting: list[Expr]) -> set[Expr]:  # a condition that alone ends the range holds nowhere beyond
+        return set(limiting) - unclear if len(limiting) == 1 else set()
+
+    pieces = [("head", Const(0), first, failing(before)), ("", first, end, known)]
+    for suffix, start, stop, told in (*pieces, ("tail", end, loop.extent, failing(behind))):
+        extent = simplify(stop - start, around)
+        if not prove(extent <= 0, around):
+            yield _Piece(suffix, start, extent, told)
 
 
 def _guards(

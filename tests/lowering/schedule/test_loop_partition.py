@@ -222,3 +222,21 @@ def lengths(L: Buffer[(2,), "int64"], B: Buffer[(12,), "float32"]):
 )
 def test_what_is_refused(condition: str, loop: str, call: str, message: str) -> None:
     assert message in refused(GUARDED.format(condition=condition, loop=loop), call)
+
+
+ENDS = """
+@program
+def ends(A: Buffer[("k", "n", "m"), "float32"], B: Buffer[("k",), "float32"], k: size, n: size, m: size):
+    for i in serial(k):
+        with block("B"):
+            vi = axis.spatial(k, i)
+            where({})
+            B[vi] = 2.0
+"""
+
+
+@pytest.mark.parametrize("sizes", ["nm", "mn"])
+def test_bounds_stand_in_the_order_of_their_conditions(sizes: str) -> None:
+    nest = read(ENDS.format(" and ".join(f"i < {size}" for size in sizes)))
+    after, _ = loop_partition(nest, "i")
+    assert f"min(min(k, {sizes[0]}), {sizes[1]})" in show(after)
