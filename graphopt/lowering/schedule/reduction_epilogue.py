@@ -12,7 +12,7 @@ from graphopt.lowering.analysis.regions import refreshed, simplified
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.accumulation import accumulated, identity
 from graphopt.lowering.loops.expressions import Expr, Load, apply, conjunction, loads_in, rewrite, substitute
-from graphopt.lowering.loops.nest import For, Nest, Store, loads
+from graphopt.lowering.loops.nest import Block, For, Nest, Store, loads
 from graphopt.lowering.schedule.compute_inline import (
     alone,
     elementwise,
@@ -22,7 +22,7 @@ from graphopt.lowering.schedule.compute_inline import (
     sole_reader,
     sole_store,
 )
-from graphopt.lowering.schedule.reduction import update_of
+from graphopt.lowering.schedule.reduction import Update, update_of
 
 
 @primitive
@@ -64,15 +64,7 @@ def fuse_reduction_epilogue(nest: Nest, reduction: AnyBlock, epilogue: AnyBlock)
     only_bounded(consumer, site.above)
     elementwise(consumer)
     target = sole_store(consumer)
-    if not is_read_at_axes(consumer, buffer):
-        raise ScheduleError(f"{consumer.name} does not read {buffer.name} once, at just its own axes")
-    result = next(e for e in loads(consumer) if e.buffer == buffer)
-    combined = accumulated(result, target.value)
-    if combined is None or combined[0] != update.fn or any(e.buffer == buffer for e in loads_in(combined[1])):
-        raise ScheduleError(
-            f"{consumer.name} does not combine {buffer.name} by {update.fn}, as {producer.name} does: in each step "
-            "that would be another result; use reverse_compute_at"
-        )
+    operand = _operand(producer, update, consumer, target)
     kept_inside(nest, buffer, f": it would not be written any more if {consumer.name} were done in {producer.name}")
     sole_reader(nest, site, buffer)
     beside = units_beside(nest, site)
@@ -90,7 +82,7 @@ def fuse_reduction_epilogue(nest: Nest, reduction: AnyBlock, epilogue: AnyBlock)
     bindings = {a.var: v for a, v in zip(producer.axes, producer.values, strict=True)}
     around = extents_around(unit.above)
     limits = [substitute(points[a.var], bindings) < a.extent for a in consumer.axes]
-    other = substitute(combined[1], points)
+    other = substitute(operand, points)
     is_neutral = start.value == identity(update.fn, buffer.dtype)
 
     def instead(expr: Expr) -> Expr | None:
@@ -105,3 +97,19 @@ def fuse_reduction_epilogue(nest: Nest, reduction: AnyBlock, epilogue: AnyBlock)
     without = replaced(nest, site, None)
     after = without_unused(replaced(without, find_block(without, producer.name), fused), nest.allocs)
     return refreshed(replace(after, body=simplified(after.body, {}, [producer.name])), [producer.name]), None
+
+
+def _operand(producer: Block, update: Update, consumer: Block, target: Store) -> Expr:
+    """What an epilogue combines the result of a reduction with; raises ScheduleError where it does not by the same
+    function."""
+    buffer = update.store.buffer
+    if not is_read_at_axes(consumer, buffer):
+        raise ScheduleError(f"{consumer.name} does not read {buffer.name} once, at just its own axes")
+    result = next(e for e in loads(consumer) if e.buffer == buffer)
+    combined = accumulated(result, target.value)
+    if combined is None or combined[0] != update.fn or any(e.buffer == buffer for e in loads_in(combined[1])):
+        raise ScheduleError(
+            f"{consumer.name} does not combine {buffer.name} by {update.fn}, as {producer.name} does: in each step "
+            "that would be another result; use reverse_compute_at"
+        )
+    return combined[1]
