@@ -252,6 +252,13 @@ def only_bounded(block: Block, above: Sequence[Stmt]) -> None:
         raise ScheduleError(f"{block.name} runs only where a condition holds that is not about the ends of its axes")
 
 
+def check_start(block: Block, first: Mapping[Var, Expr]) -> None:
+    """Raises ScheduleError where a block's reduction does not start at the first steps of loops, which are given."""
+    for axis, value in zip(block.axes, block.values, strict=True):
+        if axis.kind == "reduce" and simplify(substitute(value, first), {}) != Const(0):
+            raise ScheduleError(f"{block.name} does not start where its loops do: {axis.var.name} is not 0 there")
+
+
 def check_covered(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:
     """Checks that a statement writes all that a block reads of a buffer; raises ScheduleError where it does not, or
     where the block may not read all that it names (loads behind a condition may lie outside of the buffer)."""

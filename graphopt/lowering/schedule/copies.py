@@ -28,7 +28,7 @@ from graphopt.lowering.analysis.dataflow import (
     written_by_others,
 )
 from graphopt.lowering.analysis.dependence import at as index_at
-from graphopt.lowering.analysis.iteration_domains import tells, written_exactly
+from graphopt.lowering.analysis.iteration_domains import check_start, tells, written_exactly
 from graphopt.lowering.analysis.regions import box, contains, read_box, refreshed, within, written_box
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.expressions import (
@@ -223,10 +223,7 @@ def _starts(nest: Nest, block: Block, buffer: Buffer, others: Iterable[str]) -> 
     outside = any(e.buffer == buffer for x in (*block.values, block.predicate) for e in loads_in(x))
     if outside or limits or (read is not None and not contains(started, read, axes)):
         raise ScheduleError(f"{block.name} reads more of {buffer.name} than its init writes")
-    first = {v: Const(0) for x in block.values for v in variables(x)}
-    for axis, value in zip(block.axes, block.values, strict=True):
-        if axis.kind == "reduce" and simplify(substitute(value, first), {}) != Const(0):
-            raise ScheduleError(f"{block.name} does not start where its loops do: {axis.var.name} is not 0 there")
+    check_start(block, {v: Const(0) for x in block.values for v in variables(x)})
 
 
 # ------------------------------------------------------------------ the copies

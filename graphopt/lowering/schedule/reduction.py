@@ -22,7 +22,7 @@ from graphopt.lowering.analysis.block_refs import (
     primitive,
     replaced,
 )
-from graphopt.lowering.analysis.iteration_domains import tells
+from graphopt.lowering.analysis.iteration_domains import check_start, tells
 from graphopt.lowering.analysis.regions import refreshed, simplified
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
@@ -105,9 +105,7 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
             "name a loop within it"
         )
     started = {loop.var: Const(0) for loop in below if loop.var not in roles.spatial}
-    for axis, value in zip(stmt.axes, stmt.values, strict=True):
-        if axis.kind == "reduce" and simplify(substitute(value, started), {}) != Const(0):
-            raise ScheduleError(f"{stmt.name} does not start where its loops do: {axis.var.name} is not 0 there")
+    check_start(stmt, started)
     names = names_in(nest)
     loops = {loop.var: Var(free_name(names, f"{loop.var.name}_init")) for loop in below if loop.var in roles.spatial}
     axes = {a.var: Var(free_name(names, f"{a.var.name}_init")) for a in stmt.of_kind("spatial")}
