@@ -23,11 +23,13 @@ from graphopt.lowering.loops.nest import (
     Nest,
     Seq,
     Stmt,
+    declared,
     inner,
     mutate,
     seq,
     statements,
     with_inner,
+    with_names,
 )
 
 P = ParamSpec("P")
@@ -254,6 +256,12 @@ def free_name(names: set[str], wanted: str) -> str:
     name = next(c for c in candidates if c not in names)
     names.add(name)
     return name
+
+
+def with_free_names(stmt: Stmt, names: set[str], suffix: str = "") -> Stmt:
+    """The statement with unused names for its loops and axes: theirs with the suffix, which are added to ``names``."""
+    own = dict.fromkeys(v for s in statements(stmt) for v in declared(s))
+    return with_names(stmt, {v: Var(free_name(names, v.name + suffix)) for v in own})
 
 
 # ------------------------------------------------------------------ questions

@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from graphopt.errors import ScheduleError, nearest_or_some
-from graphopt.lowering.analysis.block_refs import free_name, primitive
+from graphopt.lowering.analysis.block_refs import free_name, primitive, with_free_names
 from graphopt.lowering.cpu.default_schedules import where_offered
 from graphopt.lowering.cpu.loop_fission import separated
 from graphopt.lowering.cpu.scheduling import RULES, Answer, Choices, Scheduled, refuse_unknown
 from graphopt.lowering.cuda import schedules as for_blocks
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.cuda.dispatch import choice
-from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
@@ -21,12 +20,9 @@ from graphopt.lowering.loops.nest import (
     Invoke,
     Nest,
     Stmt,
-    declared,
     mutate,
     rename_buffers,
     seq,
-    statements,
-    with_names,
 )
 from graphopt.target import CPU, DeviceKind
 from graphopt.target import target as target_named
@@ -67,36 +63,35 @@ def _in_parts(nest: Nest, choices: Choices, rules: Sequence[str], asks_all: bool
     taken |= {b.name for b in handed}
     for part in parts:
         made = where_offered(part, choices, rules=rules, asks_all=asks_all)
-        offered |= {name: _both(offered.get(name, some), some) for name, some in made.offered.items()}
+        offered |= {name: _common(offered.get(name, some), some) for name, some in made.offered.items()}
         answers += made.answers
         scheduled = _named_apart(made.nest, taken) if len(parts) > 1 else made.nest
         bodies.append(scheduled.body)
         allocs += scheduled.allocs
     refuse_unknown(choices, offered)
     whole = replace(nest, body=seq(*bodies), allocs=(*handed, *allocs))
-    return Scheduled(_telling(whole, nest.outputs), offered, tuple(answers))
+    return Scheduled(_with_blocks_of_calls(whole, nest.outputs), offered, tuple(answers))
 
 
-def _both(some: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
-    """What there is to choose for two parts alike."""
+def _common(some: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    """The candidates that two parts of a nest have in common."""
     return tuple(n for n in some if n in others)
 
 
 def _named_apart(nest: Nest, taken: set[str]) -> Nest:
     """A part of a nest whose variables and own buffers have names of their own."""
-    own = dict.fromkeys(v for s in statements(nest.body) for v in declared(s))
-    body = with_names(nest.body, {v: Var(free_name(taken, v.name)) for v in own})
+    body = with_free_names(nest.body, taken)
     buffers = {b: replace(b, name=free_name(taken, b.name)) for b in nest.allocs}
     return replace(nest, body=rename_buffers(body, buffers), allocs=tuple(buffers.values()))
 
 
-def _telling(nest: Nest, outputs: Collection[Buffer]) -> Nest:
+def _with_blocks_of_calls(nest: Nest, outputs: Collection[Buffer]) -> Nest:
     """The nest with blocks that say what calls of functions write, where nothing else writes an output."""
     missing = set(outputs) - set(nest.outputs)
     if not missing:
         return nest
 
-    def told(stmt: Stmt) -> Stmt | None:
+    def in_block(stmt: Stmt) -> Stmt | None:
         if not isinstance(stmt, Invoke):
             return None
         regions = [a for a in stmt.args if isinstance(a, BufferRegion)]
@@ -106,7 +101,7 @@ def _telling(nest: Nest, outputs: Collection[Buffer]) -> Nest:
         reads = tuple(r for r in regions if r.buffer not in missing)
         return Block(writes[0].buffer.name, (), (), stmt, reads=reads, writes=writes)
 
-    return replace(nest, body=mutate(nest.body, told))
+    return replace(nest, body=mutate(nest.body, in_block))
 
 
 @primitive

@@ -18,6 +18,7 @@ from graphopt.lowering.analysis.block_refs import (
     names_in,
     primitive,
     replaced,
+    with_free_names,
 )
 from graphopt.lowering.analysis.loop_partition import clipped, conditions, steps_within
 from graphopt.lowering.analysis.regions import refreshed
@@ -32,14 +33,12 @@ from graphopt.lowering.loops.nest import (
     Seq,
     Stmt,
     blocks,
-    declared,
     inner,
     map_expressions,
     mutate,
     seq,
     statements,
     with_inner,
-    with_names,
 )
 from graphopt.lowering.schedule.loop_transforms import rebind
 
@@ -248,13 +247,9 @@ def _told(stmt: Stmt, known: set[Expr], hold: bool) -> Stmt:
 
 def _renamed(loop: For, suffix: str, names: set[str], block_names: set[str]) -> tuple[For, dict[str, str]]:
     """A copy of a loop under names of its own, and the names of its blocks."""
-    own = dict.fromkeys(v for s in statements(loop) for v in declared(s))
-    others = {v: Var(free_name(names, f"{v.name}_{suffix}")) for v in own}
-    renamed = {b.name: "" for b in blocks(loop)}
-    renamed = {b: free_name(block_names, f"{b}_{suffix}") for b in renamed}
-    copy = mutate(
-        with_names(loop, others), lambda s: replace(s, name=renamed[s.name]) if isinstance(s, Block) else None
-    )
+    renamed = {b: free_name(block_names, f"{b}_{suffix}") for b in dict.fromkeys(b.name for b in blocks(loop))}
+    copy = with_free_names(loop, names, f"_{suffix}")
+    copy = mutate(copy, lambda s: replace(s, name=renamed[s.name]) if isinstance(s, Block) else None)
     assert isinstance(copy, For)
     return copy, renamed
 
