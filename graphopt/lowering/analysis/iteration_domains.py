@@ -328,10 +328,10 @@ def _divisions(expr: Expr) -> list[Apply]:
     return [e for e in walk(expr) if isinstance(e, Apply) and e.fn in ("floordiv", "mod")]
 
 
-def tells(
+def are_disjoint(
     sides: Sequence[Range], loops: Sequence[For], running: Mapping[Var, Expr], around: Mapping[Var, Expr]
 ) -> bool:
-    """Whether every point of a box determines the steps of the loops that it belongs to: no two boxes overlap.
+    """Whether the boxes of different steps of loops never overlap: every point tells the steps that it belongs to.
 
     The box moves with the variables that are ``running``, which the loops' are among.
     """

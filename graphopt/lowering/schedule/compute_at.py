@@ -36,12 +36,12 @@ from graphopt.lowering.analysis.dataflow import (
 )
 from graphopt.lowering.analysis.iteration_domains import (
     Domain,
+    are_disjoint,
     box_written,
     check_covered,
     match,
     narrow,
     only_bounded,
-    tells,
 )
 from graphopt.lowering.analysis.regions import read_box, refreshed, within
 from graphopt.lowering.index.arithmetic import prove, simplify
@@ -368,4 +368,4 @@ def _is_told(move: _Move, domain: Domain, axes: Sequence[Axis], loops: Sequence[
     """Whether the points of the axes tell the steps of the loops that the block would do them in."""
     sides = [domain.get(a.var, Range(Const(0), a.extent)) for a in axes]
     running = {s.var: s.extent for s in move.loops}
-    return tells(sides, loops, running, extents_around(move.target.above))
+    return are_disjoint(sides, loops, running, extents_around(move.target.above))

@@ -28,7 +28,7 @@ from graphopt.lowering.analysis.dataflow import (
     written_by_others,
 )
 from graphopt.lowering.analysis.dependence import at as index_at
-from graphopt.lowering.analysis.iteration_domains import check_start, tells, written_exactly
+from graphopt.lowering.analysis.iteration_domains import are_disjoint, check_start, written_exactly
 from graphopt.lowering.analysis.regions import box, contains, read_box, refreshed, within, written_box
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.expressions import (
@@ -136,7 +136,7 @@ def copied_in_and_out(nest: Nest, at: Site, exchange: Exchange) -> tuple[Nest, t
     region = _settled(touched, inside)
     at_once = [s for s in at.above if isinstance(s, For) and s.kind in ("parallel", "bound", "vectorized")]
     running = {s.var: s.extent for s in at.above if isinstance(s, For)}
-    if at_once and not tells(region.ranges, at_once, running, around):
+    if at_once and not are_disjoint(region.ranges, at_once, running, around):
         raise ScheduleError(
             f"steps of {at_once[0].var.name}, which is {at_once[0].kind}, would copy out the same elements of "
             f"{exchange.old.name}; do this before"

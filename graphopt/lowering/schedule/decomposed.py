@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import find_block, replaced
-from graphopt.lowering.analysis.iteration_domains import tells
+from graphopt.lowering.analysis.iteration_domains import are_disjoint
 from graphopt.lowering.loops.expressions import Const, apply, conjunction, loads_in, variables
 from graphopt.lowering.loops.nest import Block, For, Nest, Range, Stmt, Store, blocks, statements
 from graphopt.lowering.schedule.reduction import decompose_reduction
@@ -56,7 +56,7 @@ def _own_loops(block: Block, above: Sequence[Stmt]) -> Sequence[For] | None:
     extents = {s.var: s.extent for s in above if isinstance(s, For)}
     running = {s.var: s.extent for s in loops if s.var in of_steps}
     around = {v: n for v, n in extents.items() if v not in running}
-    once = tells([Range(value) for value in steps], [s for s in loops if s.var in of_steps], running, around)
+    once = are_disjoint([Range(value) for value in steps], [s for s in loops if s.var in of_steps], running, around)
     return loops if once and not any(variables(s.extent) & extents.keys() for s in loops) else None
 
 

@@ -22,7 +22,7 @@ from graphopt.lowering.analysis.block_refs import (
     primitive,
     replaced,
 )
-from graphopt.lowering.analysis.iteration_domains import check_start, tells
+from graphopt.lowering.analysis.iteration_domains import are_disjoint, check_start
 from graphopt.lowering.analysis.regions import refreshed, simplified
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
@@ -355,7 +355,7 @@ def _repeating(
     kept = set(conjuncts(predicate)) & once
     for loop in spatial:
         held = any(loop.var in variables(c) for c in kept)
-        if not held and not tells([Range(v) for v in values], [loop], running, extents):
+        if not held and not are_disjoint([Range(v) for v in values], [loop], running, extents):
             return loop
     return None
 

@@ -17,7 +17,7 @@ from graphopt.lowering.analysis.block_refs import (
     primitive,
 )
 from graphopt.lowering.analysis.dataflow import accesses_in, buffers_written, reindexed
-from graphopt.lowering.analysis.iteration_domains import tells
+from graphopt.lowering.analysis.iteration_domains import are_disjoint
 from graphopt.lowering.loops.expressions import Expr, loads_in, substitute, variables
 from graphopt.lowering.loops.nest import (
     Axis,
@@ -136,5 +136,5 @@ def _apart(block: Block, axes: Sequence[Axis], indices: Sequence[Expr], at: Loop
     """Raises ScheduleError where several points of the axes write one element."""
     running = {a.var: a.extent for a in axes}
     loops = [For(a.var, a.extent, block.body) for a in axes]
-    if not tells([Range(i) for i in indices], loops, running, extents_around(at.above)):
+    if not are_disjoint([Range(i) for i in indices], loops, running, extents_around(at.above)):
         raise ScheduleError(f"several points of {block.name} may write one element; a copy has one for each")
