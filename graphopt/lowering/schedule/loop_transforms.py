@@ -297,7 +297,10 @@ def rebind(stmt: Stmt, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) 
         return put if _is_as_simple(e, values) else simplify(put, extents)
 
     if isinstance(stmt, Block):
-        return replace(stmt, values=tuple(map(bound, stmt.values)), predicate=bound(stmt.predicate))
+        axes = tuple(
+            replace(a, extent=bound(a.extent)) if variables(a.extent) & values.keys() else a for a in stmt.axes
+        )
+        return replace(stmt, axes=axes, values=tuple(map(bound, stmt.values)), predicate=bound(stmt.predicate))
     if isinstance(stmt, For):
         return replace(stmt, extent=bound(stmt.extent))
     if isinstance(stmt, If):

@@ -136,3 +136,20 @@ def test_what_is_refused(value: str, loop: str, message: str) -> None:
 def test_more_than_one_store_is_refused() -> None:
     text = ONE.format(value="0.0") + "            B[vi] = 1.0\n"
     assert "B is no single store" in refused(text, "s.decompose_padding('B', 'i')")
+
+
+TRIANGLE = """
+@program
+def triangle(A: Buffer[(8, 8), "float32"], B: Buffer[(8, 8), "float32"]):
+    for i in serial(8):
+        for j in serial(i + 1):
+            with block("B"):
+                vi, vj = axis.remap("SS", [i, j])
+                B[vi, vj] = select(vi >= 2 and vj >= 1 and vj < 5, A[vi - 2, vj - 1], 0.0)
+"""
+
+
+@pytest.mark.parametrize("loop", ["i", "j"])
+def test_rows_of_different_lengths(loop: str) -> None:
+    nest = read(TRIANGLE)
+    same_results(nest, decompose_padding(nest, "B", loop)[0])

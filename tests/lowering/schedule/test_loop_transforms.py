@@ -389,3 +389,22 @@ def test_a_mask_is_read_only_where_there_is_an_iteration(at, factors):
     s.split("i", factors)
     s.split(s.get_loops("B")[-1], [None, 2])
     same_results(nest, s.nest)
+
+
+TRIANGLE = """
+@program
+def triangle(A: Buffer[(2, 4, 8), "float32"], B: Buffer[(2, 4, 8), "float32"]):
+    for h, i in grid(2, 4):
+        for j in serial(h * 4 + i + 1):
+            with block("B"):
+                vh, vi, vj = axis.remap("SSS", [h, i, j])
+                B[vh, vi, vj] = A[vh, vi, vj] * 2.0
+"""
+
+
+@pytest.mark.parametrize("call", ["s.split('i', [None, 2])", "s.split('i', [None, 3])", "s.fuse('h', 'i')"])
+def test_axes_may_be_as_long_as_loops_around_them_say(call: str) -> None:
+    nest = read(TRIANGLE)
+    s = Schedule(nest)
+    eval(call, {"s": s})
+    same_results(nest, s.nest)
