@@ -7,7 +7,7 @@ others are there from end to end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -252,6 +252,13 @@ def only_bounded(block: Block, above: Sequence[Stmt]) -> None:
         raise ScheduleError(f"{block.name} runs only where a condition holds that is not about the ends of its axes")
 
 
+def check_extents(block: Block, axes: Iterable[Axis], known: Collection[Var]) -> None:
+    """Raises ScheduleError where extents of a block's axes change with other variables than the known ones."""
+    others = {v.name for a in axes for v in variables(a.extent) if v not in known}
+    if others:
+        raise ScheduleError(f"how long an axis of {block.name} is changes with {min(others)}")
+
+
 def check_start(block: Block, first: Mapping[Var, Expr]) -> None:
     """Raises ScheduleError where a block's reduction does not start at the first steps of loops, which are given."""
     for axis, value in zip(block.axes, block.values, strict=True):
@@ -280,7 +287,7 @@ def _is_dense(access: AccessSet, around: Mapping[Var, Expr]) -> bool:
     for index in indices:
         linear = affine(index, extents, inside)
         vars = variables(index) & extents.keys()
-        if linear is None or vars & used:
+        if linear is None or vars & used or any(variables(extents[v]) & extents.keys() for v in vars):
             return False
         used |= vars
         steps = [(linear.coefficients[v], extents[v]) for v in vars if extents[v] != Const(1)]

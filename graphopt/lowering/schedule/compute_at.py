@@ -39,6 +39,7 @@ from graphopt.lowering.analysis.iteration_domains import (
     are_disjoint,
     box_written,
     check_covered,
+    check_extents,
     match,
     narrow,
     only_bounded,
@@ -180,8 +181,6 @@ def reverse_compute_at(
     move = _Move.of(nest, site, target)
     stmt = site.stmt
     name = target.stmt.var.name
-    if stmt.of_kind("ordered"):
-        raise ScheduleError(f"{stmt.name} has ordered axes, which have to stay in their order")
     inside = [u for u in move.beside if target.stmt in u.above]
     made_here = [b for b in _sorted(buffers_read(stmt) - buffers_written(stmt)) if writers(inside, b)]
     if not made_here:
@@ -234,6 +233,7 @@ class _Move:
         if stmt.of_kind("ordered"):
             raise ScheduleError(f"{stmt.name} has ordered axes, which have to stay in their order")
         keeps_steps(stmt, site.above, (*target.above, target.stmt))
+        check_extents(stmt, stmt.axes, {*nest.sizes, *extents_around((*target.above, target.stmt))})
         beside = units_beside(nest, site)
         return _Move(site, target, beside, next(k for k, u in enumerate(beside) if u.stmt is stmt))
 

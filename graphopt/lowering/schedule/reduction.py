@@ -201,6 +201,8 @@ class _PartialReduction:
         update = update_of(block)
         if missing := sorted(v.name for v in roles.reduce if v not in {s.var for s in chain}):
             raise ScheduleError(f"{missing[0]} around {block.name} holds other statements as well")
+        if others := {v.name for v in variables(factor.extent) if v not in nest.sizes}:
+            raise ScheduleError(f"the extent of {factor.var.name} changes with {min(others)}; factor another loop")
         target = update.store.buffer
         if moved := [a for a in block.of_kind("reduce") if any(a.var in variables(i) for i in update.store.indices)]:
             raise ScheduleError(

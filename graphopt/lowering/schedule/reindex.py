@@ -17,7 +17,7 @@ from graphopt.lowering.analysis.block_refs import (
     primitive,
 )
 from graphopt.lowering.analysis.dataflow import accesses_in, buffers_written, reindexed
-from graphopt.lowering.analysis.iteration_domains import are_disjoint
+from graphopt.lowering.analysis.iteration_domains import are_disjoint, check_extents
 from graphopt.lowering.loops.expressions import Expr, loads_in, substitute, variables
 from graphopt.lowering.loops.nest import (
     Axis,
@@ -72,9 +72,7 @@ def reindex(nest: Nest, block: AnyBlock, buffer: str | tuple[str, int]) -> tuple
     indices = _indices(stmt, old)
     axes = [a for a in stmt.axes if any(a.var in variables(i) for i in indices)]
     point = tuple(a.var for a in axes)
-    sizes = {v for a in axes for v in variables(a.extent)} - set(nest.sizes)
-    if sizes:
-        raise ScheduleError(f"how long an axis of {stmt.name} is changes with {min(v.name for v in sizes)}")
+    check_extents(stmt, axes, nest.sizes)
     name = free_name(names_in(nest), f"{old.name}_reindex")
     new = Buffer(name, tuple(a.extent for a in axes), old.dtype, old.scope)
     changed = reindexed(stmt, old, new, lambda _: point)

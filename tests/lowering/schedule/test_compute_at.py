@@ -238,3 +238,25 @@ def rows(X: Buffer[(4, 6), "float32"], Z: Buffer[(4, 6), "float32"]):
     message = "T writes the same elements of T in each step of i, where others use them"
     for call in ("s.reverse_compute_at('T', 'a')", "s.reverse_compute_inline('T')"):
         assert message in refused(text, call)
+
+
+TRIANGLE = """
+@program
+def triangle(A: Buffer[(6, 6), "float32"], C: Buffer[(6, 6), "float32"]):
+    B = alloc((6, 6), "float32")
+    for i in serial(6):
+        for j in serial(i + 1):
+            with block("B"):
+                vi, vj = axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * 2.0
+    for p in serial(6):
+        for q in serial(p + 1):
+            with block("C"):
+                vp, vq = axis.remap("SS", [p, q])
+                C[vp, vq] = B[vp, vq] + 1.0
+"""
+
+
+@pytest.mark.parametrize("call", ["s.compute_at('B', 'p')", "s.reverse_compute_at('C', 'i')"])
+def test_axes_whose_extents_change_stay_in_their_loops(call):
+    assert "how long an axis of" in refused(TRIANGLE, call)

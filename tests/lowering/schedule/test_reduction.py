@@ -176,3 +176,9 @@ def running(A: Buffer[(4, 6), "float32"], B: Buffer[(6,), "float32"]):
             B[vt] = B[vt] + A[vt, vj]
 """
     assert "B has ordered axes, which have to stay in their order" in refused(text, "s.rfactor('j')")
+
+
+def test_a_loop_as_long_as_another_one_says_is_not_factored():
+    rows = SUMS.format(n=8, m=8, dtype="int32", start="0", step="B[vi] + A[vi, vj]")
+    rows = rows.replace("for i, j in grid(8, 8):", "for i in serial(8):\n      for j in serial(i + 1):")
+    assert "the extent of j changes with i" in refused(rows, "s.rfactor('j', 0)")
