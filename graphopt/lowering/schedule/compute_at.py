@@ -137,6 +137,11 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: 
         assert region is not None
         for where in {s.indices for s in statements(stmt.body) if isinstance(s, Store) and s.buffer == buffer}:
             narrow(domain, stmt, where, within(region))
+    # what no index tells of stays in the step of the loops around both, which write the same elements anew
+    steps = {s.var for s in shared(site.above, (*target.above, target.stmt)) if isinstance(s, For)}
+    for axis, value in zip(stmt.axes, stmt.values, strict=True):
+        if axis.var not in domain and axis.kind == "spatial" and variables(value) and variables(value) <= steps:
+            domain[axis.var] = Range(value, Const(1))
     _race_free(move, domain)
     users = {id(u.stmt) for buffer in written for u in readers(move.beside, buffer)}
     body = _children(target.stmt.body)

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from graphopt.display import Scripted, counted
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.analysis import block_refs
+from graphopt.lowering.analysis.arguments import misuse
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.loops.script import show
@@ -48,13 +49,23 @@ class TracedInt(int):
     schedule: Schedule
 
 
+def _called(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """What a primitive gives. ScheduleError, too, where arguments are not of the types that it is written for."""
+    try:
+        return fn(*args, **kwargs)
+    except (AttributeError, TypeError, ValueError):
+        if (wrong := misuse(fn, args, kwargs)) is None:
+            raise
+        raise ScheduleError(f"{fn.__name__}: {wrong}") from None
+
+
 def rewriting(fn: Callable[Concatenate[Nest, P], tuple[Nest, R]]) -> Callable[Concatenate[Schedule, P], R]:
     """A method of ``Schedule`` that applies a primitive: a function from a nest to a nest and a result."""
 
     @wraps(fn)
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
         call = self.encoded(fn.__name__, args, kwargs)
-        self.nest, result = fn(self.nest, *args, **kwargs)
+        self.nest, result = _called(fn, self.nest, *args, **kwargs)
         return self.recorded(call, result)
 
     return method
@@ -67,7 +78,8 @@ def asking(fn: Callable[Concatenate[Nest, P], R]) -> Callable[Concatenate[Schedu
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
         call = self.encoded(fn.__name__, args, kwargs)
         return self.recorded(
-            TraceStep(call.primitive, call.args, call.kwargs, question=True), fn(self.nest, *args, **kwargs)
+            TraceStep(call.primitive, call.args, call.kwargs, question=True),
+            _called(fn, self.nest, *args, **kwargs),
         )
 
     return method
@@ -89,7 +101,7 @@ def drawing(
             with suppress(ScheduleError, TypeError, ValueError):
                 given: dict[str, Any] = {**kwargs, "decision": wanted}
                 return self.recorded(*_decided(call, fn(self.nest, self.random, *args, **given)))
-        return self.recorded(*_decided(call, fn(self.nest, self.random, *args, **kwargs)))
+        return self.recorded(*_decided(call, _called(fn, self.nest, self.random, *args, **kwargs)))
 
     return method
 

@@ -215,8 +215,7 @@ def rows(A: Buffer[("n", "m"), "float32"], C: Buffer[("n", "m"), "float32"], n: 
         same_results(nest, s.nest, n=n, m=m)
 
 
-def test_what_each_step_writes_anew_stays_in_the_loop():
-    text = """
+EACH_STEP = """
 @program
 def rows(X: Buffer[(4, 6), "float32"], Z: Buffer[(4, 6), "float32"]):
     T = alloc((6,), "float32")
@@ -235,9 +234,19 @@ def rows(X: Buffer[(4, 6), "float32"], Z: Buffer[(4, 6), "float32"]):
                 vi1, vj1 = axis.remap("SS", [i, j1])
                 Z[vi1, vj1] = T[5 - vj1]
 """
+
+
+def test_what_each_step_writes_anew_is_computed_for_that_step():
+    nest = read(EACH_STEP)
+    s = Schedule(nest)
+    s.compute_at("T", "j1")
+    same_results(nest, s.nest)
+
+
+def test_what_each_step_writes_anew_stays_in_the_loop():
     message = "T writes the same elements of T in each step of i, where others use them"
     for call in ("s.reverse_compute_at('T', 'a')", "s.reverse_compute_inline('T')"):
-        assert message in refused(text, call)
+        assert message in refused(EACH_STEP, call)
 
 
 TRIANGLE = """
