@@ -63,7 +63,9 @@ def parse(text: str, name: str, constants: Mapping[str, ScalarNumber], first_lin
     try:
         return reader.module(_Unqualified().visit(ast.parse(text)))
     except SyntaxError as e:
-        raise ScriptError(str(e.msg), name, (e.lineno or 1) + first_line - 1, e.offset or 1) from None
+        is_module = (e.text or "").startswith(("graph ", "external ", "function "))
+        why = "this is the text of a module, which graphopt.Module.read takes" if is_module else str(e.msg)
+        raise ScriptError(why, name, (e.lineno or 1) + first_line - 1, e.offset or 1) from None
     except ValueError as e:
         raise ScriptError(f"this is no text of a program: {e}", name, first_line) from None
     except (RecursionError, MemoryError):  # Python's parser reports its own depth as memory

@@ -417,3 +417,9 @@ def test_a_dtype_casts_an_expression() -> None:
     head = 'def f(A: Buffer[(4,), "float16"], B: Buffer[(4,), "float32"]):\n    for i in serial(4):\n        '
     assert read(f"{head}B[i] = float32(A[i]) * 2.0\n") == read(f'{head}B[i] = cast(A[i], "float32") * 2.0\n')
     assert read(f"{head}B[i] = float32(B[i])\n") == read(f"{head}B[i] = B[i]\n")
+
+
+@pytest.mark.parametrize("text", ["graph main (ir 10, opset 21)\nx: float32[4]\nreturn x as y\n", "external my.f\n"])
+def test_texts_of_modules_are_told_from_programs(text: str) -> None:
+    with pytest.raises(ScriptError, match=r"1:\d+: this is the text of a module, which graphopt.Module.read takes"):
+        read(text)
