@@ -26,6 +26,23 @@ from graphopt.lowering.schedule.schedule import Schedule
 
 Primitive = Callable[..., tuple[Nest, Any]]
 
+TRIANGLE = """
+@program
+def triangle(A: Buffer[(6, 6), "float32"], C: Buffer[(6, 6), "float32"]):
+    B = alloc((6, 6), "float32")
+    for i in serial(6):
+        for j in serial(i + 1):
+            with block("B"):
+                vi, vj = axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * 2.0
+    for p in serial(6):
+        for q in serial(p + 1):
+            with block("C"):
+                vp, vq = axis.remap("SS", [p, q])
+                C[vp, vq] = B[vp, vq] + 1.0
+"""
+"""A producer and a consumer of which each row is longer than the last."""
+
 
 def check(primitive: Primitive) -> None:
     """Fails where the docstring's programs are not what comes out, or do not compute the same."""

@@ -14,7 +14,7 @@ from graphopt.lowering.schedule.cache import (
     storage_align,
 )
 from graphopt.lowering.schedule.schedule import Schedule
-from tests.lowering.documented import check, random_arrays, refused, same_results
+from tests.lowering.documented import TRIANGLE, check, random_arrays, refused, same_results
 
 
 @pytest.mark.parametrize("primitive", [cache_read, cache_write, cache_inplace, double_buffer, set_scope, storage_align])
@@ -142,23 +142,6 @@ def test_two_slots():
     s.double_buffer("Y", "i_0")
     assert s.nest.allocs[0].shape[0] == Const(2)
     same_results(nest, s.nest)
-
-
-TRIANGLE = """
-@program
-def triangle(A: Buffer[(6, 6), "float32"], C: Buffer[(6, 6), "float32"]):
-    B = alloc((6, 6), "float32")
-    for i in serial(6):
-        for j in serial(i + 1):
-            with block("B"):
-                vi, vj = axis.remap("SS", [i, j])
-                B[vi, vj] = A[vi, vj] * 2.0
-    for p in serial(6):
-        for q in serial(p + 1):
-            with block("C"):
-                vp, vq = axis.remap("SS", [p, q])
-                C[vp, vq] = B[vp, vq] + 1.0
-"""
 
 
 def test_what_is_no_box_is_not_copied_out():

@@ -6,7 +6,7 @@ from graphopt.lowering.analysis.block_refs import INLINE, ROOT
 from graphopt.lowering.loops.script import read
 from graphopt.lowering.schedule.compute_at import compute_at, reverse_compute_at
 from graphopt.lowering.schedule.schedule import Schedule
-from tests.lowering.documented import check, refused, same_results
+from tests.lowering.documented import TRIANGLE, check, refused, same_results
 
 
 @pytest.mark.parametrize("primitive", [compute_at, reverse_compute_at])
@@ -247,23 +247,6 @@ def test_what_each_step_writes_anew_stays_in_the_loop():
     message = "T writes the same elements of T in each step of i, where others use them"
     for call in ("s.reverse_compute_at('T', 'a')", "s.reverse_compute_inline('T')"):
         assert message in refused(EACH_STEP, call)
-
-
-TRIANGLE = """
-@program
-def triangle(A: Buffer[(6, 6), "float32"], C: Buffer[(6, 6), "float32"]):
-    B = alloc((6, 6), "float32")
-    for i in serial(6):
-        for j in serial(i + 1):
-            with block("B"):
-                vi, vj = axis.remap("SS", [i, j])
-                B[vi, vj] = A[vi, vj] * 2.0
-    for p in serial(6):
-        for q in serial(p + 1):
-            with block("C"):
-                vp, vq = axis.remap("SS", [p, q])
-                C[vp, vq] = B[vp, vq] + 1.0
-"""
 
 
 @pytest.mark.parametrize("call", ["s.compute_at('B', 'p')", "s.reverse_compute_at('C', 'i')"])
