@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -32,6 +32,7 @@ from graphopt.runtime import cpu, saved
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.host import HostFunction
+from graphopt.runtime.in_place import InPlaceDeviceProgram, InPlaceProgram
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Code
@@ -69,6 +70,11 @@ class Platform(Protocol):
     def program(self, linked: Linked, objects: Sequence[bytes], threads: int) -> Program | DeviceProgram:
         """What runs a linked program's compiled kernels."""
 
+    def in_place(
+        self, linked: Linked, objects: Sequence[bytes], writes: Collection[str], threads: int
+    ) -> InPlaceProgram | InPlaceDeviceProgram:
+        """What runs them in destination-passing style: of the inputs, those named in ``writes`` are written."""
+
 
 class HostPlatform:
     """This machine's processor."""
@@ -102,6 +108,13 @@ class HostPlatform:
         """A program that the native driver runs."""
         driver, *kernels = objects
         return Program(code_of(linked, kernels, driver), linked.functions, numpy_dtypes(), threads)
+
+    def in_place(
+        self, linked: Linked, objects: Sequence[bytes], writes: Collection[str], threads: int
+    ) -> InPlaceProgram:
+        """A program on the caller's arrays."""
+        driver, *kernels = objects
+        return InPlaceProgram(code_of(linked, kernels, driver), writes, numpy_dtypes(), threads)
 
 
 @dataclass(frozen=True)
@@ -146,6 +159,12 @@ class Gpu:
     def program(self, linked: Linked, objects: Sequence[bytes], threads: int) -> DeviceProgram:
         """A program that runs there."""
         return DeviceProgram(code_of(linked, objects), gpu(), linked.functions, numpy_dtypes())
+
+    def in_place(
+        self, linked: Linked, objects: Sequence[bytes], writes: Collection[str], threads: int
+    ) -> InPlaceDeviceProgram:
+        """A program on arrays that lie there, or are sent there and fetched."""
+        return InPlaceDeviceProgram(code_of(linked, objects), gpu(), writes, numpy_dtypes())
 
 
 @dataclass(frozen=True)
@@ -199,6 +218,14 @@ class Simulation:
         from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 
         return DeviceProgram(code_of(linked, objects), SimulatedDevice(), linked.functions, numpy_dtypes())
+
+    def in_place(
+        self, linked: Linked, objects: Sequence[bytes], writes: Collection[str], threads: int
+    ) -> InPlaceDeviceProgram:
+        """A program on arrays that are copied to a device of its own and back."""
+        from graphopt.kernels.cuda.simulated_device import SimulatedDevice
+
+        return InPlaceDeviceProgram(code_of(linked, objects), SimulatedDevice(), writes, numpy_dtypes())
 
 
 def card_of(prices: Mapping[str, ProductPrices], policy: str) -> Card:

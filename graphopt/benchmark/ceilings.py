@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from graphopt.kernels.host import lanes
-from graphopt.lowering.link.timing import time_nest
 from graphopt.lowering.loops.script import read
+from graphopt.program.nest_function import time_nest
 
 if TYPE_CHECKING:
     from graphopt.lowering.loops.nest import Nest

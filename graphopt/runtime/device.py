@@ -20,6 +20,8 @@ from graphopt.runtime.steps import Array, Words
 Run: TypeAlias = Callable[[], None]
 """Asks a device to run what was prepared, with the arguments that are in its words by then."""
 
+DLPACK_KINDS: Final = 2, 13
+"""DLPack's numbers for memory of a GPU by CUDA, and for memory that its driver moves there and back."""
 APART: Final = 256
 """Bytes: what is allocated on a device, and what lies in memory of a program's own there, begins at multiples of it, as
 libraries like it best."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -24,6 +25,7 @@ from graphopt.runtime.interface import Interface, check_apart, check_out
 from graphopt.runtime.layout import lay_out
 from graphopt.runtime.profile import Profile, ProfileRow
 from graphopt.runtime.steps import Array, Code
+from graphopt.runtime.timing import Timing, timed
 
 
 class DeviceProgram(Interface):
@@ -86,6 +88,31 @@ class DeviceProgram(Interface):
             self._run(*self._accepted(inputs), {}, rows)
         return Profile(rows)
 
+    def timed(self, inputs: Sequence[Any], number: int, repeat: int, *, runs: int = 1) -> Timing:
+        """The timing of ``repeat`` series of ``number`` calls with these inputs, until the device has done them. They
+        are sent there once, before."""
+        with self.device.call():
+            there = [self._placed(v) for v in self._accepted(tuple(inputs))[0]]
+        call = partial(self._called, there)
+        return timed(call, number, repeat, runs=runs, finish=self._finish)
+
+    def _called(self, values: Sequence[Any]) -> None:
+        with self.device.call():
+            values, binding = self._accepted(tuple(values))
+            self._run(values, binding, {})
+
+    def _finish(self) -> None:
+        with self.device.call():
+            self.device.synchronize()
+
+    def _placed(self, value: Any) -> Any:
+        """An array of the host in the device's memory; what is there, or never can be, as it is."""
+        if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+            return value
+        resident = self.device.empty(value.shape, value.dtype)
+        self.device.upload(value, resident.address)
+        return Resident(resident.address, value.shape, value.dtype, resident.owner)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program into a folder, for ``graphopt.platforms.load``, where there is such a device."""
         from graphopt.runtime.saved import save
@@ -107,6 +134,8 @@ class DeviceProgram(Interface):
         return [v if type(v) is np.ndarray else self._adopted(v) for v in values]
 
     def _adopted(self, value: Any) -> Any:
+        if isinstance(value, Resident):
+            return value
         resident = self.device.adopt(value)
         return value if resident is None else resident
 
@@ -140,7 +169,7 @@ class DeviceProgram(Interface):
             if not isinstance(target, Resident) or target.address % ALIGNMENT or n in residents:
                 continue
             is_own = self.code.buffers[n].place == "output" and self._layout.ages[n] == 0
-            if is_own and not any(_overlap(target, v) for v in given):
+            if is_own and not any(overlap(target, v) for v in given):
                 residents[n] = target
         return residents
 
@@ -175,7 +204,7 @@ class DeviceProgram(Interface):
         check_apart({name: a for name, a in targets.items() if isinstance(a, np.ndarray)})
         there = [(name, a) for name, a in targets.items() if isinstance(a, Resident)]
         for (one, a), (other, b) in combinations(there, 2):
-            if _overlap(a, b):
+            if overlap(a, b):
                 raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
 
     def _target(self, name: str, array: Any) -> Array | Resident:
@@ -211,5 +240,6 @@ class DeviceProgram(Interface):
         return results
 
 
-def _overlap(a: Resident, b: Resident) -> bool:
+def overlap(a: Resident, b: Resident) -> bool:
+    """Whether two arrays in a device's memory share some of it."""
     return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes

@@ -10,6 +10,9 @@ import numpy as np
 
 from graphopt.errors import InputError
 from graphopt.runtime.binding import Binding
+from graphopt.runtime.device import Device, Resident
+from graphopt.runtime.device_program import DeviceProgram, overlap
+from graphopt.runtime.profile import ProfileRow
 from graphopt.runtime.program import Program
 from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.steps import Array, Code
@@ -54,18 +57,90 @@ class InPlaceProgram(Program):
         arrays = [v if type(v) is np.ndarray else self._signature.array(k, v) for k, v in enumerate(values)]
         for k in self._written:
             array = arrays[k] = _writable(arrays[k], values[k])
-            if not (array.flags.writeable and is_row_major(array)):
-                why = "row-major and aligned" if array.flags.writeable else "writable, and not read-only"
-                raise InputError(
-                    f"argument {self.inputs[k]!r} is written in place, and an array that is {why} is expected"
-                )
+            _check_written(self.inputs, k, array)
             for n, other in enumerate(arrays):
                 if n != k and is_row_major(other) and np.may_share_memory(array, other):  # others are copied before
-                    raise InputError(
-                        f"arguments {self.inputs[k]!r} and {self.inputs[n]!r} share memory, and the first is written: "
-                        "give it an array of its own"
-                    )
+                    raise _shared(self.inputs, k, n)
         return arrays
+
+
+class InPlaceDeviceProgram(DeviceProgram):
+    """A program for a device that writes some of the arrays that it is called with: those named in ``writes``. Those
+    that lie there are written in place; numpy's are sent there, and fetched when it has run."""
+
+    _noun = "argument"
+
+    def __init__(
+        self,
+        code: Code,
+        device: Device,
+        writes: Collection[str],
+        dtypes: Mapping[str, np.dtype[Any]] | None = None,
+    ) -> None:
+        super().__init__(code, device, dtypes=dtypes)
+        self._written = tuple(k for k, name in enumerate(self.inputs) if name in writes)
+
+    def _taken(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The arrays. InputError where one cannot be written in place, or shares memory with another one."""
+        taken = super()._taken(values)
+        arrays = [v if isinstance(v, Resident) else self._signature.array(k, v) for k, v in enumerate(taken)]
+        for k in self._written:
+            array = arrays[k]
+            if not isinstance(array, Resident):
+                array = arrays[k] = _writable(array, values[k])
+            _check_written(self.inputs, k, array)
+            for n, other in enumerate(arrays):
+                if n != k and _share(array, other):
+                    raise _shared(self.inputs, k, n)
+        return arrays
+
+    def _run(
+        self,
+        values: Sequence[Any],
+        binding: Binding,
+        targets: Mapping[str, Array | Resident],
+        rows: list[ProfileRow] | None = None,
+    ) -> dict[str, Any]:
+        self._given = values
+        try:
+            return super()._run(values, binding, targets, rows)
+        finally:
+            self._given = ()
+
+    def _results(self, targets: Mapping[str, Array | Resident], is_resident: bool) -> dict[str, Any]:
+        """Nothing: what was written is where the caller has it."""
+        for k in self._written:
+            array, there = self._given[k], self._state.on_device(self.code.inputs[k].buffer)
+            if not isinstance(array, Resident):
+                self.device.download(there.address, array)
+            elif there.address != array.address:  # it began where kernels can begin nowhere
+                self.device.copy(there.address, array.address, array.nbytes)
+        return {}
+
+
+def _check_written(names: Sequence[str], k: int, array: Array | Resident) -> None:
+    """InputError where an array cannot be written in place."""
+    if isinstance(array, Resident):
+        is_writable, is_fit = True, not array.is_copy
+    else:
+        is_writable, is_fit = array.flags.writeable, is_row_major(array)
+    if not (is_writable and is_fit):
+        why = "row-major and aligned" if is_writable else "writable, and not read-only"
+        raise InputError(f"argument {names[k]!r} is written in place, and an array that is {why} is expected")
+
+
+def _shared(names: Sequence[str], k: int, n: int) -> InputError:
+    return InputError(
+        f"arguments {names[k]!r} and {names[n]!r} share memory, and the first is written: give it an array of its own"
+    )
+
+
+def _share(one: Array | Resident, other: Array | Resident) -> bool:
+    if isinstance(one, Resident) and isinstance(other, Resident):
+        return overlap(one, other)
+    if isinstance(one, Resident) or isinstance(other, Resident):
+        return False
+    return is_row_major(other) and np.may_share_memory(one, other)  # others are copied before
 
 
 def _writable(array: Array, given: Any) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Self
@@ -97,10 +97,12 @@ class Interface(Displayed):
         """
         if inputs:
             check_sizes("the program on these arrays", (), sizes, ())
-            call = partial(self.__call__, *inputs)
-            return timed(call, number, repeat, flops=flops_of(self.code, self.sizes(*inputs)))
-        arrays = self.drawn(sizes)
-        return timed(partial(self.__call__, arrays), number, repeat, flops=flops_of(self.code, sizes))
+            return replace(self.timed(inputs, number, repeat), flops=flops_of(self.code, self.sizes(*inputs)))
+        return replace(self.timed((self.drawn(sizes),), number, repeat), flops=flops_of(self.code, sizes))
+
+    def timed(self, inputs: Sequence[Any], number: int, repeat: int, *, runs: int = 1) -> Timing:
+        """The timing of ``repeat`` series of ``number`` calls with these inputs, each of which is ``runs`` runs."""
+        return timed(partial(self.__call__, *inputs), number, repeat, runs=runs)
 
     def drawn(self, sizes: Mapping[str, int], name: str = "the program") -> dict[str, Array]:
         """Arrays for the inputs where open sizes are these: random floats, and 0. UsageError as for ``time``."""

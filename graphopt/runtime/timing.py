@@ -47,15 +47,26 @@ class Timing(Displayed):
         return f"{self.median * 1e6:.2f} us (best {self.best * 1e6:.2f} us{rate})"
 
 
-def timed(call: Callable[[], object], number: int, repeat: int, *, flops: int = 0, runs: int = 1) -> Timing:
-    """The timing of ``repeat`` series of ``number`` calls, each of ``runs`` runs, after a call to warm up."""
+def timed(
+    call: Callable[[], object],
+    number: int,
+    repeat: int,
+    *,
+    flops: int = 0,
+    runs: int = 1,
+    finish: Callable[[], object] = lambda: None,
+) -> Timing:
+    """The timing of ``repeat`` series of ``number`` calls, each of ``runs`` runs, after a call to warm up. A series
+    ends with ``finish``, which waits for what calls only ask for."""
     check_counts(number, repeat)
     call()
+    finish()
     seconds = []
     for _ in range(repeat):
         start = perf_counter()
         for _ in range(number):
             call()
+        finish()
         seconds.append((perf_counter() - start) / (number * runs))
     return Timing(tuple(seconds), flops)
 

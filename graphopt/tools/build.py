@@ -11,12 +11,11 @@ from graphopt.compile import compile
 from graphopt.errors import UsageError
 from graphopt.ir.custom_ops import added
 from graphopt.ir.graph import Graph
-from graphopt.lowering.link.nest_function import NestFunction
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.module.module import External, Module
+from graphopt.program.nest_function import NestFunction
 from graphopt.runtime.executable import Executable
 from graphopt.target import Target
-from graphopt.target import target as target_named
 
 __all__ = ["Executable", "build"]
 
@@ -27,9 +26,9 @@ def build(functions: Module | Nest | Graph, *, threads: int = 1, target: str | T
     A tensor program is called in destination-passing style: ``built["matmul"](a, b, c)`` writes ``c``. It is compiled
     as it is scheduled, or by rule where its note ``schedule`` is ``default``. A graph is called with inputs in order or
     by name, and gives its outputs by name; graphs that others call are part of these. External functions are as they
-    were registered. ``target`` is that of the graphs; tensor programs by themselves run on the processor. Raises
-    UsageError for what is none of these, and where an external function is not registered, and CompilationError for a
-    function that does not compile.
+    were registered. ``target`` is what all of them run on; for a GPU a tensor program of which no loop is bound to
+    blocks or threads is scheduled by rule. Raises UsageError for what is none of these, and where an external function
+    is not registered, CompilationError for a function that does not compile, and DeviceError where there is no GPU.
     """
     if not isinstance(functions, Module | Nest | Graph):
         raise UsageError(
@@ -38,15 +37,12 @@ def build(functions: Module | Nest | Graph, *, threads: int = 1, target: str | T
         )
     module = functions if isinstance(functions, Module) else Module({functions.name: functions})
     module.check()
-    on_host = target_named(target, makes_models=False).device.is_host
     made: dict[str, Any] = {}
     for name, function in module.items():
-        if isinstance(function, Nest) and on_host:
-            made[name] = NestFunction(function, threads=threads)
+        if isinstance(function, Nest):
+            made[name] = NestFunction(function, threads=threads, target=target)
         elif isinstance(function, External):
             made[name] = _registered(function)
-    if isinstance(functions, Nest) and not on_host:
-        raise UsageError(f"{functions.name} is a tensor program, which runs on the processor: call it from a graph")
     if entries := module.entries:
         graphs = compile(module, entries=entries, threads=threads, target=target)
         made |= {name: graphs[name] for name in graphs}

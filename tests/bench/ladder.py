@@ -26,10 +26,10 @@ from turns import Table, geometric_mean, least
 
 import graphopt
 from graphopt.errors import ScheduleError
-from graphopt.lowering.link.nest_function import NestFunction
 from graphopt.lowering.loops.expressions import Const
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import read
+from graphopt.program.nest_function import NestFunction
 from graphopt.runtime import cpu
 from graphopt.runtime.timing import aligned
 

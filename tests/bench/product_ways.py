@@ -15,12 +15,12 @@ from turns import arguments, keep_to_cores, least, sides
 
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.library_dispatch import SMALLEST, called_product, fastest
-from graphopt.lowering.link.timing import time_nest
 from graphopt.lowering.loops.compute import ReduceStage, compute, nest, placeholder, reduce_axis
 from graphopt.lowering.loops.compute import sum as total
 from graphopt.lowering.loops.expressions import Const, Expr
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import read
+from graphopt.program.nest_function import time_nest
 
 SIZES = [(n, n, n) for n in (32, 64, 96, 128, 256, 512, 1024)]
 SIZES += [(32, 64, 64), (32, 256, 256), (32, 768, 768), (128, 768, 768), (128, 64, 128), (1024, 256, 32)]

@@ -18,10 +18,10 @@ from turns import Table, geometric_mean, least
 
 import graphopt
 from graphopt.lowering.cpu.default_schedules import scheduled
-from graphopt.lowering.link.timing import time_nest
 from graphopt.lowering.loops import compute as te
 from graphopt.lowering.loops.expressions import Var, apply, maximum
 from graphopt.lowering.loops.nest import Nest
+from graphopt.program.nest_function import time_nest
 from graphopt.schedule import ScheduleRule, default_rules
 
 SECONDS, ROUNDS = 0.01, 10

@@ -154,5 +154,11 @@ def test_external_functions_are_built_as_they_were_registered() -> None:
 def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(UsageError, match="a module, a tensor program or a graph is built, not str"):
         graphopt.build("model.onnx")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="double is a tensor program, which runs on the processor"):
-        graphopt.build(two_entries()["double"], target="cuda")  # type: ignore[arg-type]
+
+
+def test_programs_and_graphs_are_built_for_a_gpu() -> None:
+    built = graphopt.build(two_entries(), target="simulated")
+    x, y = X[:2], np.empty_like(X[:2])
+    built["double"](x, y)
+    assert np.array_equal(y, x * 2)
+    np.testing.assert_allclose(built.decode(X[:1])["y"], X[:1] @ W, rtol=1e-4, atol=1e-4)

@@ -25,12 +25,9 @@ from graphopt.kernels.cuda.cublas_lt import BlasLt
 from graphopt.kernels.cuda.cudnn import Dnn
 from graphopt.kernels.cuda.driver import SPAWN, count, cupy, driver, errors, is_of_cuda, runtime
 from graphopt.kernels.cuda.machine import OLDEST, architecture
-from graphopt.runtime.device import Resident, Run
+from graphopt.runtime.device import DLPACK_KINDS, Resident, Run
 from graphopt.runtime.library_calls import Convolution, Function
 from graphopt.runtime.steps import Array, Words
-
-_CUDA = 2, 13
-"""DLPack's numbers for memory of a GPU, and for memory that the driver moves to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +178,7 @@ class CudaDevice:
             return value
         try:
             if hasattr(value, "__dlpack_device__"):
-                return cupy.from_dlpack(value) if value.__dlpack_device__()[0] in _CUDA else None
+                return cupy.from_dlpack(value) if value.__dlpack_device__()[0] in DLPACK_KINDS else None
             return cupy.asarray(value) if hasattr(value, "__cuda_array_interface__") else None
         except Exception as error:  # of whatever library the array is
             message = " ".join(str(error).split())

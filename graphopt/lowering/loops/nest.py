@@ -47,7 +47,7 @@ ROOT_BLOCK: Final = "root"
 """The name that the whole program has as a block: its notes are the program's."""
 BY_RULE: Final[tuple[str, Note]] = ("schedule", "default")
 """The note of a nest that is scheduled by rule when it is compiled; every other that a user gives stays as it is."""
-FUNCTIONS: Final = "graphopt.lowering.link.nest_function"
+FUNCTIONS: Final = "graphopt.program.nest_function"
 """Where nests become functions: it lies above nests, so that it is named here and not imported."""
 FUSION_KIND: Final = "fusion_kind"
 """The name of the note that says how a program fuses: it tells, and is no schedule."""
@@ -241,15 +241,15 @@ class Nest(Scripted):
     def __call__(self, *arrays: Any, **sizes: int) -> None:
         """Runs the program on arrays in the order of its buffers, and writes those of its outputs in place.
 
-        It is compiled at the first call, as it is scheduled, for one thread (``graphopt.build`` takes more). Open sizes
-        are those of the arrays. Raises InputError where arrays do not fit, and CompilationError where the program does
-        not compile.
+        It is compiled at the first call, as it is scheduled: for a GPU where an array lies there (cupy's, torch's),
+        else for one thread of the processor (``graphopt.build`` takes more, and a target). Open sizes are those of the
+        arrays. Raises InputError where arrays do not fit, and CompilationError where the program does not compile.
         """
-        _functions().function_of(self)(*arrays, **sizes)
+        _functions().function_of(self, arrays)(*arrays, **sizes)
 
     def time(self, *arrays: Any, number: int = 10, repeat: int = 3, **sizes: int) -> Timing:
         """The timing of ``repeat`` series of ``number`` runs on these arrays, or on random ones of these ``sizes``."""
-        timing: Timing = _functions().function_of(self).time(*arrays, number=number, repeat=repeat, **sizes)
+        timing: Timing = _functions().function_of(self, arrays).time(*arrays, number=number, repeat=repeat, **sizes)
         return timing
 
 
