@@ -176,9 +176,12 @@ def function_of(nest: Nest, arrays: Sequence[Any] = ()) -> NestFunction:
 
 
 def _is_on_gpu(array: Any) -> bool:
-    if hasattr(array, "__dlpack_device__"):  # torch's other interface raises errors of its own
-        return array.__dlpack_device__()[0] in DLPACK_KINDS
-    return hasattr(array, "__cuda_array_interface__")
+    if hasattr(type(array), "__cuda_array_interface__"):  # asked first: to ask cupy for DLPack's device takes 30 us
+        try:
+            return hasattr(array, "__cuda_array_interface__")
+        except RuntimeError:  # of a tensor of torch's there whose gradient is wanted
+            return True
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in DLPACK_KINDS
 
 
 def _kept(nest: Nest, is_on_gpu: bool) -> NestFunction:

@@ -317,3 +317,53 @@ def test_sizes_are_given_by_name() -> None:
 
 def test_a_timing_knows_its_middle() -> None:
     assert Timing((3.0, 1.0, 2.0)).median == 2.0
+
+
+class There:
+    """An array on a GPU, as cupy's and torch's say it."""
+
+    __cuda_array_interface__ = property(lambda self: {})
+
+
+class Graded:
+    """A tensor on a GPU whose gradient is wanted, as torch says it."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("detach it first")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+class OfDlpack:
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.kind, 0
+
+
+class Here:
+    """A tensor of torch's on the processor."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise AttributeError("no GPU's")
+
+
+def test_programs_run_where_an_array_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(nest_function, "NestFunction", lambda nest, target: asked.append(target.name))
+    for array, wanted in [
+        (There(), "cuda"),
+        (Graded(), "cuda"),
+        (OfDlpack(2), "cuda"),
+        (OfDlpack(13), "cuda"),
+        (OfDlpack(1), "cpu"),
+        (Here(), "cpu"),
+        (random(8), "cpu"),
+    ]:
+        function_of(read(ADD.format("float32")), (random(8), array))
+        assert asked.pop() == wanted
+    assert not asked
