@@ -182,6 +182,31 @@ def _max_pool(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (windows.max(tuple(range(2 + rank, 2 + 2 * rank))),)
 
 
+def _qlinear_conv(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The reference implementation takes scales of channels for those of images, of two axes."""
+    w, scale = x[3], x[4]
+    assert w is not None
+    assert scale is not None
+    if scale.size == 1 or w.ndim == 4:
+        return apply("QLinearConv", x, **attrs)
+    image, image_scale, image_zero, _, _, w_zero, y_scale, y_zero, *rest = x
+    assert image is not None
+    assert image_scale is not None
+    assert y_scale is not None
+    assert y_zero is not None
+    ones = (1,) * (w.ndim - 1)
+    exact = [image.astype(np.float64), w.astype(np.float64)]  # sums of products of 8 bits are exact in float64
+    if image_zero is not None:
+        exact[0] -= image_zero
+    if w_zero is not None:
+        exact[1] -= w_zero.reshape(-1, *ones) if w_zero.size > 1 else w_zero.reshape(())
+    exact += [bias.astype(np.float64) for bias in rest if bias is not None]
+    (total,) = apply("Conv", exact, **attrs)
+    scaled = total * (image_scale.reshape(()) * scale / y_scale.reshape(())).reshape(-1, *ones[1:]) + y_zero.reshape(())
+    limits = np.iinfo(y_zero.dtype)
+    return (np.round(np.clip(scaled, limits.min, limits.max)).astype(y_zero.dtype),)
+
+
 CORRECTIONS: dict[str, Semantics] = {
     "ConvTranspose": _conv_transpose,
     "Erf": _erf,
@@ -195,6 +220,7 @@ CORRECTIONS: dict[str, Semantics] = {
     "MaxPool": _max_pool,
     "OneHot": _one_hot,
     "Optional": _optional,
+    "QLinearConv": _qlinear_conv,
     "QuantizeLinear": _quantize,
 }
 """Ops that are computed here instead."""

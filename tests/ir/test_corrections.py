@@ -157,3 +157,20 @@ def test_the_largest_of_windows_with_other_pads_before_and_behind(dtype: type) -
         windows = [x[:, :, max(i, 0) : i + 2, max(j, 0) : j + 2].max((2, 3)) for i in rows for j in columns]
         want = np.stack(windows, -1).reshape(2, 1, len(rows), len(columns))
         np.testing.assert_array_equal(got.array, want)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("zeros", [(3, 2), (4,)])
+def test_quantized_convolutions_have_scales_of_channels_in_any_number_of_axes(
+    axes: int, zeros: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(axes)
+    x = rng.integers(0, 256, (2, 1, *[5, 4, 2][-axes:]), dtype=np.uint8)
+    w = rng.integers(0, 256, (2, 1, *[2, 2, 1][-axes:]), dtype=np.uint8)
+    scales, w_zeros = np.array([1.0, 0.5], np.float32), np.array(zeros, np.uint8)
+    given = [x, np.float32(0.25), np.uint8(7), w, scales, w_zeros, np.float32(40), np.uint8(3)]
+    (got,) = evaluate("QLinearConv", Attrs(), [Constant.of(np.asarray(g)) for g in given], 1, 21)
+    shape = (2, *(1,) * (axes + 1))
+    weights = (w - w_zeros.astype(float).reshape(-1, *shape[1:])) * scales.reshape(shape)
+    (exact,) = evaluate("Conv", Attrs(), [Constant.of(a) for a in ((x - 7.0) * 0.25, weights)], 1, 21)
+    np.testing.assert_array_equal(got.array, np.round(np.clip(exact.array / 40 + 3, 0, 255)).astype(np.uint8))
