@@ -164,12 +164,15 @@ class CudaDevice:
         array = self._array(value)
         if array is None:
             return None
-        if array.device.id != self.number:
-            raise InputError(f"the array is on GPU {array.device.id}, and the program on GPU {self.number}")
+        place = array.data
+        if place.device_id != self.number:
+            raise InputError(f"the array is on GPU {place.device_id}, and the program on GPU {self.number}")
         self._callers.add(value)
         is_copy = not array.flags.c_contiguous
-        array = cupy.ascontiguousarray(array)
-        return Resident(array.data.ptr, array.shape, array.dtype, array, is_copy)
+        if is_copy:  # to ask for what is there takes as long as a launch
+            array = cupy.ascontiguousarray(array)
+            place = array.data
+        return Resident(place.ptr, array.shape, array.dtype, array, is_copy)
 
     @staticmethod
     def _array(value: Any) -> Any:
