@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.errors import InputError
 from graphopt.runtime.binding import Binding
-from graphopt.runtime.device import Device, Resident
+from graphopt.runtime.device import ALIGNMENT, Device, Resident
 from graphopt.runtime.device_program import DeviceProgram, overlap
 from graphopt.runtime.profile import ProfileRow
 from graphopt.runtime.program import Program
@@ -110,11 +110,15 @@ class InPlaceDeviceProgram(DeviceProgram):
     def _results(self, targets: Mapping[str, Array | Resident], is_resident: bool) -> dict[str, Any]:
         """Nothing: what was written is where the caller has it."""
         for k in self._written:
-            array, there = self._given[k], self._state.on_device(self.code.inputs[k].buffer)
-            if not isinstance(array, Resident):
-                self.device.download(there.address, array)
-            elif there.address != array.address:  # it began where kernels can begin nowhere
-                self.device.copy(there.address, array.address, array.nbytes)
+            array = self._given[k]
+            is_there = isinstance(array, Resident)
+            if is_there and array.address % ALIGNMENT == 0:  # where kernels wrote
+                continue
+            place = self._state.on_device(self.code.inputs[k].buffer).address
+            if is_there:
+                self.device.copy(place, array.address, array.nbytes)
+            else:
+                self.device.download(place, array)
         return {}
 
 
