@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from keyword import iskeyword
 from operator import index as index_of
 from typing import Any, TypeAlias
@@ -60,7 +60,7 @@ from graphopt.lowering.loops.expressions import (
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import WORDS
 from graphopt.lowering.loops.script_expressions import DTYPES, INTEGERS, NAMED
-from graphopt.lowering.loops.wellformed import is_typed
+from graphopt.lowering.loops.wellformed import DECIDING, AxisRange, is_typed, left
 
 Function: TypeAlias = Callable[[ExprLike], Expr]
 if_then_else = select
@@ -140,35 +140,49 @@ def compute(shape: Sequence[Extent], fn: Callable[..., Any], dtype: str | None =
 
     def formula(*at: Expr) -> Any:
         element = fn(*at)
-        for value in element.values if isinstance(element, ReduceStage) else (as_expr(element),):
-            _check_element(name, value)
+        reduced, values = (element.axes, element.values) if isinstance(element, ReduceStage) else ((), (element,))
+        ranges = _ranges([*zip(at, shape, strict=True), *((a.var, a.extent) for a in reduced)])
+        for value in values:
+            _check_element(name, as_expr(value), ranges)
         return element
 
     wanted = None if dtype is None else _known(dtype)
     return _compute.compute(shape, formula, wanted, _identifier(name), axis_names=_labels(fn, len(shape), name))
 
 
-def _check_element(name: str, value: Expr, is_certain: bool = True) -> None:
+def _ranges(axes: Sequence[tuple[Expr, Extent]]) -> Mapping[Var, AxisRange] | None:
+    """The values that each axis reaches, as far as numbers tell; None where there is no step at all."""
+    ranges: dict[Var, AxisRange] = {}
+    for var, extent in axes:
+        size = as_expr(extent)
+        if isinstance(size, Const) and isinstance(var, Var):
+            if size.value < 1:
+                return None
+            ranges[var] = (0, int(size.value) - 1), frozenset([var])
+    return ranges
+
+
+def _check_element(name: str, value: Expr, ranges: Mapping[Var, AxisRange] | None) -> None:
     """ExpressionError for a function that is not defined on what it is given, or an element that there is not.
 
-    What is read only where a condition holds (``is_certain`` is False) may lie outside.
+    What is read only where a condition holds, or nowhere (``ranges`` of axes are None), may lie outside.
     """
     match value:
         case Apply(fn, args):
             if not is_typed(value):
                 raise wrong(f"{name}: {fn} is not defined on {args[-1].dtype}: cast it, as in te.cast(x, 'float32')")
             for k, part in enumerate(args):
-                _check_element(name, part, is_certain and (fn != "select" or k == 0))
+                _check_element(name, part, None if k and fn in DECIDING else ranges)
         case Load(buffer, indices):
             for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
                 if index.dtype != INDEX:
                     raise wrong(
                         f"{name}: an index of {buffer.name} is {index.dtype}: cast it, as in te.cast(x, 'int64')"
                     )
-                _check_element(name, index, is_certain)
-                is_known = is_certain and isinstance(index, Const) and isinstance(extent, Const)
-                if is_known and not 0 <= index.value < extent.value:  # type: ignore[attr-defined]
-                    raise wrong(f"{name}: {buffer.name} has {extent} elements along axis {axis}, and {index} is read")
+                _check_element(name, index, ranges)
+                if ranges is not None and (outside := left(index, extent, ranges)) is not None:
+                    what = f"{index} is" if isinstance(index, Const) else f"those {outside} are"
+                    raise wrong(f"{name}: {buffer.name} has {extent} elements along axis {axis}, and {what} read")
 
 
 def _check_shape(name: str, shape: Sequence[Extent]) -> None:

@@ -20,6 +20,7 @@ RNG = np.random.default_rng(0)
 N = te.size("n")
 A = te.placeholder((N, 6), "float32", "A")
 K = te.reduce_axis(6, "k")
+L = te.reduce_axis(7, "l")
 
 
 def run(program: Nest, *arrays: Any, out: tuple[int, ...], dtype: str = "float32") -> Any:
@@ -104,6 +105,10 @@ def test_functions_of_values() -> None:
         (lambda: te.compute((3,), lambda i: A[i, A[i, 0]]), "t: an index of A is float32: cast it"),
         (lambda: te.compute((3,), lambda i: A[i, 6]), "t: A has 6 elements along axis 1, and 6 is read"),
         (lambda: te.compute((3,), lambda i: A[i, -1]), "t: A has 6 elements along axis 1, and -1 is read"),
+        (lambda: te.compute((9,), lambda i: A[0, i]), "t: A has 6 elements along axis 1, and those from 0 to 8 are"),
+        (lambda: te.compute((3,), lambda i: A[0, i - 1]), "A has 6 elements along axis 1, and those from -1 to 1 are"),
+        (lambda: te.compute((3, 2), lambda i, j: A[0, 3 * i + j]), "and those from 0 to 7 are read"),
+        (lambda: te.compute((3,), lambda i: te.sum(A[0, L], axis=L)), "and those from 0 to 6 are read"),
         (lambda: te.compute((3,), lambda i: te.exp(i)), r"t: exp is not defined on int64: cast it, as in te\.cast"),
         (lambda: te.compute((3,), lambda i: (A[i, 0] > 0.0) + 1), "t: add is not defined on bool"),
         (lambda: te.compute((3,), lambda i: math.exp(A[i, 0])), "an expression has no number while"),
@@ -125,6 +130,14 @@ def test_functions_of_values() -> None:
         (lambda: te.nest("f", A), "f is given a tensor, and a list of tensors is expected"),  # type: ignore[arg-type]
         (lambda: te.sum(A[0, K], axis=1), "sum is over axes that reduce_axis makes, and not over 1"),
         (lambda: te.max(A[0, K]), "nothing says over which axes max is"),
+        (
+            lambda: te.compute((3,), lambda i: te.select(te.all(i < 3, i > 1), 1.0, 0.0)),
+            "conditions are joined by &: a & b",
+        ),
+        (
+            lambda: te.compute((3,), lambda i: te.select(te.any(i < 3), 1.0, 0.0)),
+            r"conditions are joined by \|: a \| b",
+        ),
         (lambda: te.sum(A[0, K], axis=[K, K]), "sum is over one axis twice"),
         (lambda: te.reduce_axis((3, 1)), "a reduce axis from 3 up to 1 runs backwards"),
         (lambda: te.reduce_axis(3, "for"), "'for' is no name for an axis or a size"),
@@ -147,3 +160,15 @@ def test_an_axis_of_another_tensor_is_refused() -> None:
     te.compute((3,), lambda row: kept.append(row) or A[row, 0])  # type: ignore[func-returns-value]
     with pytest.raises(ExpressionError, match="the axis row is another tensor's"):
         te.compute((3,), lambda i: A[kept[0], i])
+
+
+def test_what_may_lie_inside_is_read() -> None:
+    n = te.size("n")
+    for made in (
+        te.compute((9,), lambda i: te.select(i < 6, A[0, i], 0.0)),
+        te.compute((0,), lambda i: A[0, i + 9]),
+        te.compute((n,), lambda i: A[0, i]),
+        te.compute((6, 6), lambda i, j: A[0, i - i + j]),
+        te.compute((6,), lambda i: te.select((i > 5) | (A[0, i] > 0.0), 1.0, 0.0)),
+    ):
+        assert isinstance(made, te.Tensor)

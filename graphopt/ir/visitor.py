@@ -12,6 +12,7 @@ from copy import copy
 from functools import cache
 from typing import Any, Generic, TypeVar
 
+from graphopt.errors import UsageError, nearest
 from graphopt.ir import ops
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node
 
@@ -48,7 +49,9 @@ class Visitor(Generic[R]):
     results: dict[int, R]
 
     def visit(self, graph: Graph, chosen: Callable[[Node], bool] | None = None) -> dict[int, R]:
-        """What the methods return for each node, by node id; where there is a ``chosen``, for those nodes only."""
+        """What the methods return for each node, by node id; where there is a ``chosen``, for those nodes only.
+        UsageError for a method that no op goes to, though its name is like one of theirs."""
+        check_methods(type(self), graph)
         self.graph, self.results = graph, {}
         for node in graph.order():
             if chosen is None or chosen(node):
@@ -69,3 +72,22 @@ def method(visitor: Any, node: Node) -> Any:
     """The method of a visitor or mutator that a node goes to."""
     names = method_names(node.op)
     return next(getattr(visitor, name) for name in names if hasattr(visitor, name))
+
+
+def check_methods(visitor: type, graph: Graph) -> None:
+    """UsageError where a method of a visitor or mutator has a name like those that ops go to, and is none of them: it
+    would never be called."""
+    if doubtful := _doubtful_methods(visitor):
+        there = {name for node in graph.nodes() for name in method_names(node.op)}
+        for name, hint in doubtful.items():
+            if name not in there:
+                raise UsageError(f"no op goes to {visitor.__name__}.{name}{hint}")
+
+
+@cache
+def _doubtful_methods(visitor: type) -> dict[str, str]:
+    """The methods of no op of ONNX's own domain and no kind of ops, and what may be meant, where some name is near;
+    those with a domain in their name may be anybody's."""
+    known = {name for op in (INPUT, *ops.names()) for name in method_names(op)} | {f"visit_{k}" for k in ops.KINDS}
+    own = (name for name in dir(visitor) if name.startswith("visit_") and name.count("_") == 1 and name not in known)
+    return {name: hint for name in own if (hint := nearest(name, known))}

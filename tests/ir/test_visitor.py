@@ -1,5 +1,6 @@
 import pytest
 
+from graphopt.errors import UsageError
 from graphopt.ir.graph import Node
 from graphopt.ir.text import parse
 from graphopt.ir.visitor import Visitor
@@ -49,3 +50,31 @@ def test_a_visitor_goes_into_bodies_when_asked() -> None:
 
     graph = parse("c: bool[] x: float32[2] y = If(c | x, then_branch={a: ? b = Neg(a) return b}) return y")
     assert list(Inside().visit(graph).values())[-1] == "a source a unary"
+
+
+def test_methods_that_no_op_goes_to_are_named() -> None:
+    class Misspelt(Names):
+        def visit_Rleu(self, node: Node) -> str:
+            return ""
+
+    class OfKind(Names):
+        def visit_unry(self, node: Node) -> str:
+            return ""
+
+    for visitor, said in (
+        (Misspelt, "Misspelt.visit_Rleu; did you mean visit_Relu"),
+        (OfKind, "did you mean visit_un"),
+    ):
+        with pytest.raises(UsageError, match=f"no op goes to .*{said}"):
+            visitor().visit(parse(CHAIN))
+
+
+def test_methods_for_ops_of_others_are_none_of_them() -> None:
+    class Others(Names):
+        def visit_my_Relu(self, node: Node) -> str:
+            return ""
+
+        def visit_Input(self, node: Node) -> str:
+            return "an input"
+
+    assert list(Others().visit(parse(CHAIN)).values()) == ["an input", "a unary", "relu of a unary"]

@@ -5,35 +5,37 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 
 def misuse(function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
     """What is wrong with the arguments of a call, in a line; None where they are of the types that are annotated."""
+    signature, hints = _signature(function)
     try:
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         return str(error)
     for name, value in given.items():
-        hint = _hint(function, name)
+        hint = hints.get(name)
         if hint is not None and not _fits(value, hint):
             return f"{name}={value!r}; expected {_readable(hint)}"
     return None
 
 
-def _hint(function: Callable[..., Any], name: str) -> Any:
-    """The annotation of a parameter that takes one value; None where there is none that can be read at run time."""
-    if inspect.signature(function).parameters[name].kind in (
-        inspect.Parameter.VAR_POSITIONAL,
-        inspect.Parameter.VAR_KEYWORD,
-    ):
-        return None
-    try:
-        # the annotations are this package's own source
-        return eval(function.__annotations__[name], inspect.unwrap(function).__globals__)
-    except (KeyError, NameError, TypeError):
-        return None
+@cache
+def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
+    """The parameters of a function, and the annotations of those that take one value, as far as they can be read at
+    run time."""
+    signature, hints = inspect.signature(function), {}
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            continue
+        with suppress(KeyError, NameError, TypeError):  # the annotations are this package's own source
+            hints[name] = eval(function.__annotations__[name], inspect.unwrap(function).__globals__)
+    return signature, hints
 
 
 def _fits(value: object, hint: Any) -> bool:
@@ -48,11 +50,14 @@ def _fits(value: object, hint: Any) -> bool:
     if kind is Literal:
         return value in parts
     if kind is tuple:
+        parts = parts[:1] * len(value) if parts[1:] == (...,) and isinstance(value, tuple) else parts
         return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
     if kind is not None and issubclass(kind, Sequence):
         return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(v, *parts) for v in value)
     if kind is not None:
         return isinstance(value, kind)
+    if isinstance(value, bool) and hint in (int, float):
+        return False
     return not isinstance(hint, type) or isinstance(value, hint) or (hint is float and isinstance(value, int))
 
 

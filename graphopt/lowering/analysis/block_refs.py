@@ -169,7 +169,8 @@ def find_block(nest: Nest, block: AnyBlock) -> BlockSite:
         if isinstance(stmt, Block) and stmt.name == name:
             return BlockSite(stmt, above)
     names = (s.name for s in statements(nest.body) if isinstance(s, Block))
-    raise ScheduleError(f"there is no block {name}; the blocks are {_listed(names)}")
+    what = f"root is {nest.name} as a whole, and no block in it" if name == ROOT_BLOCK else f"there is no block {name}"
+    raise ScheduleError(f"{what}; the blocks are {_listed(names)}")
 
 
 def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> LoopSite | BlockSite:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 from keyword import iskeyword
 from math import inf
-from typing import Any, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
 from graphopt.lowering.loops.expressions import (
     FLOATS,
@@ -235,14 +235,17 @@ def _is_axis(x: object) -> bool:
     return isinstance(x, Axis) or (isinstance(x, IterVar) and x.kind == "reduce")
 
 
+_OF_CONDITIONS: Final = {"all": "; conditions are joined by &: a & b", "any": "; conditions are joined by |: a | b"}
+
+
 def _reduced_over(fn: str, axes: Sequence[Any], axis: Any) -> list[IterVar | Axis]:
     """The axes of a reduction. ExpressionError where there are none, or what is given is none."""
     given = [*axes, *(() if axis is None else axis if isinstance(axis, list | tuple) else (axis,))]
     for a in given:
         if not _is_axis(a):
-            raise wrong(f"{fn} is over axes that reduce_axis makes, and not over {a!r}")
+            raise wrong(f"{fn} is over axes that reduce_axis makes, and not over {a!r}{_OF_CONDITIONS.get(fn, '')}")
     if not given:
-        raise wrong(f"nothing says over which axes {fn} is: {fn}(x[i, k], axis=k)")
+        raise wrong(f"nothing says over which axes {fn} is: {fn}(x[i, k], axis=k){_OF_CONDITIONS.get(fn, '')}")
     if len({a.var for a in given}) < len(given):
         raise wrong(f"{fn} is over one axis twice")
     return given

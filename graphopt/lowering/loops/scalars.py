@@ -171,7 +171,7 @@ def _on_integers(fn: str, dtype: str, kind: Any) -> Callable[..., Scalar]:
     compute = _INTEGER[fn]
     if fn in ("shl", "shr"):
         bits = 8 * np.dtype(kind).itemsize
-        return lambda a, n: wrap(compute(int(a), min(int(n), bits)) if n >= 0 else 0)
+        return lambda a, n: wrap(compute(int(a), int(n) if 0 <= n < bits else bits))  # as a shift by all bits
     return lambda *args: wrap(compute(*map(int, args)))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from graphopt.errors import NestError
 from graphopt.ir.text.elements import numpy_dtype
@@ -39,13 +40,17 @@ from graphopt.lowering.loops.scalars import is_defined
 from graphopt.lowering.loops.script_expressions import DTYPES, INTEGERS
 from graphopt.lowering.loops.script_print import CONVERSIONS, show_expr
 
-IndexBounds = tuple[int, int]
+DECIDING: Final = ("select", "and", "or")
+"""Functions whose first argument may decide whether the others are read."""
+IndexBounds: TypeAlias = tuple[int, int]
+AxisRange: TypeAlias = tuple[IndexBounds, frozenset[Var]]
+"""The least and the largest value of a loop's variable or an axis, and the loops that it is made of."""
 
 
 def check(nest: Nest) -> None:
     """Verifies a program; raises NestError, which says where it is malformed.
 
-    Indices are compared with extents only where constants tell and nothing guards them.
+    Indices are refused where they leave an extent for sure: constants tell, and nothing guards them.
     """
     _Checker(nest).nest()
 
@@ -59,7 +64,7 @@ class _Checker:
         self.names: set[str] = set()
         self.blocks: set[tuple[str, tuple[Var, ...]]] = set()
         self.bound: set[Var] = set()
-        self.extents: dict[Var, Expr] = {}
+        self.ranges: dict[Var, AxisRange] = {}
         self.where = program.name
         self.guarded = False
 
@@ -133,8 +138,13 @@ class _Checker:
         )
         self.declare(loop.var.name)
         self.bind([loop.var])
-        self.extents[loop.var] = loop.extent
+        before, extent = self.guarded, loop.extent
+        if isinstance(extent, Const) and extent.value >= 1:
+            self.ranges[loop.var] = (0, int(extent.value) - 1), frozenset([loop.var])
+        elif not (isinstance(extent, Var) and extent in self.program.sizes):
+            self.guarded = True  # it may be that no step is taken, whatever the sizes are
         self.stmt(loop.body)
+        self.guarded = before
         self.bound.discard(loop.var)
 
     def bind(self, variables: Sequence[Var]) -> None:
@@ -147,7 +157,12 @@ class _Checker:
         self.need(len(block.axes) == len(block.values), f"{len(block.axes)} axes and {len(block.values)} values")
         self.each(INDEX, (*(a.extent for a in block.axes), *block.values))
         for axis, value in zip(block.axes, block.values, strict=True):
-            self.within(axis.var.name, value, axis.extent, block.predicate == TRUE)
+            if block.predicate == TRUE:
+                self.within(f"the axis {axis.var.name} = {show_expr(value)} runs", value, axis.extent)
+            loops: set[Var] = set()
+            range = bounds(value, self.ranges, loops)
+            if range is not None:
+                self.ranges[axis.var] = range, frozenset(loops)
         axes = tuple(a.var for a in block.axes)
         if (block.name, axes) not in self.blocks:  # else the block stands here once more
             self.blocks.add((block.name, axes))
@@ -159,50 +174,20 @@ class _Checker:
         for part in (block.init, block.body):
             if part is not None:
                 self.stmt(part)
-        self.guarded = before
         within = [s for part in inner(block) for s in statements(part)]
         local = {s.var for s in within if isinstance(s, For)}
         local |= {a.var for s in within if isinstance(s, Block) for a in s.axes}
         self.bound |= local  # what a block reads and writes may be said by the loops in it
+        self.guarded = True  # what is said of a block is not read
         for region in (*block.reads, *block.writes):
             self.region(region)
+        self.guarded = before
         self.bound -= local.union(axes)
 
-    def within(self, axis: str, value: Expr, extent: Expr, runs: bool) -> None:
-        """Complains of an axis that leaves its extent for sure."""
-        bounds = self.bounds(value, set())
-        if bounds is not None and isinstance(extent, Const) and runs and not self.guarded:
-            low, high = bounds
-            self.need(
-                low >= 0 and high < int(extent.value),
-                f"the axis {axis} = {show_expr(value)} runs from {low} to {high}, and its extent is {extent.value}",
-            )
-
-    def bounds(self, expr: Expr, seen: set[Var]) -> IndexBounds | None:
-        """The least and largest value, both of them reached; None where that is not plain, as for a loop used twice."""
-        # Interval arithmetic (Moore, 1966) as long as the ends are reached: no variable occurs twice.
-        if isinstance(expr, Const):
-            return int(expr.value), int(expr.value)
-        if isinstance(expr, Var):
-            extent = self.extents.get(expr)
-            if expr in seen or not isinstance(extent, Const) or extent.value < 1:
-                return None
-            seen.add(expr)
-            return 0, int(extent.value) - 1
-        if not isinstance(expr, Apply) or expr.fn not in ("add", "sub", "mul", "floordiv") or len(expr.args) != 2:
-            return None
-        a, b = (self.bounds(e, seen) for e in expr.args)
-        if a is None or b is None:
-            return None
-        match expr.fn:
-            case "add":
-                return a[0] + b[0], a[1] + b[1]
-            case "sub":
-                return a[0] - b[1], a[1] - b[0]
-            case "mul":
-                ends = [x * y for x in a for y in b]
-                return min(ends), max(ends)
-        return (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else None
+    def within(self, what: str, value: Expr, extent: Expr) -> None:
+        """Complains of an axis or an index that leaves its extent for sure."""
+        outside = None if self.guarded else left(value, extent, self.ranges)
+        self.need(outside is None, f"{what} {outside}, and its extent is {show_expr(extent)}")
 
     def region(self, region: BufferRegion) -> None:
         self.declared(region.buffer)
@@ -222,6 +207,8 @@ class _Checker:
         n, rank = len(indices), len(buffer.shape)
         self.need(n == rank, f"{buffer.name} has {rank} axes, and is used at {n} indices")
         self.each(INDEX, indices)
+        for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+            self.within(f"the index {show_expr(index)} of axis {axis} of {buffer.name} runs", index, extent)
 
     def each(self, dtype: str, exprs: Iterable[Expr]) -> None:
         for e in exprs:
@@ -245,10 +232,49 @@ class _Checker:
                 self.access(buffer, indices)
             case Apply(fn, args, _):
                 self.need(len(args) == FUNCTIONS.get(fn), f"{fn} of {len(args)} arguments is no function")
-                for a in args:
+                before = self.guarded
+                for k, a in enumerate(args):
+                    self.guarded = before or (k > 0 and fn in DECIDING)
                     self.expr(a, None)
+                self.guarded = before
                 self.need(is_typed(expr), f"{_signature(expr)} is not what {fn} gives")
         self.need(dtype in (None, expr.dtype), f"{show_expr(expr, None)} is {expr.dtype}, where {dtype} is expected")
+
+
+def left(index: Expr, extent: Expr, ranges: Mapping[Var, AxisRange]) -> str | None:
+    """How an index leaves its extent for sure: ``from 0 to 8``; None where nobody can tell, or it does not."""
+    reached = bounds(index, ranges, set())
+    if reached is None or not isinstance(extent, Const) or 0 <= reached[0] <= reached[1] < int(extent.value):
+        return None
+    return f"from {reached[0]} to {reached[1]}"
+
+
+def bounds(expr: Expr, ranges: Mapping[Var, AxisRange], seen: set[Var]) -> IndexBounds | None:
+    """The least and largest value, both of them reached; None where that is not plain, as for a loop used twice. Loops
+    are added to those ``seen``."""
+    # Interval arithmetic (Moore, 1966) as long as the ends are reached: no variable occurs twice.
+    if isinstance(expr, Const):
+        return int(expr.value), int(expr.value)
+    if isinstance(expr, Var):
+        range, loops = ranges.get(expr, (None, frozenset()))
+        if not seen.isdisjoint(loops):
+            return None
+        seen |= loops
+        return range
+    if not isinstance(expr, Apply) or expr.fn not in ("add", "sub", "mul", "floordiv") or len(expr.args) != 2:
+        return None
+    a, b = (bounds(e, ranges, seen) for e in expr.args)
+    if a is None or b is None:
+        return None
+    match expr.fn:
+        case "add":
+            return a[0] + b[0], a[1] + b[1]
+        case "sub":
+            return a[0] - b[1], a[1] - b[0]
+        case "mul":
+            ends = [x * y for x in a for y in b]
+            return min(ends), max(ends)
+    return (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else None
 
 
 def is_typed(expr: Apply) -> bool:

@@ -15,7 +15,7 @@ from graphopt.ir.annotations import primitive as as_primitive
 from graphopt.ir.graph import CONSTANT, NO_ATTRS, Attrs, Graph, Node, Value
 from graphopt.ir.infer_nests import NEST
 from graphopt.ir.types import TensorType
-from graphopt.ir.visitor import method
+from graphopt.ir.visitor import check_methods, method
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.module.builder import GraphBuilder, ValueLike
@@ -106,8 +106,10 @@ class Mutator:
     def mutate(self, graph: Graph, chosen: Callable[[Node], bool] | None = None) -> Graph:
         """The changed graph; the very one that was given where nothing changed.
 
-        Where there is a ``chosen``, methods are called for those nodes only, and for all in their bodies.
+        Where there is a ``chosen``, methods are called for those nodes only, and for all in their bodies. UsageError
+        for a method that no op goes to, though its name is like one of theirs.
         """
+        check_methods(type(self), graph)
         self.graph = self._given = graph
         for id in [node.id for node in graph.order()]:
             if id in self.graph and (chosen is None or chosen(self.graph.node(id))):

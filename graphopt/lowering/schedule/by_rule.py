@@ -148,6 +148,4 @@ def by_rule(
     """
     if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in choices):
         raise ScheduleError(f"choices are pairs of a name and a number, and not {list(choices)}")
-    if isinstance(rules, str):
-        raise ScheduleError(f"rules are a list of names, and not the text {rules!r}")
     return chosen_for(target, nest, {name: int(number) for name, number in choices}, rules).nest, None

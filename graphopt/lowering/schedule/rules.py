@@ -13,12 +13,13 @@ from typing import Final, TypeAlias
 
 from graphopt.display import Displayed
 from graphopt.errors import ScheduleError, UsageError
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.cpu.register_tiles import IN_REGISTERS
 from graphopt.lowering.cpu.scheduling import RULES, Scheduled
 from graphopt.lowering.loops.nest import Nest, blocks
 from graphopt.lowering.schedule.by_rule import chosen_for
 from graphopt.lowering.schedule.element_steps import element_steps
-from graphopt.lowering.schedule.schedule import Schedule
+from graphopt.lowering.schedule.schedule import Schedule, TracedInt
 from graphopt.target import CPU
 from graphopt.target import target as target_named
 
@@ -106,6 +107,11 @@ class _Function(ScheduleRule):
         answer = self.function(s)
         if isinstance(answer, str | Schedule):
             return answer
+        if not (answer is None or isinstance(answer, bool | tuple | BlockRef | LoopRef | TracedInt)):
+            raise UsageError(
+                f"the rule {self.name} gave {answer!r}: nothing is expected of a function that schedules what it is "
+                "given, or False, a reason, or a Schedule"
+            )
         return "it says no" if answer is False else s
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from itertools import tee
+from numbers import Integral
 from random import Random
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -51,12 +52,18 @@ class TracedInt(int):
 
 def _called(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """What a primitive gives. ScheduleError, too, where arguments are not of the types that it is written for."""
-    try:
-        return fn(*args, **kwargs)
-    except (AttributeError, TypeError, ValueError):
-        if (wrong := misuse(fn, args, kwargs)) is None:
-            raise
-        raise ScheduleError(f"{fn.__name__}: {wrong}") from None
+    if (wrong := misuse(fn, args, kwargs)) is not None:
+        raise ScheduleError(f"{fn.__name__}: {wrong}")
+    return fn(*args, **kwargs)
+
+
+def _plain(value: Any) -> Any:
+    """Arguments with ints in the place of numpy's integers."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value))
+    if isinstance(value, dict):
+        return {name: _plain(argument) for name, argument in value.items()}
+    return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
 
 
 def rewriting(fn: Callable[Concatenate[Nest, P], tuple[Nest, R]]) -> Callable[Concatenate[Schedule, P], R]:
@@ -64,6 +71,7 @@ def rewriting(fn: Callable[Concatenate[Nest, P], tuple[Nest, R]]) -> Callable[Co
 
     @wraps(fn)
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        args, kwargs = _plain(args), _plain(kwargs)
         call = self.encoded(fn.__name__, args, kwargs)
         self.nest, result = _called(fn, self.nest, *args, **kwargs)
         return self.recorded(call, result)
@@ -76,6 +84,7 @@ def asking(fn: Callable[Concatenate[Nest, P], R]) -> Callable[Concatenate[Schedu
 
     @wraps(fn)
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        args, kwargs = _plain(args), _plain(kwargs)
         call = self.encoded(fn.__name__, args, kwargs)
         return self.recorded(
             TraceStep(call.primitive, call.args, call.kwargs, question=True),
@@ -95,6 +104,7 @@ def drawing(
 
     @wraps(fn)
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        args, kwargs = _plain(args), _plain(kwargs)
         call = self.encoded(fn.__name__, args, {k: v for k, v in kwargs.items() if k != "decision"})
         wanted = next(self._wanted, None)
         if wanted is not None and "decision" not in kwargs:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from graphopt.errors import UsageError
 from graphopt.ir.graph import Attrs, Node
 from graphopt.ir.text import parse, show
 from graphopt.lowering.module.mutator import DELETE, Mutator
@@ -80,3 +81,12 @@ def test_as_many_values_as_outputs() -> None:
 
     with pytest.raises(TypeError, match="1 values cannot replace the 2 outputs"):
         Short().mutate(parse("x: float32[4] a, b = Split(x, num_outputs=2) return a, b"))
+
+
+def test_a_method_that_no_op_goes_to_is_named() -> None:
+    class Misspelt(Mutator):
+        def visit_Rleu(self, node: Node) -> Node:
+            return node
+
+    with pytest.raises(UsageError, match=r"no op goes to Misspelt\.visit_Rleu; did you mean visit_Relu"):
+        Misspelt().mutate(parse(CHAIN))

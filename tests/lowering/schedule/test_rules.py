@@ -286,9 +286,11 @@ def test_what_is_no_rule_is_refused() -> None:
         schedule_by_rules(ROW, [])
     with pytest.raises(ScheduleError, match="no rule is for 'row': refuse: not today"):
         schedule_by_rules(ROW, [refuse])
+    with pytest.raises(UsageError, match="the rule five gave 5: nothing is expected of a function"):
+        schedule_by_rules(ROW, [five])
     with pytest.raises(ScheduleError, match="by_rule: there is no rule 'Matmull'; did you mean"):
         Schedule(ROW).by_rule(rules=["Matmull"])
-    with pytest.raises(ScheduleError, match=r"by_rule: rules are a list of names"):
+    with pytest.raises(ScheduleError, match=r"by_rule: rules='Matmul'; expected Sequence"):
         Schedule(ROW).by_rule(rules="Matmul")
 
 
@@ -299,6 +301,10 @@ class Nothing(ScheduleRule):
 
 class Empty(ScheduleRule):
     pass
+
+
+def five(s: Schedule) -> int:
+    return 5
 
 
 def refuse(s: Schedule) -> str:

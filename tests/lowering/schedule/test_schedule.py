@@ -61,6 +61,10 @@ def test_producers_and_consumers(s: Schedule) -> None:
         (lambda s: s.get_block("W"), "there is no block W; the blocks are T, Y, outer, Z"),
         (lambda s: s.get_loop("x"), "there is no loop x; the loops are i, j, k, o, p"),
         (lambda s: s.get_loops("W"), "there is no block W"),
+        (
+            lambda s: s.compute_inline("root"),
+            "root is .* as a whole, and no block in it; the blocks are T",
+        ),
     ],
 )
 def test_what_is_not_there_is_named(s: Schedule, ask, message: str) -> None:
