@@ -241,6 +241,16 @@ def isinf(x: VectorValue) -> VectorValue:
     return equal(absolute(x), float("inf"))
 
 
+def shift_left(x: VectorValue, count: VectorValue) -> VectorValue:
+    """``x << count``; 0 for a count that is negative, or as large as the width."""
+    return x << count
+
+
+def shift_right(x: VectorValue, count: VectorValue) -> VectorValue:
+    """``x >> count``; what all bits shifted out leave for a count that is negative, or as large as the width."""
+    return x >> count
+
+
 def minimum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The smaller; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):

@@ -298,6 +298,8 @@ bits = elementwise(values.bits, "f", lambda dtype: values.integer(dtype.bitwidth
 from_bits = elementwise(values.from_bits, "i", lambda dtype: values.floats(dtype.bitwidth))
 quotient = elementwise(division.quotient, "fi")
 remainder = elementwise(division.remainder, "fi")
+shift_left = elementwise(values.shift_left, "i")
+shift_right = elementwise(values.shift_right, "i")
 
 reduce_add = horizontal(reductions.reduce_add)
 reduce_mul = horizontal(reductions.reduce_mul)

@@ -170,6 +170,8 @@ def test_integers(dtype: str, lanes: int) -> None:
         "a % b": lambda a, b: np.where(b == 0, 0, np.mod(a, b)),
         "quotient(a, b)": towards_zero,
         "remainder(a, b)": lambda a, b: np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))),
+        "shift_left(a, b)": np.left_shift,
+        "shift_right(a, b)": np.right_shift,
         "maximum(a, b)": np.maximum,
         "minimum(a, b)": np.minimum,
         "abs(a)": lambda a, b: np.abs(a),

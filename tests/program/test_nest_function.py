@@ -367,3 +367,36 @@ def test_programs_run_where_an_array_lies(monkeypatch: pytest.MonkeyPatch) -> No
         function_of(read(ADD.format("float32")), (random(8), array))
         assert asked.pop() == wanted
     assert not asked
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 3.0, 1e30, np.inf, -np.inf, np.nan]
+COUNTS = [-3, -1, 0, 1, 5, 7, 8, 31, 32, 63, 64, 65, 200]
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "values"),
+    [
+        *((operator, dtype, SPECIAL) for operator in ("//", "%") for dtype in ("float32", "float64")),
+        *((operator, dtype, COUNTS) for operator in ("<<", ">>") for dtype in ("int32", "int64", "uint8")),
+    ],
+)
+@pytest.mark.parametrize("target", ["cpu", "simulated"])
+def test_special_numbers_are_computed_as_by_numpy(operator: str, dtype: str, values: Any, target: str) -> None:
+    pairs = np.array([(x, y) for x in values for y in values])
+    a, b = (np.ascontiguousarray(side).astype(dtype) for side in pairs.T)
+    nest = read(f"""
+@program
+def f(A: Buffer[({len(a)},), "{dtype}"], B: Buffer[({len(a)},), "{dtype}"], C: Buffer[({len(a)},), "{dtype}"]):
+    for i in serial({len(a)}):
+        with block("C"):
+            vi = axis.remap("S", [i])
+            C[vi] = A[vi] {operator} B[vi]
+""")
+    found, expected = np.zeros_like(a), np.zeros_like(a)
+    NestFunction(nest, target=target)(a, b, found)
+    interpret(nest, [a, b, expected])
+    numpys = {"//": np.floor_divide, "%": np.remainder, "<<": np.left_shift, ">>": np.right_shift}
+    with np.errstate(all="ignore"):
+        wanted = numpys[operator](a, b)
+    np.testing.assert_array_equal(expected, wanted)
+    np.testing.assert_array_equal(found, wanted)

@@ -128,6 +128,18 @@ def remainder(a: Any, b: Any) -> Any:
     return type(a)(-left if a < 0 else left)
 
 
+def shift_left(x: Any, count: Any) -> Any:
+    """``x << count``; 0 for a count that is negative, or as large as the width."""
+    x, count = _same(x, count)
+    return np.left_shift(x, count)
+
+
+def shift_right(x: Any, count: Any) -> Any:
+    """``x >> count``; what all bits shifted out leave for a count that is negative, or as large as the width."""
+    x, count = _same(x, count)
+    return np.right_shift(x, count)
+
+
 def pow(x: Any, y: Any) -> Any:
     """``x**y`` as C's pow; integers wrap around, and a negative ``y`` gives 0, but 1 or -1 where ``x`` is that."""
     x, y = _same(x, y)
@@ -224,7 +236,7 @@ def pair(low: Any, high: Any) -> Any:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        *(minimum, maximum, fma, product, quotient, remainder, pow),
+        *(minimum, maximum, fma, product, quotient, remainder, pow, shift_left, shift_right),
         *(cast, saturate, select, sign, isnan, isinf, bits, from_bits),
         *(from_half, to_half, from_bfloat, to_bfloat, to_tf32, pair),
     )

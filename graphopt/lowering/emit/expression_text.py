@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite, isnan
 
+from graphopt.ir.text.elements import numpy_dtype
 from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
 from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OF_INTEGERS, OPERATORS, VECTORS
@@ -349,7 +350,7 @@ class Speller:
             return self.narrowed(Text(f"{self.use('quotient')}({args[0].text}, {args[1].text})", ATOM, wide), expr)
         if expr.fn == "mul" and self.product and expr.dtype in FLOATS:
             return Text(f"{self.use(self.product)}({args[0].text}, {args[1].text})", ATOM, wide)
-        if expr.fn in OPERATORS:
+        if expr.fn in OPERATORS and not _may_leave_nothing(expr):
             sign, level = OPERATORS[expr.fn]
             right = args[1].within(level + 1)
             text = Text(f"{args[0].within(level if level else 1)} {sign} {right}", level, wide)
@@ -501,3 +502,12 @@ def _varies(address: Polynomial, var: Var) -> bool:
 def _stored(dtype: str) -> str:
     """The type that elements of a dtype are kept in."""
     return "uint8" if dtype == "bool" else dtype
+
+
+def _may_leave_nothing(expr: Apply) -> bool:
+    """Whether an expression may shift by as many bits as there are or more, or by less than none, which processors do
+    each in their own way."""
+    if expr.fn not in ("shl", "shr") or expr.args[1].dtype != expr.dtype:
+        return False
+    count = expr.args[1]
+    return not (isinstance(count, Const) and 0 <= count.value < 8 * numpy_dtype(expr.dtype).itemsize)

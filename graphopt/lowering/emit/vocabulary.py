@@ -39,6 +39,8 @@ VECTORS = {
     "fmod": "remainder",
     "round": "round_even",
     "saturate": "saturate",
+    "shl": "shift_left",
+    "shr": "shift_right",
     **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "copysign", "fma", "isnan", "isinf")},
 }
 """Functions of ``graphopt.kernels.vectors``, by what they are called here."""

@@ -29,6 +29,7 @@ OF_TENSOR_CORES = {
     *(f"ldmatrix{n}{how}" for n in (2, 4) for how in ("", "_turned")),
     *("mma_tf32", "mma_f16", "mma_bf16", "to_tf32", "pair", "copy_async", "copy_commit", "copy_wait"),
 }
+OF_INTEGERS = {"shift_left", "shift_right"}
 SPECIAL = {"cast", "saturate", "select", "fma", "bits", "from_bits", "isnan", "isinf", *OF_HALVES}
 
 
@@ -46,7 +47,7 @@ def test_functions_have_twins() -> None:
 
 
 def of_floats(dtype: str) -> str:
-    one = {*functions.__all__} - {*OF_TWO, *OF_THREADS, *OF_MEMORY, *OF_TENSOR_CORES, *SPECIAL}
+    one = {*functions.__all__} - {*OF_TWO, *OF_THREADS, *OF_MEMORY, *OF_TENSOR_CORES, *OF_INTEGERS, *SPECIAL}
     body = ["i = thread_x()"]
     body += [f"Y[i + {100 * n}] = {name}(X[i + {n}])" for n, name in enumerate(sorted(one))]
     body += [f"Z[i + {100 * n}] = {name}(X[i], X[i + {n}])" for n, name in enumerate(OF_TWO)]
@@ -75,7 +76,7 @@ def test_integers_compile(dtype: str) -> None:
     ]
     body += ["Y[8] = sign(X[8])", f"Y[9] = {dtype}(X[1] // X[2])", f"Y[10] = {dtype}(X[1] % X[2])", "Y[11] = abs(X[3])"]
     body += [
-        f"Y[12] = {dtype}(X[1] << X[2])",
+        "Y[12] = shift_right(shift_left(X[1], X[2]), X[3])",
         "Y[13] = warp_add(X[4])",
         "Y[14] = warp_max(X[5])",
         "Y[15] = warp_min(X[6])",

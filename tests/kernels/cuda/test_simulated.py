@@ -28,6 +28,8 @@ BOTH = {
 OF_INTEGERS = {
     **BOTH,
     "pow(x, y)": "",
+    "shift_left(x, y)": "",
+    "shift_right(x, y)": "",
     **{f"cast(x, {dtype})": dtype for dtype in (*WHOLE, "float32", "float64")},
     "cast(x > y, uint8)": "uint8",
 }
