@@ -59,7 +59,8 @@ from graphopt.lowering.schedule.loop_transforms import in_copies
 def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, BlockRef]:
     """Make the initialization of a reduction a block of its own before a loop; returns that block.
 
-    No reduction loop is outside that loop.
+    No reduction loop is outside that loop. Where the reduction has no steps, its elements are set all the same, which
+    the block by itself leaves as they are.
     Before::
 
         for i0, i1 in grid(4, 16):
