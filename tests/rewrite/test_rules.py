@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pytest
 
+from graphopt.ir.evaluate import run
+from graphopt.ir.onnx_io import to_proto
 from graphopt.ir.text import parse
 from graphopt.optimize import optimize
 from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, Depth, check_rule, in_runtime
@@ -88,3 +91,31 @@ def test_only_slices_of_all_rows_and_columns_are_space_to_depth(end: int, is_who
     )
     graph = parse(f"x: float32[1, 3, 8, 8] {parts} y = Concat(a, b, c, d, axis=1) return y")
     assert any(node.op == "SpaceToDepth" for node in optimize(graph, verify="off").nodes()) == is_whole
+
+
+ROTATED = """graph rotated (ir 9, opset 17)
+x: float32[b, 4, s, 16]
+positions: float32[b, s, 1]
+angles = Unsqueeze(Mul(positions, {frequencies}), [1])
+twice = Concat(angles, angles, axis=-1)
+turned = Concat(Neg(Slice(x, [8], [16], [3])), Slice(x, [0], [8], [3]), axis=-1)
+y = Add(Mul(x, Cos(twice)), Mul(turned, Sin(twice)))
+return y
+"""
+
+
+def test_the_angles_of_each_sequence_are_the_table_of_a_rotary_embedding() -> None:
+    session = pytest.importorskip("onnxruntime").InferenceSession
+    graph = parse(ROTATED.format(frequencies=[10.0 ** -(k / 8) for k in range(8)]))
+    found = optimize(graph, target="ort", verify="off")
+    ops = [node.op for node in found.nodes()]
+    assert "com.microsoft::RotaryEmbedding" in ops
+    assert "Neg" not in ops
+    engine, rng = session(to_proto(found).SerializeToString()), np.random.default_rng(0)
+    for b, s in ((1, 1), (2, 3), (3, 2), (1, 5), (5, 1), (4, 64)):
+        x = rng.standard_normal((b, 4, s, 16)).astype(np.float32)
+        positions = rng.integers(0, 100, (b, s, 1)).astype(np.float32)
+        feeds = {"x": x, "positions": positions}
+        want = run(graph, feeds)["y"]
+        np.testing.assert_allclose(engine.run(None, feeds)[0], want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(run(found, feeds)["y"], want, rtol=1e-4, atol=1e-4)
