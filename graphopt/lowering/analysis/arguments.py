@@ -48,10 +48,12 @@ def _fits(value: object, hint: Any) -> bool:
     if kind in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if kind is Literal:
-        return value in parts
+        return value in parts or isinstance(value, str)  # primitives themselves say which words there are
     if kind is tuple:
-        parts = parts[:1] * len(value) if parts[1:] == (...,) and isinstance(value, tuple) else parts
-        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
+        if not isinstance(value, tuple | list):
+            return False
+        parts = parts[:1] * len(value) if parts[1:] == (...,) else parts
+        return len(value) == len(parts) and all(map(_fits, value, parts))
     if kind is not None and issubclass(kind, Sequence):
         return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(v, *parts) for v in value)
     if kind is not None:

@@ -146,6 +146,4 @@ def by_rule(
                         v0 = axis.spatial(65536, (b0 * 256 + t1) * 2 + u2)
                         B[v0] = A[v0] + 1.0
     """
-    if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in choices):
-        raise ScheduleError(f"choices are pairs of a name and a number, and not {list(choices)}")
     return chosen_for(target, nest, {name: int(number) for name, number in choices}, rules).nest, None

@@ -129,7 +129,7 @@ def test_what_there_is_no_choice_of_is_an_error() -> None:
         s.by_rule([["width 0", 99]])
     with pytest.raises(ScheduleError, match=r"by_rule: there is no choice of width 0: there is one of down 0, "):
         s.by_rule([["width 0", 2]], target="cuda")
-    with pytest.raises(ScheduleError, match="pairs of a name and a number"):
+    with pytest.raises(ScheduleError, match="expected Sequence"):
         s.by_rule(["width"])
 
 

@@ -41,7 +41,7 @@ def test_partial_results(dtype, start, step, n, m, inner):
     nest = read(SUMS.format(dtype=dtype, start=start, step=step, n=n, m=m))
     s = Schedule(nest)
     parts = s.split("j", [None, 4])
-    partial = s.rfactor(parts[inner], inner)
+    partial = s.rfactor(parts[inner], int(inner))
     same_results(nest, s.nest)
     if s.nest.allocs and any(loop.name == "j_0" for loop in s.get_loops(partial)) and inner:
         s.reorder("j_1", "j_0")
