@@ -11,6 +11,8 @@ import pytest
 
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
+from graphopt.ir.evaluate import run
+from graphopt.ir.text import parse
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.guards import attention, constant_queries
 from graphopt.run.report import Report
@@ -128,3 +130,66 @@ def test_a_mask_is_causal_by_the_least_number_of_its_dtype(dtype: str) -> None:
         mask = Constant.of(np.where(lower, 0, blank).astype(dtype))
         assert constant_queries.causal(mask) == is_causal
         assert constant_queries.row_high(mask) == 0
+
+
+GROUPED = """
+q: float32[b, 8, s, 64]
+k: float32[b, 2, t, 64]
+v: float32[b, 2, t, 64]
+m: float32[b, 1, s, t]
+r = Concat(Shape(k, end=1), [8], Shape(k, start=2), axis=0)
+kr = Reshape(Expand(Unsqueeze(k, [2]), [1, 2, 4, 1, 64]), r)
+vr = Reshape(Expand(Unsqueeze(v, [2]), [1, 2, 4, 1, 64]), r)
+p = Softmax(Add(MatMul(Mul(q, 0.3), Mul(Transpose(kr, perm=[0, 1, 3, 2]), 0.3)), m), axis=-1)
+y = MatMul(p, vr)
+return y
+"""
+
+BATCHED = """
+k: float32[b, 2, t, 64]
+q: float32[b, 8, s, 64]
+r = Concat([-1], Shape(k, start=2, end=3), [64], axis=0)
+z = Concat(Shape(k, end=2), [64], Shape(k, start=2, end=3), axis=0)
+kt = Reshape(Transpose(Reshape(k, r), perm=[0, 2, 1]), z)
+y = MatMul(q, Concat(kt, kt, kt, kt, axis=1))
+return y
+"""
+
+
+@pytest.mark.parametrize("place", ["portable", "ort"])
+def test_keys_and_values_of_groups_are_not_repeated(place: str) -> None:
+    graph = parse(GROUPED)
+    result, report = optimize_graph(graph, target=target(place))
+    assert {"keys-of-groups", "values-of-groups"} <= names(report)
+    assert "Expand" not in {node.op for node in result.nodes()}
+    random = np.random.default_rng(0)
+    for b, s, t in ((2, 3, 5), (1, 1, 7), (0, 3, 5), (2, 0, 5), (1, 1, 1)):
+        shapes = {"q": (b, 8, s, 64), "k": (b, 2, t, 64), "v": (b, 2, t, 64), "m": (b, 1, s, t)}
+        given = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        np.testing.assert_allclose(run(graph, given)["y"], run(result, given)["y"], rtol=1e-4, atol=1e-5)
+
+
+def test_keys_that_are_repeated_in_another_order_stay() -> None:
+    graph = parse("""
+        q: float32[1, 4, s, 256]
+        k: float32[1, 2, 512, 256]
+        kr = Reshape(Expand(Unsqueeze(k, [2]), [2, 2, 1, 512, 256]), [1, 4, 512, 256])
+        y = MatMul(q, Transpose(kr, perm=[0, 1, 3, 2]))
+        return y
+    """)
+    result, report = optimize_graph(graph, target=target("ort"))
+    assert "keys-of-groups" not in names(report)
+    random = np.random.default_rng(0)
+    given = {"q": random.standard_normal((1, 4, 1, 256), np.float32), "k": random.random((1, 2, 512, 256), np.float32)}
+    np.testing.assert_allclose(run(graph, given)["y"], run(result, given)["y"], rtol=1e-3, atol=1e-3)
+
+
+def test_keys_that_are_transposed_as_a_batch_are_transposed_with_their_heads() -> None:
+    graph = parse(BATCHED)
+    result, report = optimize_graph(graph, target=target("ort"))
+    assert "heads-transposed" in names(report)
+    random = np.random.default_rng(0)
+    for b, s, t in ((2, 3, 5), (1, 1, 1), (1, 0, 3)):
+        shapes = {"q": (b, 8, s, 64), "k": (b, 2, t, 64)}
+        given = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        np.testing.assert_allclose(run(graph, given)["y"], run(result, given)["y"], rtol=1e-4, atol=1e-5)
