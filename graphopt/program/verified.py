@@ -89,6 +89,7 @@ def _compared(
     memory: int | None,
 ) -> Verification:
     from graphopt.ir import onnx_io
+    from graphopt.ir.tolerance import coarsest_shares
     from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, excess, rounds, sparse_bytes, stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
@@ -149,9 +150,9 @@ def _compared(
                 wanted = dict(zip(graph.output_names, open_model(path, REFERENCE)[0](fed), strict=True))
             except EngineError:
                 return False
-            return off(wanted[name], made, coarsest) <= 1
+            return off(wanted[name], made, max(coarsest, shares[name])) <= 1
 
-        largest, doubt, compared = 0.0, "", []
+        largest, doubt, compared, shares = 0.0, "", [], dict[str, float]()
         for fed, outputs, chosen, _ in found:
             try:
                 wanted = dict(zip(graph.output_names, original(fed), strict=True))
@@ -161,6 +162,9 @@ def _compared(
             for name, want in wanted.items():
                 made = comparable(outputs[name])
                 units = off(want, made, coarsest)
+                if units > 1:  # it may have been computed in a coarser dtype
+                    shares = shares or dict(zip(graph.output_names, coarsest_shares(graph), strict=True))
+                    units = off(want, made, max(coarsest, shares[name]))
                 largest = max(largest, units if np.isfinite(units) else 0.0)
                 if units <= 1:
                     continue

@@ -17,9 +17,9 @@ import numpy as np
 
 from graphopt.errors import GraphoptError, LimitError, MissingDependencyError, UsageError
 from graphopt.ir.constants import Array
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Graph, Value
 from graphopt.ir.structure import node_hashes
-from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
+from graphopt.ir.tolerance import coarsest_shares, deviation, error, is_inexact, quantizes
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
 from graphopt.ir.work import excess, most_operations, most_seconds
 from graphopt.runtime.limits import confine, end_after
@@ -51,8 +51,6 @@ quarter of its own."""
 MOVES, MOVES_OF_WEIGHTS = 4, 2
 """How often the inputs, or the weights, are moved by one ulp, to see what rounding alone does."""
 
-STEP = 1 / 128
-"""The share by which outputs may differ where something on the way is rounded to one of 256 steps: one such step."""
 
 STEPS_OFF = 64
 """By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
@@ -482,7 +480,7 @@ def _judged(
     pairs = [(sample, got) for sample, got in zip(samples, outputs, strict=True)]
     errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
     if any(e > 1 for row in errors for e in row):
-        coarsest = _coarsest(before)
+        coarsest = coarsest_shares(before)
         errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
     doubts: list[str] = []
     for (sample, got), row in zip(pairs, errors, strict=True):
@@ -899,24 +897,6 @@ def _error_where_finite(want: Any, got: Any) -> float:
     return _error(want, got)
 
 
-def _coarsest(graph: Graph) -> list[float]:
-    """For each output, the largest share of tolerance among the dtypes in which anything was computed for it."""
-    from graphopt.ir.infer import infer
-
-    facts = infer(graph)
-    shares: dict[int, float] = {}
-    for node in graph.order():
-        steps = [RELATIVE.get(facts[v].dtype or "", 0.0) for v in node.outputs if v in facts and not facts[v].is_const]
-        if _quantizes(node):
-            steps.append(STEP)
-        shares[node.id] = max([*steps, *(shares[v.node] for v in node.inputs if v is not None)], default=0.0)
-    return [0.0 if value is None else shares[value.node] for value in graph.outputs]
-
-
-def _quantizes(node: Node) -> bool:
-    return "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm")
-
-
 def _excuses(
     request: Mapping[str, Any],
     engine: str,
@@ -968,7 +948,7 @@ def _movements(
     """What rounding does to the original, and how that was found: from what its outputs are when its inputs are moved
     by some ulps, or where that moves none of those in question, when other kernels compute them, or its weights are
     moved. Whole numbers are not moved: they may be indices."""
-    ulps = STEPS_OFF if any(map(_quantizes, graph.order())) else 1
+    ulps = STEPS_OFF if any(map(quantizes, graph.order())) else 1
     by = "one ulp" if ulps == 1 else f"{ulps} ulps"
     ways: dict[str, Callable[[], Iterator[list[Any]]]] = {f"its inputs move by {by}": lambda: _moved(run, feeds, ulps)}
     if engine == ONNX_RUNTIME:

@@ -286,6 +286,9 @@ class _Trial:
         """
         conditions = (m.inputs[0], n.inputs[0]) if m.op == "If" else (None, None)
         is_other = conditions[1] is not None and self.of.get(conditions[1], conditions[0]) != conditions[0]
+        if None not in conditions and conditions[1] not in self.of:
+            # where the first's is a constant, the second may be an If out of the branch that is taken
+            is_other |= self.a.constant_of(conditions[0]) is not None and self.b.constant_of(conditions[1]) is None
         outer = {v for v in m.inputs if v is not None}
         together = [self.roots.get(w) == v for v, w in zip(m.outputs, n.outputs, strict=False)]
         used = [bool(self.b.users(w)) or self.b.is_output(w) for w in n.outputs]

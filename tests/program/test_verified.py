@@ -47,6 +47,25 @@ def test_a_wrong_program_is_an_error_unless_nobody_asks() -> None:
     assert graphopt.compile(parse(NET), steps=steps, verify="off").report.verification.status == "off"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: float32[64, 64] y = Cast(Softmax(MatMul(x, x)), to=11) return y",
+        "x: float64[3, 4, 4] s: float16[4] m: float32[4] v: float32[4] "
+        "y = BatchNormalization(x, s, s, m, Exp(v)) return y",
+    ],
+)
+def test_what_is_computed_in_a_coarser_dtype_is_held_to_its_tolerance(text: str) -> None:
+    verification = graphopt.compile(parse(text), verify=3).report.verification
+    assert verification.status == "verified", verification.reason
+    with pytest.raises(VerificationError, match="the program is wrong"):
+        graphopt.compile(parse(text), verify=3, steps={"LegalizeOps": lambda step, graph: step(doubled(text))})
+
+
+def doubled(text: str) -> Any:
+    return parse(text.replace("y = ", "half = ").replace("return y", "y = Add(half, half) return y"))
+
+
 @pytest.mark.parametrize(("n", "status"), [(4, "verified"), (400, "unverified")])
 def test_programs_are_interpreted_where_that_takes_no_time(n: int, status: str) -> None:
     builder = graphopt.GraphBuilder("inner")

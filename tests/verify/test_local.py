@@ -388,6 +388,19 @@ def test_branches_of_another_condition_are_no_twins() -> None:
     assert LocalComparison(before, after, in_onnxruntime).faults(feeds) == []
 
 
+def test_an_if_out_of_the_branch_that_is_taken_is_no_twin_of_the_if_around_it() -> None:
+    """Its branches are run on values for which its own condition holds, or does not, whatever the other's is."""
+    inner = "If(Less(m, 0.5) | q, then_branch={ q: ? r = Neg(q) return r }, else_branch={ q: ? r = Exp(q) return r })"
+    outer = f"q: ? m = ReduceMean(q, keepdims=0) r = {inner} return r"
+    before = parse(
+        f"x: float32[3] y = If(false | x, then_branch={{ q: ? r = Abs(q) return r }}, "
+        f"else_branch={{ {outer} }}) return y"
+    )
+    after = parse(f"x: float32[3] m = ReduceMean(x, keepdims=0) y = {inner.replace('| q', '| x')} return y")
+    for x in ([1.0, -2.0, 3.0], [-1.0, -2.0, -3.0]):
+        assert LocalComparison(before, after, in_onnxruntime).faults({"x": np.array(x, np.float32)}) == []
+
+
 def test_a_wrong_pair_behind_a_wrong_pair_is_looked_at_again() -> None:
     """What a body captures is another value of its part than the name of it says."""
     head = "x: float32[3, 4] s: float32[] t: float32[2, 2]"
