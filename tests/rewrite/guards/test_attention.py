@@ -193,3 +193,27 @@ def test_keys_that_are_transposed_as_a_batch_are_transposed_with_their_heads() -
         shapes = {"q": (b, 8, s, 64), "k": (b, 2, t, 64)}
         given = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
         np.testing.assert_allclose(run(graph, given)["y"], run(result, given)["y"], rtol=1e-4, atol=1e-5)
+
+
+FROM_BATCH = """
+x: float32[s, b, 768]
+r = Concat(Shape(x, end=1), Mul(Shape(x, start=1, end=2), [4]), [64], axis=0)
+h = Concat(Shape(x, start=1, end=2), [4], Shape(x, end=1), [64], axis=0)
+z = Concat(Shape(x, start=1, end=2), [4], [64], Shape(x, end=1), axis=0)
+qx, kx, vx = Split(x, [256, 256, 256], axis=2)
+q = Reshape(Transpose(Reshape(qx, r), perm=[1, 0, 2]), h)
+k = Reshape(Transpose(Reshape(kx, r), perm=[1, 2, 0]), z)
+v = Reshape(Transpose(Reshape(vx, r), perm=[1, 0, 2]), h)
+y = MatMul(Softmax(Mul(MatMul(q, k), 0.125), axis=-1), v)
+return y
+"""
+
+
+def test_heads_that_are_split_off_the_batch_are_found() -> None:
+    graph = parse(FROM_BATCH)
+    result, report = optimize_graph(graph, target=target("ort"))
+    assert {"heads-from-batch", "heads-from-batch-last"} <= names(report)
+    random = np.random.default_rng(0)
+    for s, b in ((5, 2), (1, 1), (3, 1), (1, 4)):
+        given = {"x": random.standard_normal((s, b, 768)).astype(np.float32)}
+        np.testing.assert_allclose(run(graph, given)["y"], run(result, given)["y"], rtol=1e-4, atol=1e-5)
