@@ -11,14 +11,9 @@ from math import inf
 import numpy as np
 
 from graphopt.ir.constants import Array
-from graphopt.ir.graph import Graph, Node
 
 RELATIVE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2, "complex64": 1e-4, "complex128": 1e-9}
 """The share of the tensor's largest magnitude, by dtype; others (8-bit floats and narrower) get 0.3."""
-
-
-STEP = 1 / 128
-"""The share by which outputs may differ where something on the way is rounded to one of 256 steps: one such step."""
 
 
 def error(want: Array, got: Array, coarsest: float = 0.0) -> float:
@@ -61,26 +56,3 @@ def deviation(a: Array, b: Array) -> Array:
 def is_inexact(array: Array) -> bool:
     """Whether the elements are floats or complex numbers, the 8-bit and bfloat16 kinds included."""
     return array.dtype.kind in "fc" or "float" in array.dtype.name
-
-
-def coarsest_shares(graph: Graph) -> list[float]:
-    """For each output, the largest share of tolerance among the dtypes in which anything was computed for it: those of
-    values on the way, and of what an op mixes with others (a float16 scale of float64 data is divided in float16)."""
-    from graphopt.ir.infer import infer  # which is above this
-
-    facts = infer(graph)
-    shares: dict[int, float] = {}
-    for node in graph.order():
-        dtypes = {facts[v].dtype or "" for v in node.inputs if v is not None and v in facts}
-        mixed = dtypes & RELATIVE.keys()
-        steps = [RELATIVE.get(facts[v].dtype or "", 0.0) for v in node.outputs if v in facts and not facts[v].is_const]
-        steps += [RELATIVE[dtype] for dtype in mixed if len(mixed) > 1]
-        if quantizes(node):
-            steps.append(STEP)
-        shares[node.id] = max([*steps, *(shares[v.node] for v in node.inputs if v is not None)], default=0.0)
-    return [0.0 if value is None else shares[value.node] for value in graph.outputs]
-
-
-def quantizes(node: Node) -> bool:
-    """Whether an op rounds to steps of a scale."""
-    return "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm")

@@ -89,11 +89,11 @@ def _compared(
     memory: int | None,
 ) -> Verification:
     from graphopt.ir import onnx_io
-    from graphopt.ir.tolerance import coarsest_shares
     from graphopt.ir.work import EACH_SECOND, MOST_OPERATIONS, UNBOUNDED, excess, rounds, sparse_bytes, stored_bytes
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
     from graphopt.verify.arrays import comparable
+    from graphopt.verify.coarsest import coarsest_shares
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
 
     if any(not is_repeatable(graph, node) or graph.has_effects(node) for node in graph.nodes()):

@@ -19,11 +19,12 @@ from graphopt.errors import GraphoptError, LimitError, MissingDependencyError, U
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.structure import node_hashes
-from graphopt.ir.tolerance import coarsest_shares, deviation, error, is_inexact, quantizes
+from graphopt.ir.tolerance import deviation, error, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
 from graphopt.ir.work import excess, most_operations, most_seconds
 from graphopt.runtime.limits import confine, end_after
 from graphopt.verify.arrays import type_name
+from graphopt.verify.coarsest import coarsest_shares, quantizes
 from graphopt.verify.inputs import DISTRIBUTIONS, FREE, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
