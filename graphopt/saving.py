@@ -282,8 +282,12 @@ def _opened(file: Path, owner: str, private: bool = False) -> Iterator[tuple[IO[
 
 def _locked(handle: int) -> bool:
     """Whether what was just made is ours: another process may take it for left behind until it is locked."""
-    with suppress(OSError):  # where nothing can be locked, nothing is removed either
+    try:
         flock(handle)
+    except (BlockingIOError, PermissionError):  # it has, and is about to remove it
+        return False
+    except OSError:  # where nothing can be locked, nothing is removed either
+        pass
     return os.fstat(handle).st_nlink > 0
 
 

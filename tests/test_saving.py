@@ -368,6 +368,29 @@ def test_a_folder_that_another_process_took_for_left_behind_is_made_again(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_another_process_is_about_to_remove_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has locked what it took for left behind, and removes it later."""
+    opens, taken = os.open, list[tuple[int, Path]]()
+
+    def open_later(path: Any, *rest: Any, **options: Any) -> int:
+        handle = opens(path, *rest, **options)
+        if not taken and Path(path).parent == tmp_path:
+            taken.append((opens(path, os.O_RDONLY), Path(path)))
+            saving.flock(taken[0][0])
+        return handle
+
+    monkeypatch.setattr(saving.os, "open", open_later)
+    with saving.folder_beside(tmp_path) as folder:
+        theirs, left = taken[0]
+        assert folder != left
+        left.rmdir()
+        os.close(theirs)
+        (folder / "a").write_text("b")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_many_processes_save_into_one_folder(tmp_path: Path) -> None:
     program = (
