@@ -140,7 +140,7 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
             values = a.astype(np.float64)
             if not ((values > low - 1) & (values < high + 1)).all():
                 raise EvaluationError(f"a number that does not fit {target} has no value there")
-    if op == "Conv" and len(arrays) > 2 and b is not None and arrays[2] is not None and arrays[2].shape != b.shape[:1]:
+    if op in ("Conv", "com.microsoft::FusedConv") and len(arrays) > 2 and b is not None and arrays[2] is not None and arrays[2].shape != b.shape[:1]:
         raise EvaluationError("a bias that has not one number for each filter has no value")
     if op == "BatchNormalization" and a is not None and a.ndim > 1:
         channels = a.shape[1:2]
@@ -155,6 +155,8 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
 def _reduced(attrs: Attrs, array: Array, axes: Array | None) -> Array:
     """The sums of an array over the axes of a reduction."""
     over: Any = attrs.get("axes") if axes is None else axes.reshape(-1).tolist()
+    if over and len({axis % array.ndim for axis in over}) < len(over):
+        raise EvaluationError("a reduction over one axis twice has no value")
     return np.asarray(array.sum(tuple(over) if over else None))
 
 
