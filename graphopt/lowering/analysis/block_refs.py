@@ -294,7 +294,7 @@ def get_loops(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
     return tuple(LoopRef(loop.var.name) for loop in find_block(nest, block).loops)
 
 
-def get_child_blocks(nest: Nest, within: BlockRef | LoopRef) -> tuple[BlockRef, ...]:
+def get_child_blocks(nest: Nest, within: BlockRef | LoopRef | str) -> tuple[BlockRef, ...]:
     """The blocks directly within a loop or block, in order."""
     if is_root(nest, within):
         return tuple(BlockRef(b.name) for b in outer_blocks(nest.body))
@@ -302,7 +302,7 @@ def get_child_blocks(nest: Nest, within: BlockRef | LoopRef) -> tuple[BlockRef, 
     return tuple(BlockRef(b.name) for b in outer_blocks(body))
 
 
-def get_parent_block(nest: Nest, within: BlockRef | LoopRef) -> BlockRef | None:
+def get_parent_block(nest: Nest, within: BlockRef | LoopRef | str) -> BlockRef | None:
     """The enclosing block of a loop or block; None at the top."""
     if is_root(nest, within):
         return None
