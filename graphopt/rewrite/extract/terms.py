@@ -79,12 +79,20 @@ class Terms:
         return self.constant_bytes.get(c, 0) * (1 if c not in self.constants or self.constants[c].op == CONSTANT else 2)
 
     def stored_by(self, choice: Mapping[int, ENode]) -> int:
-        """Bytes of the constants that the working nodes of a choice read, each once."""
+        """Bytes of the constants that the working nodes of a choice read, each once. A large one that is computed from
+        others stays an expression where that stores less: the transpose of tied weights takes nothing beside them."""
         read = {c for c in self.saturated.roots if c is not None}
         for c, node in choice.items():
             if c not in self.constant_bytes:
                 read.update(n for n in node.children if n is not None)
-        return sum(self.constant_bytes.get(c, 0) for c in sorted(read))
+        read &= self.constant_bytes.keys()
+        computed = {c for c in read if self.constants[c].op != CONSTANT and self.constant_bytes[c] > LARGE}
+        stored = read - computed
+        for c in sorted(computed):
+            sources = self._sources(c)
+            more = sum(self.constant_bytes[s] for s in sources if s not in stored)
+            stored.update(sources if more < self.constant_bytes[c] else (c,))
+        return sum(self.constant_bytes[c] for c in stored)
 
     def complete(self, choice: Mapping[int, ENode]) -> dict[int, ENode] | None:
         """The choice with its constants, as far as the outputs need it, in topological order; None where it is

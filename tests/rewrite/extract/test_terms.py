@@ -90,3 +90,21 @@ def test_restricted_terms_have_one_e_node_each() -> None:
     found = Terms(s, MODEL).restrict({0: s.classes[0][0], 1: s.classes[1][1]})
     assert not found.is_open
     assert [n.op for n in found.working[1]] == ["Log"]
+
+
+def test_what_is_computed_from_stored_weights_takes_nothing_beside_them() -> None:
+    weights, fact = constant(np.random.default_rng(0).standard_normal((1024, 512)).astype(np.float32))
+    turned = Fact(TensorType("float32", (512, 1024)), True)
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [ENode(1, CONSTANT, weights, node=1)],
+        [e(2, "Transpose", 1, node=True)],
+        [e(3, "Gather", 1, 0, node=True)],
+        [e(4, "MatMul", 3, 2, node=True)],
+        facts={1: fact, 2: turned},
+        roots=(4,),
+    )
+    terms = Terms(s, MODEL)
+    assert terms.stored_by(s.originals) == 1024 * 512 * 4  # not twice
+    alone = {c: node for c, node in s.originals.items() if c != 3} | {4: e(5, "MatMul", 0, 2)}
+    assert terms.stored_by(alone) == 1024 * 512 * 4
