@@ -74,7 +74,7 @@ def show_report(
 
 def _prices(report: Report) -> Iterator[str]:
     """By which prices a result was chosen, and what measuring showed."""
-    at = ", ".join(f"{escape(name)}={n}" for name, n in report.counted_at.items())
+    at = escape(report.priced_at)
     if report.prices != "analytic" or at:
         yield f"prices      {escape(report.prices)}" + (f"; sizes count as {at}" if at else "")
     if report.measured is not None:

@@ -152,7 +152,7 @@ def report_without(
     return replace(
         report,
         ops_after=count_ops(graph),
-        cost_after=graph_cost(graph, infer(graph), target).total.seconds,
+        cost_after=graph_cost(graph, infer(graph), target, profiles=report.profiles).total.seconds,
         rewrites=tuple(rewrite for rewrite in report.rewrites if rewrite.id in kept),
         left_out=left_out,
         warnings=(*report.warnings, *map(str, left_out)),

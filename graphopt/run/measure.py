@@ -370,7 +370,7 @@ def fastest(
     return verdict.graph, replace(
         report,
         ops_after=count_ops(verdict.graph),
-        cost_after=graph_cost(verdict.graph, infer(verdict.graph), target).total.seconds,
+        cost_after=graph_cost(verdict.graph, infer(verdict.graph), target, profiles=report.profiles).total.seconds,
         rewrites=tuple(r for r in report.rewrites if r.id not in gone),
         derivation=report.derivation and replace(report.derivation, without=tuple(sorted(gone))),
         measured=verdict.measured,

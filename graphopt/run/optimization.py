@@ -19,7 +19,7 @@ from graphopt.rewrite.derivations.replicate_to_copies import transfer
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
 from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.rewrite.extract.choose import Extraction, allowance
-from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, stated_sizes
+from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, shape_profiles, stated_sizes
 from graphopt.rewrite.extract.terms import calls
 from graphopt.rewrite.match.evaluation import OperationBudget
 from graphopt.rewrite.match.journal import Journal
@@ -94,7 +94,9 @@ class Optimization:
         self.growth = allowance(stored_bytes(graph), target, growth)
         self.limit = stored_bytes(graph) + self.growth.most
         """Bytes of constants that the result may store."""
-        self.journal = Journal(_price(CostModel(target, stated_sizes(graph))))
+        self.profiles = shape_profiles(graph, target)
+        """The sizes at which graphs are priced, where those of decode and of prefill are."""
+        self.journal = Journal(_price(self.model(graph)))
         self.journal.families = {r.name: r.family for r in rules.rules} | {p.name: p.family for p in rules.passes}
         self.by_name = {r.name: r for r in rules.rules}
         self.explorations: list[Exploration] = []
@@ -164,13 +166,13 @@ class Optimization:
 
     def _seconds(self, graph: Graph) -> float:
         """What the graph costs, as modelled."""
-        return graph_cost(graph, infer(graph), self.target).total.seconds
+        return graph_cost(graph, infer(graph), self.target, profiles=self.profiles).total.seconds
 
     # -- choosing
 
     def model(self, graph: Graph) -> CostModel:
         """The prices of the target for a graph of these sizes."""
-        return CostModel(self.stated, stated_sizes(graph))
+        return CostModel(self.stated, stated_sizes(graph), profiles=self.profiles)
 
     def timed_model(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> CostModel | None:
         """The prices by what was timed of the terms among which was chosen; None where nothing was."""
@@ -180,7 +182,9 @@ class Optimization:
         chosen = calls(saturated, model, {c: (node,) for c, node in extraction.choice.items()})
         every = calls(saturated, model, saturated.classes)
         self.target = self.timed(self.stated, every, chosen)
-        return None if self.target is self.stated else CostModel(self.target, stated_sizes(graph))
+        if self.target is self.stated:
+            return None
+        return CostModel(self.target, stated_sizes(graph), profiles=self.profiles)
 
     @property
     def noted(self) -> dict[str, Any]:
@@ -268,11 +272,12 @@ class Optimization:
         """What the run did. Calls of functions that were inlined are counted, and priced, as what they compute."""
         inlined = before if after.functions or not before.functions else simplify(before, (), (INLINE,))
         facts, facts_after = infer(inlined), infer(after)
-        cost_after = graph_cost(after, facts_after, self.target).total.seconds
+        cost_after = graph_cost(after, facts_after, self.target, profiles=self.profiles).total.seconds
         cost_before: float | None = cost_after
         if after is not before:
             is_guess = _has_open_sizes(facts) and not _has_open_sizes(facts_after)
-            cost_before = None if is_guess else graph_cost(inlined, facts, self.target).total.seconds
+            priced = None if is_guess else graph_cost(inlined, facts, self.target, profiles=self.profiles)
+            cost_before = None if priced is None else priced.total.seconds
         return Report(
             model=before.name,
             target=self.target.name,
@@ -283,6 +288,7 @@ class Optimization:
             cost_before=cost_before,
             cost_after=cost_after,
             counted_at=counted_at(before),
+            profiles=self.profiles,
             exploration=_together(self.explorations),
             explorations=tuple(self.explorations),
             rewrites=tuple(

@@ -164,6 +164,8 @@ class Report(Displayed):
     """What modelled costs go by: the target's own prices, or measured ones, with a digest of the table."""
     counted_at: Mapping[str, int] = field(default_factory=dict)
     """What open dimensions count as in modelled costs."""
+    profiles: tuple[tuple[Mapping[str, int], float], ...] = ()
+    """Where a cache grows: what they count as instead, in decode and in prefill, and the weights of the two."""
     measured: Measured | None = None
     warnings: tuple[str, ...] = ()
     derivation: Derivation | None = None
@@ -180,6 +182,13 @@ class Report(Displayed):
         """The time that all steps took."""
         return sum(step.seconds for step in self.steps)
 
+    @property
+    def priced_at(self) -> str:
+        """What open dimensions count as in modelled costs, as text."""
+        common = {n: size for n, size in self.counted_at.items() if not any(n in sizes for sizes, _ in self.profiles)}
+        parts = [_sizes(common), " or ".join(_sizes(sizes) for sizes, _ in self.profiles)]
+        return "; ".join(filter(None, parts))
+
     def by_rule(self) -> dict[str, int]:
         """How often each rule was applied, the most frequent first."""
         counts: dict[str, int] = {}
@@ -192,3 +201,7 @@ class Report(Displayed):
         content = asdict(replace(self, derivation=None, graphs=None))
         del content["derivation"], content["graphs"]
         return json.dumps({"schema": SCHEMA, **content, "seconds": self.seconds}, indent=2, default=dict) + "\n"
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))

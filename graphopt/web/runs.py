@@ -22,8 +22,8 @@ def page_of_report(report: Report) -> Page:
     """The page of a run of the optimizer. MissingDependencyError where nothing lays graphs out."""
     facts = [("model", report.model), ("target", report.target), ("policy", report.policy), ("prices", report.prices)]
     facts += [("written to", report.output)] if report.output else []
-    if report.counted_at:
-        facts.append(("priced at", ", ".join(f"{name}={size}" for name, size in report.counted_at.items())))
+    if report.priced_at:
+        facts.append(("priced at", report.priced_at))
     if report.measured is not None:
         race = report.measured.race
         ratio = f"{race.ratio:.2f}x [{race.low:.2f}-{race.high:.2f}]"

@@ -5,7 +5,8 @@
 It wants torch, transformers and onnxscript beside ONNX Runtime. Models have random weights of one seed, and open sizes
 of batch, sequence and past. A line is an export: how many softmaxes it has, how many attentions are one op after
 ``graphopt.optimize`` with the target ``ort``, the time of the original by that of the result (processor time of one
-thread, in turns), and the greatest difference of outputs by their scale. The kept files serve ``decode_ort.py``.
+thread, in turns), and the greatest difference of outputs by their scale. ``--keep`` is a folder of exports, which
+are read from there where they are.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def decoder(kind: Any, config: Any, attention: str = "sdpa") -> Case:
         "mask": ("ones", ("batch", "past+seq")),
         "positions": ("positions", ("batch", "seq")),
     }
-    inputs |= {name: ("float", ("batch", heads, "past", width)) for name in pairs}
+    inputs |= dict.fromkeys(pairs, ("float", ("batch", heads, "past", width)))
     return Case(lambda: Decoder(kind(config)), inputs, ("logits", *(name.replace("past", "present") for name in pairs)))
 
 
@@ -161,7 +162,7 @@ def cases(size: int) -> dict[str, Case]:
     sam = hf.SamVisionConfig(hidden_size=size, num_hidden_layers=LAYERS, num_attention_heads=HEADS, image_size=64,
                              patch_size=8, output_channels=32, window_size=4, global_attn_indexes=[1],
                              mlp_dim=4 * size)  # fmt: skip
-    layer = dict(dropout=0.0, batch_first=True)
+    layer = {"dropout": 0.0, "batch_first": True}
     sequence: tuple[int | str, ...] = ("batch", "seq", size)
     return {
         "bert": encoder(hf.BertModel, hf.BertConfig(**shape), text),
@@ -184,14 +185,14 @@ def cases(size: int) -> dict[str, Case]:
             hf.BloomForCausalLM,
             hf.BloomConfig(hidden_size=size, n_layer=LAYERS, n_head=HEADS, vocab_size=VOCABULARY),
             "eager",
-        ),  # fmt: skip
+        ),
         "t5_encoder": encoder(hf.T5EncoderModel, t5, text, attention="eager"),
         "t5_decoder": crossed(hf.T5ForConditionalGeneration, t5, HEADS, size // HEADS, size, "eager"),
         "whisper_encoder": encoder(
             hf.models.whisper.modeling_whisper.WhisperEncoder,
             whisper,
             {"input_features": ("float", ("batch", 80, 200))},
-        ),  # fmt: skip
+        ),
         "whisper_decoder": crossed(hf.WhisperForConditionalGeneration, whisper, HEADS, size // HEADS, size),
         "clip_text": encoder(hf.CLIPTextModel, hf.CLIPTextConfig(**shape), text),
         "clip_vision": encoder(hf.CLIPVisionModel, hf.CLIPVisionConfig(**vision), image),
@@ -202,19 +203,19 @@ def cases(size: int) -> dict[str, Case]:
                 hidden_size=size, num_hidden_layers=LAYERS, num_attention_heads=HEADS, image_size=64, patch_size=8
             ),
             {"pixel_values": ("float", ("batch", 3, "height", "width"))},
-        ),  # fmt: skip
+        ),
         "sam_vision": encoder(hf.models.sam.modeling_sam.SamVisionEncoder, sam, image),
         "torch_encoder": Case(
             lambda: nn.TransformerEncoderLayer(size, HEADS, 4 * size, **layer), {"x": ("float", sequence)}
-        ),  # fmt: skip
+        ),
         "torch_decoder": Case(
             lambda: nn.TransformerDecoderLayer(size, HEADS, 4 * size, **layer),
             {"x": ("float", sequence), "memory": ("float", ("batch", "source", size))},
-        ),  # fmt: skip
+        ),
         "torch_encoder_first": Case(
             lambda: nn.TransformerEncoderLayer(size, HEADS, 4 * size, dropout=0.0, norm_first=True),
             {"x": ("float", ("seq", "batch", size))},
-        ),  # fmt: skip
+        ),
     }
 
 
@@ -308,9 +309,8 @@ def main() -> None:
             try:
                 data = path.read_bytes() if path and path.exists() else exported(known[name], way, sizes)
             except Exception as error:
-                print(
-                    f"{label:34} not exported: {type(error).__name__}: {(str(error).strip() or '?').splitlines()[0][:90]}"
-                )
+                reason = (str(error).strip() or "?").splitlines()[0]
+                print(f"{label:34} not exported: {type(error).__name__}: {reason[:90]}")
                 continue
             if path:
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from graphopt.ir.infer import MOST_ELEMENTS, infer
 from graphopt.ir.op_table import OPS
 from graphopt.ir.ops import KINDS
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
+from graphopt.rewrite.extract.profiles import Profiles, phases
 from graphopt.rewrite.extract.workload import FEW, workload
 from graphopt.rewrite.match.workspace import captured_facts
 from graphopt.target import DEVICE_FUNCTIONS, Prices, ProductPrices, Target, ops
@@ -99,6 +100,10 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.seconds + other.seconds, self.flops + other.flops, self.bytes + other.bytes)
 
+    def times(self, factor: float) -> Cost:
+        """So many times as much."""
+        return Cost(self.seconds * factor, self.flops * factor, self.bytes * factor)
+
 
 @dataclass(frozen=True)
 class Breakdown:
@@ -132,13 +137,17 @@ class Breakdown:
 class CostModel:
     """Prices ops for a target. ``sizes`` says what named sizes count as.
 
-    ``warm``: as if a call had just run, so that weights are in the caches, as far as these hold them.
+    ``warm``: as if a call had just run, so that weights are in the caches, as far as these hold them. ``profiles`` say
+    what some sizes count as instead: what an op costs is the weighted sum of what it costs at each.
     """
 
-    def __init__(self, target: Target, sizes: Mapping[str, int] | None = None, warm: bool = False) -> None:
+    def __init__(
+        self, target: Target, sizes: Mapping[str, int] | None = None, warm: bool = False, profiles: Profiles = ()
+    ) -> None:
         self.target = target
         self.warm = warm
         self.sizes = dict(sizes or {})
+        self.profiles = [(CostModel(target, self.sizes | dict(at), warm), weight) for at, weight in profiles]
         self._known: dict[Dim, int] = {}
         self._costs: dict[Hashable, Cost] = {}
         self._shapes: dict[int, tuple[Fact, tuple[int, ...]]] = {}  # by id; holding the fact keeps its id from reuse
@@ -186,6 +195,9 @@ class CostModel:
         blocked: bool = False,
     ) -> Cost:
         """What one call of the op costs, in the target's blocked layout or in the plain one."""
+        if self.profiles:
+            costs = (m.cost(op, attrs, inputs, outputs, blocked).times(weight) for m, weight in self.profiles)
+            return sum(costs, Cost())
         types = (*map(_looked_at, inputs), None, *(x and x.type for x in outputs))
         cost = self._costs.get((op, attrs, types, blocked))
         if cost is None:
@@ -620,8 +632,25 @@ def counted_at(graph: Graph) -> dict[str, int]:
     return {name: stated.get(name, UNKNOWN) for name in names}
 
 
+def shape_profiles(graph: Graph, target: Target) -> Profiles:
+    """The profiles at which a graph is priced, weighted so that the graph itself costs the same at each: their mean."""
+    at = phases(graph)
+    if len(at) < 2:
+        return tuple((sizes, 1.0) for sizes in at)
+    facts = infer(graph)
+    costs = [graph_cost(graph, facts, target, sizes).total.seconds for sizes in at]
+    mean = sum(costs) / len(costs)
+    return tuple(
+        (sizes, mean / (len(at) * cost) if cost else 1 / len(at)) for sizes, cost in zip(at, costs, strict=True)
+    )
+
+
 def graph_cost(
-    graph: Graph, facts: Mapping[Value, Fact], target: Target, sizes: Mapping[str, int] | None = None
+    graph: Graph,
+    facts: Mapping[Value, Fact],
+    target: Target,
+    sizes: Mapping[str, int] | None = None,
+    profiles: Profiles = (),
 ) -> Breakdown:
     """What the graph costs on the target, by op. What is computed from constants alone costs nothing.
 
@@ -631,9 +660,10 @@ def graph_cost(
     from graphopt.rewrite.extract.choose import appraise  # a graph is priced as the only choice there is
 
     counted = stated_sizes(graph) | dict(sizes or {})
-    total = appraise(graph, facts, CostModel(target, counted))
+    total = appraise(graph, facts, CostModel(target, counted, profiles=profiles))
     for node in graph.order():
-        bodies = [graph_cost(body, _body_facts(node, body, facts), target, counted) for body in node.bodies.values()]
+        inside = [(body, _body_facts(node, body, facts)) for body in node.bodies.values()]
+        bodies = [graph_cost(body, known, target, counted, profiles) for body, known in inside]
         if bodies:
             total = total + max(bodies, key=lambda cost: cost.total.seconds)
     return total
