@@ -19,6 +19,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -59,18 +60,21 @@ MatchRow = tuple[int, ...]
 
 
 class EGraph:
-    """Terms and queries. What is added is sent to egglog together, before the next query runs."""
+    """Terms and queries. What is added is sent to egglog together, before the next query runs: without one, egglog is
+    not even loaded."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._b = bindings = _bindings()
-        self._span = bindings.RustSpan("", 0, 0)
-        self._graph = bindings.EGraph()
-        self._pending: list[Any] = []
+        self._pending: list[Callable[[], Sequence[Any]]] = [self._start]
+        """What makes the commands that are to be sent."""
         self._tables: set[str] = set()
         self._columns: dict[str, tuple[str, ...]] = {}
-        b, span = self._b, self._span
-        self._pending += [
+
+    def _start(self) -> Sequence[Any]:
+        self._b = b = _bindings()
+        self._span = span = b.RustSpan("", 0, 0)
+        self._graph = b.EGraph()
+        return [
             b.Sort(span, "V", None),
             b.FunctionCommand(span, TERM, b.Schema(["i64"], "V"), None),
             b.Constructor(span, ABSENT, b.Schema([], "V"), None, False),
@@ -89,29 +93,36 @@ class EGraph:
         if table.name in self._tables:
             return
         self._tables.add(table.name)
+        self._pending.append(partial(self._table, table))
+
+    def _table(self, table: ConstructorTable) -> Sequence[Any]:
         b, span = self._b, self._span
-        self._pending.append(b.Constructor(span, table.name, b.Schema(["i64"] + ["V"] * table.arity, "V"), None, False))
-        if table.commutative:
-            row = b.Eq(span, self._var("o"), self._call(table.name, ["s", "v0", "v1"]))
-            swapped = b.Union(span, self._var("o"), self._call(table.name, ["s", "v1", "v0"]))
-            self._pending.append(b.RuleCommand(b.Rule(span, [swapped], [row], f"{table.name} swapped", "orders")))
+        made = b.Constructor(span, table.name, b.Schema(["i64"] + ["V"] * table.arity, "V"), None, False)
+        if not table.commutative:
+            return [made]
+        row = b.Eq(span, self._var("o"), self._call(table.name, ["s", "v0", "v1"]))
+        swapped = b.Union(span, self._var("o"), self._call(table.name, ["s", "v1", "v0"]))
+        return [made, b.RuleCommand(b.Rule(span, [swapped], [row], f"{table.name} swapped", "orders"))]
 
     def declare_relation(self, name: str, arity: int) -> None:
         """Make a relation known, between an integer and ``arity`` classes."""
         if name not in self._tables:
             self._tables.add(name)
-            self._pending.append(self._b.Relation(self._span, name, ["i64"] + ["V"] * arity))
+            self._pending.append(lambda: [self._b.Relation(self._span, name, ["i64"] + ["V"] * arity)])
 
     def declare_query(self, name: str, atoms: Sequence[Atom], columns: Sequence[str]) -> None:
         """Make a query known. Its matches are read as rows of these variables."""
-        b, span = self._b, self._span
         self._columns[name] = tuple(columns)
+        self._pending.append(partial(self._query, name, atoms, columns))
+
+    def _query(self, name: str, atoms: Sequence[Atom], columns: Sequence[str]) -> Sequence[Any]:
+        b, span = self._b, self._span
         body: list[Any] = []
         for atom in atoms:
             call = self._call(atom.table, atom.arguments)
             body.append(b.Fact(call) if atom.output is None else b.Eq(span, self._var(atom.output), call))
         head = [b.Expr_(span, self._call(f"rows of {name}", columns))]
-        self._pending += [
+        return [
             b.AddRuleset(span, name),
             b.Relation(span, f"rows of {name}", ["i64" if c.startswith("s") else "V" for c in columns]),
             b.RuleCommand(b.Rule(span, head, body, name, name)),
@@ -119,18 +130,21 @@ class EGraph:
 
     def add(self, term: int, table: str | None, symbol: int = 0, children: Sequence[int] = ()) -> None:
         """A new term, of children that are terms. Without a table: the absent input."""
+        self._pending.append(partial(self._addition, term, table, symbol, children))
+
+    def _addition(self, term: int, table: str | None, symbol: int, children: Sequence[int]) -> Sequence[Any]:
         b, span = self._b, self._span
         node = b.Call(span, ABSENT, []) if table is None else self._node(table, symbol, children)
-        self._pending.append(b.ActionCommand(b.Set(span, TERM, [self._int(term)], node)))
+        return [b.ActionCommand(b.Set(span, TERM, [self._int(term)], node))]
 
     def union(self, a: int, b: int) -> None:
         """Make the classes of two terms one."""
-        self._pending.append(self._b.ActionCommand(self._b.Union(self._span, self._term(a), self._term(b))))
+        self._pending.append(lambda: [self._b.ActionCommand(self._b.Union(self._span, self._term(a), self._term(b)))])
 
     def relate(self, relation: str, number: int, *terms: int) -> None:
         """Add a row to a relation."""
         self._pending.append(
-            self._b.ActionCommand(self._b.Expr_(self._span, self._node(relation, number, terms))),
+            lambda: [self._b.ActionCommand(self._b.Expr_(self._span, self._node(relation, number, terms)))]
         )
 
     # -- asking
@@ -139,22 +153,29 @@ class EGraph:
         """Find the matches of these queries that earlier runs did not find; how many, by name of the query."""
         if self._process != os.getpid():
             raise UsageError("this process was forked in the middle of a search, which only its parent can go on with")
-        b, span = self._b, self._span
-        orders = b.RunSchedule(b.Saturate(span, b.Run(span, b.RunConfig("orders"))))
-        self._graph.run_program(*self._pending, orders)
-        self._pending = []
-        runs = [b.Run(span, b.RunConfig(name)) for name in queries]
-        if not runs:
+        names = list(queries)
+        if not names:
             return {}
+        self._send()
+        b, span = self._b, self._span
+        runs = [b.Run(span, b.RunConfig(name)) for name in names]
         done: Any = self._graph.run_program(b.RunSchedule(b.Sequence(span, runs)))[0]
         counts: dict[str, int] = done.report.num_matches_per_rule
         return counts
+
+    def _send(self) -> None:
+        commands = [command for make in self._pending for command in make()]
+        self._pending = []
+        b, span = self._b, self._span
+        self._graph.run_program(*commands, b.RunSchedule(b.Saturate(span, b.Run(span, b.RunConfig("orders")))))
 
     def read(self, queries: Iterable[str]) -> tuple[dict[int, int], dict[str, list[MatchRow]]]:
         """The class of every term, and all rows of these queries (earlier ones too), sorted, without repeats.
 
         A class is the smallest number of its terms.
         """
+        if self._pending:
+            self._send()
         tables = self._graph.freeze().functions
         class_of: dict[Any, int] = {}
         number: Callable[[Any], int] = _Numbers(self._graph).__getitem__

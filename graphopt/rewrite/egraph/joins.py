@@ -1,10 +1,10 @@
-"""Joins of queries that are too wide for egglog, over the e-nodes of the classes: apart from e-matching in egglog, in
-whose place they stand.
+"""Joins of queries that are too wide for egglog, or too small to be worth its while, over the e-nodes of the classes:
+apart from e-matching in egglog, in whose place they stand.
 
 To declare a table or a relation to egglog takes time and memory by the square of its columns, and calls of
-variadic ops have as many children as the model likes. So what is wide is joined here: from an e-node of
-a wide call to the classes that it reads, and from those to who reads them, one atom of the query at a time.
-The rows are those that egglog would give.
+variadic ops have as many children as the model likes. So what is wide is joined here, and so is what takes less time
+here than that: from an e-node of a wide call to the classes that it reads, and from those to who reads them, one atom
+of the query at a time. The rows are those that egglog would give.
 """
 
 from __future__ import annotations
@@ -56,19 +56,30 @@ class JoinTables:
         """The term is a literal."""
         self._literals.setdefault(number, []).append(term)
 
-    def join(self, query: Query) -> tuple[list[MatchRow], bool]:
-        """The rows of a query, sorted, and whether these are all."""
+    def may_join(self, query: Query) -> bool:
+        """Whether every table that a query reads has rows: there is nothing to join else."""
+        return all(
+            a.arguments[0] in self._literals if a.table == LITERAL else a.table in self._terms
+            for a in query.atoms
+            if a.table != ABSENT
+        )
+
+    def join(self, query: Query, most: int | None = None) -> tuple[list[MatchRow], int | None]:
+        """The rows of a query, sorted, and the steps that they took; None where these are not all.
+
+        ``most`` is how many steps it may take, which then count for this join alone.
+        """
         rows: set[MatchRow] = set()
-        self.steps = allowed = min(EACH, self.left)
-        is_whole = True
+        self.steps = allowed = min(EACH, self.left) if most is None else most
         try:
-            for bound in self._solutions(_ordered(query.atoms)):
+            for bound in self._solutions(query.in_turn):
                 self._spend(len(query.columns))
                 rows.add(tuple([bound[c] for c in query.columns]))
         except Spent:
-            is_whole = False
-        self.left -= allowed - max(self.steps, 0)
-        return sorted(rows), is_whole
+            pass
+        taken = allowed - max(self.steps, 0)
+        self.left -= taken if most is None else 0
+        return sorted(rows), None if self.steps < 0 else taken
 
     def _spend(self, steps: int) -> None:
         self.steps -= steps
@@ -146,26 +157,3 @@ class JoinTables:
         yield (index, *map(find, children), find(term))
         if table in self._unordered:
             yield (index, *map(find, reversed(children)), find(term))
-
-
-def _ordered(atoms: Sequence[Atom]) -> list[Atom]:
-    """The atoms from the widest on, each after one that it shares a variable with where there is one."""
-    by_variable: dict[str, list[int]] = {}
-    for i, atom in enumerate(atoms):
-        for name in _variables(atom):
-            by_variable.setdefault(name, []).append(i)
-    left = dict.fromkeys(sorted(range(len(atoms)), key=lambda i: (-len(atoms[i].arguments), i)))
-    ordered: list[Atom] = []
-    while left:
-        queue = [next(iter(left))]
-        for i in queue:
-            if i in left:
-                del left[i]
-                ordered.append(atoms[i])
-                queue += [near for name in _variables(atoms[i]) for near in by_variable[name] if near in left]
-    return ordered
-
-
-def _variables(atom: Atom) -> list[str]:
-    names = (*atom.arguments, atom.output)
-    return [name for name in names if isinstance(name, str) and name != NOBODY]

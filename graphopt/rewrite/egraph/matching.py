@@ -39,6 +39,9 @@ SQUARES = 200_000
 """and the squares of the columns of what is declared to it, which is what that costs, add up to this at most. Queries
 beyond that are joined here."""
 
+DECLARING = 500
+"""In so many steps a query is joined here before egglog is told of it, which takes about as long."""
+
 WAYS = 100
 """In so many ways the left side of a rule is looked for; what a variadic op makes possible beyond that (a concatenation
 of dozens inside another, at every place) is left to the directed matcher."""
@@ -53,8 +56,10 @@ class Relation:
     reader: RowReader
     waiting: list[MatchRow] = field(default_factory=list)
     seen: dict[MatchRow, bool] = field(default_factory=dict)
-    is_declared: bool = True
-    """Whether egglog knows the query; the others are joined here."""
+    is_narrow: bool = True
+    """Whether egglog may be told of the query; the others are joined here."""
+    left: int | None = None
+    """Steps of joins here that are left before egglog is told of it; None where it is."""
     last_run: int = -1
     """The round in which new rows were last asked for."""
 
@@ -96,18 +101,33 @@ class Matching:
         self._send()
         self._rename()
         relations = [relation for rule in rules for relation in self.relations[rule] if self._may_have_more(relation)]
-        wanted = [relation.name for relation in relations if relation.is_declared]
+        rows = {relation.name: found for relation in relations if (found := self._joined(relation)) is not None}
+        wanted = [relation.name for relation in relations if relation.name not in rows]
         counts = self._engine.run(wanted)
         more = [name for name in wanted if counts.get(name)]
-        rows = self._engine.read(more)[1] if more else {}
-        for relation in relations:
-            if not relation.is_declared:
-                rows[relation.name], is_whole = self._rows.join(relation.query)
-                if not is_whole:
-                    self.put_off.add(relation.query.rule.name)
+        rows |= self._engine.read(more)[1] if more else {}
         for name, all_rows in rows.items():
             relation = self._by_name[name]
             relation.waiting = [row for row in all_rows if row not in relation.seen]
+
+    def _joined(self, relation: Relation) -> list[MatchRow] | None:
+        """All rows of a query that are joined here; None where egglog is to find them."""
+        if not relation.is_narrow:
+            rows, steps = self._rows.join(relation.query)
+            if steps is None:
+                self.put_off.add(relation.query.rule.name)
+            return rows
+        if relation.left is None:
+            return None
+        if not self._rows.may_join(relation.query):
+            return []
+        rows, steps = self._rows.join(relation.query, relation.left)
+        if steps is not None:
+            relation.left -= steps
+            return rows
+        relation.left = None
+        self._engine.declare_query(relation.name, relation.query.atoms, relation.query.columns)
+        return None
 
     def _may_have_more(self, relation: Relation) -> bool:
         """Whether a query has rows that egglog was not asked for: only where one of its tables has changed."""
@@ -211,7 +231,7 @@ class Matching:
                     name = f"q{len(self._by_name)}"
                     relation = self._by_name[name] = Relation(name, query, RowReader(query))
                     self.relations[index].append(relation)
-                    relation.is_declared = self._declare_query(relation)
+                    relation.is_narrow = self._is_narrow(relation)
 
     def _declare_table(self, table: ConstructorTable) -> None:
         if table.name not in self._declared:
@@ -219,13 +239,13 @@ class Matching:
             self._engine.declare_table(table)
             self.squares += (table.arity + 2) ** 2
 
-    def _declare_query(self, relation: Relation) -> bool:
-        """Have egglog find the matches of a query; False where that is too wide."""
+    def _is_narrow(self, relation: Relation) -> bool:
+        """Whether egglog is to find the matches of a query, which then counts; False where that is too wide."""
         columns = len(relation.query.columns)
         if self.squares + columns**2 > SQUARES or any(form.arity > WIDE for form in relation.query.forms):
             return False
         self.squares += columns**2
-        self._engine.declare_query(relation.name, relation.query.atoms, relation.query.columns)
+        relation.left = DECLARING
         return True
 
     def _send_literals(self) -> None:

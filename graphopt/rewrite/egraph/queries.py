@@ -117,6 +117,29 @@ class Query:
         names = (table_of_literal(a.arguments[0]) if a.table == LITERAL else a.table for a in self.atoms)
         return tuple(dict.fromkeys(n for n in names if n != ABSENT))
 
+    @cached_property
+    def in_turn(self) -> tuple[Atom, ...]:
+        """The atoms from the widest on, each after one that it shares a variable with where there is one."""
+        by_variable: dict[str, list[int]] = {}
+        for i, atom in enumerate(self.atoms):
+            for name in _variables(atom):
+                by_variable.setdefault(name, []).append(i)
+        left = dict.fromkeys(sorted(range(len(self.atoms)), key=lambda i: (-len(self.atoms[i].arguments), i)))
+        ordered: list[Atom] = []
+        while left:
+            queue = [next(iter(left))]
+            for i in queue:
+                if i in left:
+                    del left[i]
+                    ordered.append(self.atoms[i])
+                    queue += [near for name in _variables(self.atoms[i]) for near in by_variable[name] if near in left]
+        return tuple(ordered)
+
+
+def _variables(atom: Atom) -> list[str]:
+    names = (*atom.arguments, atom.output)
+    return [name for name in names if isinstance(name, str) and name != NOBODY]
+
 
 def queries(rule: Rule, forms: Collection[OpForm], literals: dict[Literal, int]) -> Iterator[Query]:
     """The left side of a rule over the forms that occur. Literals get a number in ``literals`` where they have none."""
@@ -151,13 +174,15 @@ def queries_by_op(rule: Rule, by_op: dict[str, list[OpForm]], literals: dict[Lit
 def _hangs_together(rule: Rule) -> bool:
     """Whether each root shares a variable with those before it, as the directed matcher wants it; and whether a family
     of roots stands alone. Roots that share nothing would match in all combinations."""
+    if len(rule.lhs) == 1:
+        return True
     shared: set[str] = set()
     for term in rule.lhs:
         names = {v.name for v in variables(term)}
         if shared and not shared & names:
             return False
         shared |= names
-    return len(rule.lhs) == 1 or not any(map(family, rule.lhs))
+    return not any(map(family, rule.lhs))
 
 
 def _needed(term: Term) -> Iterator[frozenset[str]]:

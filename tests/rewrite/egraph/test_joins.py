@@ -49,7 +49,7 @@ def run(graph: Graph, text: str = VARIADIC) -> _Run:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(("name", "value"), [("SQUARES", 0), ("WIDE", 1)])
+@pytest.mark.parametrize(("name", "value"), [("SQUARES", 0), ("WIDE", 1), ("DECLARING", 50), ("DECLARING", 500)])
 def test_rows_are_those_of_egglog(seed: int, name: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def rows() -> list[object]:
         graph = any_graph(seed)
@@ -58,9 +58,21 @@ def test_rows_are_those_of_egglog(seed: int, name: str, value: int, monkeypatch:
         found.search(range(len(RULES)))
         return [(f.query.rule.name, f.query.columns, f.waiting) for fs in found.relations for f in fs]
 
+    monkeypatch.setattr(matching, "DECLARING", 0)
     by_egglog = rows()
     monkeypatch.setattr(matching, name, value)
     assert rows() == by_egglog
+
+
+def test_egglog_is_told_of_what_takes_longer_to_join_than_to_tell() -> None:
+    def declared(n: int) -> set[bool]:
+        m = Maker()
+        values = [m("Add", m("Mul", m.input(f"x{i}", 2), m.input(f"y{i}", 2)), m.input(f"z{i}", 2)) for i in range(n)]
+        found = run(m.done(*values), "apart: Add(Mul(x, y), z) => Add(z, Mul(y, x))")
+        return {f.left is None for fs in found.matching.relations for f in fs}
+
+    assert declared(2) == {False}
+    assert declared(1000) == {True}
 
 
 @pytest.mark.parametrize("n", COUNTS)
@@ -80,7 +92,7 @@ def test_tables_and_queries_together_stay_within_bounds(monkeypatch: pytest.Monk
     monkeypatch.setattr(matching, "SQUARES", 600)
     found = run(variadic(9))
     assert found.statistics["found"].fired == found.statistics["flat"].fired == 1
-    assert {f.is_declared for fs in found.matching.relations for f in fs} == {True, False}
+    assert {f.is_narrow for fs in found.matching.relations for f in fs} == {True, False}
 
 
 def test_a_join_that_has_no_end_is_put_off_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
