@@ -21,9 +21,8 @@ from graphopt.rewrite.ruleset import Ruleset, names_of, ruleset, standard
 from graphopt.run.certificate import certificate as certificate_of
 from graphopt.run.certificate import of_files
 from graphopt.run.derivation import Preparation
-from graphopt.run.measure import MARGIN, SECONDS, fastest
 from graphopt.run.optimization import ExploredRegion, Optimization, Timed
-from graphopt.run.report import Report
+from graphopt.run.report import MARGIN, SECONDS, Report
 from graphopt.run.steps import OPTIMIZE, OwnStep, Steps, rare_collections
 from graphopt.run.write_result import deliver
 from graphopt.target import PORTABLE, Target
@@ -153,7 +152,7 @@ def optimize(
     selection = names_of(only), names_of(without), policy
     if on_mismatch not in ON_MISMATCH:
         raise UsageError(f"on_mismatch={on_mismatch!r}: expected {' or '.join(ON_MISMATCH)}")
-    rules.select(*selection, target)  # names that do not exist are told before anything is read
+    rules.check(*selection[:2])  # names that do not exist are told before anything is read
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step, preparation = Steps(listener, OPTIMIZE, steps), Preparation(opset, freeze, shapes or {}, dims or {})
@@ -180,6 +179,8 @@ def optimize(
         graph, report = results["the result"]
         original = preparation.fixed(read)
         if measure:
+            from graphopt.run.measure import fastest  # with the runtimes, which nothing else here needs
+
             seconds = SECONDS if measure is True else measure
             graph, report = step(
                 "measure", fastest, results, original, prepared, read, inputs, margin, seconds, by_costs.target

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from graphopt.calibration import measured_file
+from graphopt.calibration import ANALYTIC, COSTS, measured_file
 from graphopt.calibration.measured_file import FileFormat, MeasuredFile
 from graphopt.calibration.measured_file import Setting as Setting
 
@@ -49,11 +49,6 @@ class Fit:
 
     prices: Mapping[str, object]
     quality: Mapping[str, float]
-
-
-ANALYTIC, MEASURED, AUTO = "analytic", "measured", "auto"
-COSTS = (AUTO, ANALYTIC, MEASURED)
-"""Which prices to go by: those that the target comes with, measured ones, or measured ones where there are some."""
 
 
 def default_path() -> Path:

@@ -1,4 +1,7 @@
-"""Measured prices of a target: those of this machine's database, where it has some."""
+"""Measured prices of a target: those of this machine's database, where it has some.
+
+What opens a database is imported by what asks one: most runs go by analytic prices.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from graphopt.calibration.fit import apply
-from graphopt.calibration.machine import machine
-from graphopt.calibration.store import ANALYTIC, AUTO, COSTS, MEASURED, Setting, TimesDatabase, database
+from graphopt.calibration import ANALYTIC, AUTO, COSTS, MEASURED
 from graphopt.errors import GraphoptError, ReadError, UsageError
 from graphopt.target import Target
+
+if TYPE_CHECKING:
+    from graphopt.calibration.store import Setting, TimesDatabase
 
 PACKAGES = {"ONNX Runtime": "onnxruntime", "graphopt": "graphopt"}
 """The package that a runtime comes in."""
@@ -28,6 +33,9 @@ class Priced:
 
 def setting(runtime: str, threads: int = 1) -> Setting | None:
     """This machine, and the version of the runtime that is installed; None where none is."""
+    from graphopt.calibration.machine import machine
+    from graphopt.calibration.store import Setting
+
     try:
         return Setting(machine(), f"{runtime} {version(PACKAGES[runtime])}", threads)
     except (PackageNotFoundError, KeyError):
@@ -42,6 +50,8 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
     plain = Priced(target, ANALYTIC)
     if costs == ANALYTIC or (costs == AUTO and not target.runtime):
         return plain
+    from graphopt.calibration.store import TimesDatabase, database
+
     path = database(costs)
     if costs not in COSTS:
         with TimesDatabase(path):  # what is no database is said first
@@ -69,6 +79,8 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
 
 
 def _measured(store: TimesDatabase, here: Setting, target: Target) -> Priced | None:
+    from graphopt.calibration.fit import apply
+
     seconds = {text: time.seconds for text, time in store.times(here).items() if time.seconds is not None}
     if not seconds:
         return None

@@ -249,7 +249,7 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
 
 def _show(report: Report, output: Path, options: OptimizeOptions) -> None:
     """Write and print what was done."""
-    from graphopt.cli import files, tables
+    from graphopt.cli import files
 
     if options.json is not None:
         files.write_or_print(options.json, report.to_json())
@@ -259,9 +259,15 @@ def _show(report: Report, output: Path, options: OptimizeOptions) -> None:
 
         write_page(page_of_report(report), options.report)
     if options.quiet:
+        warnings = [str(left_out) for left_out in report.left_out]
         if report.verification is not None and report.verification.reason:
-            tables.show_warnings([f"{output} is {report.verification.status}: {report.verification.reason}"])
-        tables.show_warnings(map(str, report.left_out))
+            warnings.insert(0, f"{output} is {report.verification.status}: {report.verification.reason}")
+        if not warnings:
+            return
+    from graphopt.cli import tables  # which take time to import
+
+    if options.quiet:
+        tables.show_warnings(warnings)
         return
     tables.show_report(
         report,

@@ -27,7 +27,6 @@ from graphopt.ir.functions import calls
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph
 from graphopt.ir.infer import infer_node
 from graphopt.ir.infer_elements import RANGES
-from graphopt.ir.text.elements import numpy_dtype
 from graphopt.ir.tolerance import is_inexact
 from graphopt.ir.types import TensorType, Type
 from graphopt.ir.work import OPERATIONS, effort
@@ -372,6 +371,8 @@ def _as_declared(value: Any, declared: Type | None) -> Any:
     """Floats in the type that the graph declares: numpy's own rules widen them on the way in some ops (Adam)."""
     if not isinstance(declared, TensorType) or not isinstance(value, np.ndarray | np.generic):
         return value
+    from graphopt.ir.text.elements import numpy_dtype  # with the text of graphs
+
     is_other = is_inexact(np.asarray(value)) and "float" in declared.dtype and value.dtype.name != declared.dtype
     return value.astype(numpy_dtype(declared.dtype)) if is_other else value
 

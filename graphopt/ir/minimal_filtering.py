@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from math import prod
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-FractionMatrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+FractionMatrix: TypeAlias = "tuple[tuple[Fraction, ...], ...]"
 
 TAPS: Final = 3
 """Taps of the filters."""
-POINTS: Final[Mapping[int, tuple[Fraction, ...]]] = {
-    2: (Fraction(0), Fraction(1), Fraction(-1)),
-    4: (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2)),
-}
+POINTS: Final[Mapping[int, tuple[float, ...]]] = {2: (0, 1, -1), 4: (0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)}
 """By the number of outputs, where polynomials are evaluated besides infinity.
 
 Pairs of opposite points share most of their arithmetic; fractions of powers of two are exact. Of such points those of
@@ -45,8 +44,11 @@ def filtering(outputs: int) -> Filtering:
     return at_points(POINTS[outputs])
 
 
-def at_points(points: Sequence[Fraction]) -> Filtering:
+def at_points(given: Sequence[Fraction | float]) -> Filtering:
     """The matrices for evaluation at these points and at infinity, for one output less than there are points."""
+    from fractions import Fraction  # whose module imports that of decimals
+
+    points = [Fraction(p) for p in given]
     outputs = len(points) + 2 - TAPS
     others = [[q for q in points if q != p] for p in points]
     scales = [prod((p - q for q in rest), start=Fraction(1)) for p, rest in zip(points, others, strict=True)]
@@ -60,6 +62,8 @@ def at_points(points: Sequence[Fraction]) -> Filtering:
 
 def _with_roots(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """The coefficients, the lowest first, of the polynomial with these roots that starts with 1."""
+    from fractions import Fraction
+
     coefficients = [Fraction(1)]
     for root in roots:
         coefficients = [

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.calibration import ANALYTIC
 from graphopt.calibration.schedule_tables import setting_here
-from graphopt.calibration.store import ANALYTIC
 from graphopt.calibration.table import Priced, priced
 from graphopt.errors import ReadError
 from graphopt.ir.constants import Constant

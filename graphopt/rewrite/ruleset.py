@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.display import Displayed
 from graphopt.errors import ReadError, RuleError, nearest
-from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.reading.parsed import parsed
-from graphopt.rewrite.reading.wellformed import FAMILIES
 from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness, calls, soundness
 from graphopt.target import Target
 
@@ -32,12 +30,15 @@ class Ruleset(Displayed):
     True
     >>> rules.named("max-zero")
     <Ruleset of 1 rules and 0 passes>
+    >>> rules.check(["max-zero"], ["H"])
     >>> graphopt.Ruleset.from_files([])
     <Ruleset of 0 rules and 0 passes>
     """
 
     rules: tuple[Rule, ...] = ()
     passes: tuple[NativePass, ...] = ()
+    chosen: tuple[Soundness, str | Target, int] | None = field(default=None, compare=False)
+    """The policy, target and opset by which all of them were selected, where they were."""
 
     def __repr__(self) -> str:
         return f"<Ruleset of {len(self.rules)} rules and {len(self.passes)} passes>"
@@ -85,9 +86,11 @@ class Ruleset(Displayed):
         Both name rules, passes, families (``H8``) or all families of a letter (``H``). Raises
         RuleError with the nearest names where one names nothing, and UsageError where there is no such policy.
         """
-        for name in (*only, *without):
-            self._find(name)
+        self.check(only, without)
         policy = soundness(policy)
+        chosen = (policy, target, opset)
+        if not only and not without and chosen == self.chosen:
+            return self
         admitted = {kind for kind in Soundness if kind.allowed_by(policy)}
 
         def is_on(rule: Rule | NativePass) -> bool:
@@ -114,7 +117,12 @@ class Ruleset(Displayed):
             return takes(c.op for side in rule.rhs for c in calls(side) if not c.is_variable)
 
         rules = tuple(r for r in self.rules if is_on(r) and is_for(r))
-        return replace(self, rules=rules, passes=tuple(p for p in self.passes if is_on(p) and is_for(p)))
+        return Ruleset(rules, tuple(p for p in self.passes if is_on(p) and is_for(p)), chosen)
+
+    def check(self, only: Sequence[str], without: Sequence[str]) -> None:
+        """Raise RuleError, as ``select`` does, where one of the names means nothing."""
+        for name in (*only, *without):
+            self._find(name)
 
     def named(self, name: str) -> Ruleset:
         """The rules and passes that a name means. Raises RuleError with the nearest names where it means nothing."""
@@ -137,11 +145,15 @@ def _is_called(rule: Rule | NativePass, name: str) -> bool:
 
 
 def _is_family(name: str) -> bool:
+    from graphopt.rewrite.reading.wellformed import FAMILIES
+
     number = name[1:]
     return name[:1] in FAMILIES and (not number or (number.isdecimal() and 1 <= int(number) <= FAMILIES[name[0]]))
 
 
 def _read(path: Path, strict: bool) -> list[Rule]:
+    from graphopt.rewrite.reading.parse import parse_rules  # which loads a grammar: rules are read from the cache
+
     return parse_rules(read_text(path), str(path), strict)
 
 
@@ -191,4 +203,10 @@ def names_of(names: str | Sequence[str]) -> Sequence[str]:
 
 def _standard(file: Path) -> list[Rule]:
     text, name = read_text(file), f"rules/{file.name}"
-    return parsed(text, name, lambda: parse_rules(text, name, strict=True))
+
+    def parse() -> list[Rule]:
+        from graphopt.rewrite.reading.parse import parse_rules
+
+        return parse_rules(text, name, strict=True)
+
+    return parsed(text, name, parse)

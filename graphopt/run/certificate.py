@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import CertificateError, ReadError, RuleError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
-from graphopt.proof.evidence import evidence_of
 from graphopt.rewrite.match.journal import Entry, unsigned
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.rule.rule import Rule, Soundness
@@ -113,27 +113,25 @@ class Certificate:
 
 
 def certificate(derivation: Derivation, verification: Verification | None) -> Certificate:
-    """What a result rests on by itself; ``of_files`` adds which files it is about."""
+    """What a result rests on by itself; ``of_files`` adds which files it is about, and which packages made them."""
+    rules = {rule.name: rule for rule in derivation.rules}
+    stated = {rule.name: _stated(rule) for rule in derivation.rules}
+    return Certificate(tuple(_certified(entry, rules, stated) for entry in derivation.rewrites), verification)
+
+
+def of_files(made: Certificate, original: str | Path | None, result: str | Path | None) -> Certificate:
+    """The certificate with the digests of the files that it is about, and the versions of the packages that matter."""
     from importlib.metadata import PackageNotFoundError, version
 
     from graphopt import __version__
 
-    rules = {rule.name: rule for rule in derivation.rules}
-    stated = {rule.name: _stated(rule) for rule in derivation.rules}
     versions = {"graphopt": str(__version__)}
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    rewrites = tuple(_certified(entry, rules, stated) for entry in derivation.rewrites)
-    return Certificate(rewrites, verification, tuple(versions.items()))
-
-
-def of_files(made: Certificate, original: str | Path | None, result: str | Path | None) -> Certificate:
-    """The certificate with the digests of the files that it is about."""
     return replace(
         made,
+        versions=tuple(versions.items()),
         original="" if original is None else digest(Path(original)),
         result="" if result is None else digest(Path(result)),
     )
@@ -141,6 +139,8 @@ def of_files(made: Certificate, original: str | Path | None, result: str | Path 
 
 def _stated(rule: Rule) -> tuple[str, str, str]:
     """Kind and scope of the evidence for a rule, and the digest of its content."""
+    from graphopt.proof.evidence import evidence_of  # where rules were applied
+
     evidence = evidence_of(rule)
     return ("none", "", content(rule)) if evidence is None else (evidence.kind, evidence.scope, content(rule))
 

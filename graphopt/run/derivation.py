@@ -13,17 +13,18 @@ from hashlib import sha256
 from operator import index
 from os import SEEK_END
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError, InvalidModelError, ReadError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph, Value
-from graphopt.rewrite.derivations.replay import Observer, Replayed, replay
 from graphopt.rewrite.match.journal import Action, Entry, Respelled, ValueSpelling
 from graphopt.rewrite.passes import PASSES, fix_dims, freeze_defaults
-from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_rule
 from graphopt.rewrite.rule.rule import Rule
+
+if TYPE_CHECKING:
+    from graphopt.rewrite.derivations.replay import Observer, Replayed
 
 SCHEMA = 1
 """The version of the file: grows when a field changes its meaning or goes away."""
@@ -91,6 +92,8 @@ class Derivation:
         ``observer`` sees each; ``prepared`` is the graph that the rules see first, where somebody has it. Raises
         ReadError where the entries make no sense for the graph.
         """
+        from graphopt.rewrite.derivations.replay import replay  # which takes no part in making a derivation
+
         passes = {p.name: p for p in PASSES if p.name in self.passes}
         rules = {rule.name: rule for rule in self.rules}
         try:
@@ -153,6 +156,8 @@ class Derivation:
     @staticmethod
     def from_json(text: str, name: str = "the journal") -> Derivation:
         """A journal that was written as JSON. Raises ReadError where it is none, or one of a later version."""
+        from graphopt.rewrite.reading.parse import parse_rules  # which loads a grammar
+
         try:
             content = json.loads(text)
             version = content["schema"]

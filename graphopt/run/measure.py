@@ -26,19 +26,13 @@ from graphopt.ir.onnx_io import save
 from graphopt.ir.structure import structural_hash
 from graphopt.rewrite.extract.cost import UNKNOWN, graph_cost, stated_sizes
 from graphopt.rewrite.match.journal import Action, Entry
-from graphopt.run.report import Measured, Race, Report
+from graphopt.run.report import MARGIN, SECONDS, Measured, Race, Report
 from graphopt.run.steps import count_ops
 from graphopt.target import PORTABLE, Target
 from graphopt.verify.runtimes import EngineError, open_for_timing
 
 if TYPE_CHECKING:
     from graphopt.verify.inputs import Given
-
-SECONDS = 30.0
-"""How long to measure, unless it is said otherwise; what is being measured then comes to its end."""
-
-MARGIN = 0.02
-"""By what part a result may seem slower than the original and still count as not slower: what noise can do."""
 
 BURST = 0.02
 """Seconds that a model runs at a turn, once or more; the fastest of these runs counts."""

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """The version of the report's JSON: grows when a field changes its meaning or goes away."""
 
+SECONDS = 30.0
+"""How long to measure, unless it is said otherwise; what is being measured then comes to its end."""
+MARGIN = 0.02
+"""By what part a result may seem slower than the original and still count as not slower: what noise can do."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepReport:

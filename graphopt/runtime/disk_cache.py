@@ -96,6 +96,12 @@ def root() -> Path:
         if not os.environ[VARIABLE]:
             raise UsageError(f"{VARIABLE} is empty: name a folder, or unset it")
         return Path(os.environ[VARIABLE]).absolute()
+    return _root_by(os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME"))
+
+
+@cache
+def _root_by(*_: str | None) -> Path:
+    """The folder that the system has for it, where environment variables that may say so have these values."""
     from platformdirs import user_cache_path
 
     return user_cache_path("graphopt")

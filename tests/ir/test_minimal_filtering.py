@@ -13,7 +13,7 @@ def product(matrix: FractionMatrix, x: Sequence[Fraction]) -> list[Fraction]:
 
 
 @pytest.mark.parametrize("points", [*POINTS.values(), (Fraction(0), Fraction(1), Fraction(-1), Fraction(2))])
-def test_as_many_outputs_as_the_filter_has(points: Sequence[Fraction]) -> None:
+def test_as_many_outputs_as_the_filter_has(points: Sequence[Fraction | float]) -> None:
     made, outputs = at_points(points), len(points) - 1
     taps = [Fraction(2), Fraction(-3, 7), Fraction(5)]
     x = [Fraction(k * k - 3, k + 1) for k in range(outputs + 2)]

@@ -185,3 +185,17 @@ def test_results_hold_no_op_that_neither_the_target_nor_the_model_has(text: str)
     own = {node.op for node in graph.nodes()}
     place = replace(PORTABLE, name="closed", ops={"": frozenset(own)})
     assert {node.op for node in optimize_graph(graph, target=place)[0].nodes()} <= {*own, CONSTANT}
+
+
+def test_what_was_selected_is_not_selected_again() -> None:
+    chosen = FEW.select(policy="exact", target=PORTABLE, opset=18)
+    assert chosen.select(policy="exact", target=PORTABLE, opset=18) is chosen
+    assert chosen == FEW.select(policy="exact", target=PORTABLE, opset=18)
+    assert names(chosen.select(policy="exact", target="ort", opset=18)) == names(chosen)
+    assert names(chosen.select(["H7"], policy="exact", target=PORTABLE, opset=18)) == ["relu-relu"]
+
+
+def test_names_are_checked_without_a_selection() -> None:
+    FEW.check(["H7", "fused"], ["K"])
+    with pytest.raises(RuleError, match="unknown rule or family fusd; did you mean fused"):
+        FEW.check([], ["fusd"])

@@ -97,9 +97,11 @@ def _place(value: object, places: dict[tuple[Any, ...], int]) -> int:
 def _decoded(table: list[Any]) -> object:
     """The last value of a table."""
     values: list[object] = []
+    part = values.__getitem__
     for entry in table:
         if isinstance(entry, list):
-            values.append(_MAKERS[entry[0]](*[values[place] for place in entry[1:]]))
+            name, *places = entry
+            values.append(_MAKERS[name](*map(part, places)))
         else:
             values.append(entry)
     return values[-1]

@@ -15,12 +15,17 @@ one for each value: ``Concat(Relu(a*), axis=k)`` is a Concat whose every input i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
 
 from graphopt.display import Scripted, shortened
 from graphopt.errors import UsageError, nearest_or_some
+
+G = TypeVar("G")
+R = TypeVar("R")
 
 
 class Soundness(Enum):
@@ -272,17 +277,43 @@ def conjuncts(guard: GuardExpr | None) -> tuple[tuple[GuardExpr, ...], tuple[Gua
     return tuple(where), tuple(pays)
 
 
+def by_identity(function: Callable[[G], R]) -> Callable[[G], R]:
+    """A function of terms, or of tuples of them, that is called once for each object: to hash a term takes as long as
+    to walk through it, and those of rules live on."""
+    found: dict[int, tuple[G, R]] = {}
+
+    @wraps(function)
+    def asked(given: G) -> R:
+        entry = found.get(id(given))
+        if entry is None:
+            if len(found) == MOST_OBJECTS:
+                found.clear()
+            entry = found[id(given)] = given, function(given)  # which is kept, so that no other has its identity
+        return entry[1]
+
+    return asked
+
+
+MOST_OBJECTS = 20_000
+"""Of so many objects at most a function is known that was called ``by_identity``."""
+
+
+@by_identity
 def calls(term: Term) -> tuple[CallPattern, ...]:
     """All calls in a term, the outermost first."""
-    match term:
-        case CallPattern(inputs=inputs):
-            return (term, *(c for t in inputs for c in calls(t)))
-        case AnyOf(options=options):
-            return tuple(c for t in options for c in calls(t))
-        case _:
-            return ()
+    found: list[CallPattern] = []
+    waiting = [term]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, CallPattern):
+            found.append(part)
+            waiting += part.inputs[::-1]
+        elif isinstance(part, AnyOf):
+            waiting += part.options[::-1]
+    return tuple(found)
 
 
+@by_identity
 def variables(term: Term) -> tuple[VarPattern, ...]:
     """All variables in a term, each name once, in order of appearance."""
     match term:
@@ -299,19 +330,23 @@ def variables(term: Term) -> tuple[VarPattern, ...]:
     return tuple({v.name: v for v in named}.values())
 
 
+_PARTS: Mapping[type, Callable[[Any], Sequence[GuardExpr | None]]] = {
+    Field: lambda e: (e.of,),
+    IndexExpr: lambda e: (e.of, e.index, e.stop),
+    FunctionCall: lambda e: e.arguments,
+    Series: lambda e: e.items,
+    Each: lambda e: (e.body,),
+}
+"""What expressions are made of, by their class."""
+
+
 def subexpressions(expr: GuardExpr) -> tuple[GuardExpr, ...]:
     """An expression and all that it is made of, the outermost first."""
-    match expr:
-        case Field(of=of):
-            parts: tuple[GuardExpr | None, ...] = (of,)
-        case IndexExpr(of=of, index=index, stop=stop):
-            parts = (of, index, stop)
-        case FunctionCall(arguments=arguments):
-            parts = arguments
-        case Series(items=items):
-            parts = items
-        case Each(body=body):
-            parts = (body,)
-        case _:
-            parts = ()
-    return (expr, *(e for part in parts if part is not None for e in subexpressions(part)))
+    found: list[GuardExpr] = []
+    waiting = [expr]
+    while waiting:
+        part = waiting.pop()
+        found.append(part)
+        if (parts_of := _PARTS.get(type(part))) is not None:
+            waiting += [inner for inner in reversed(parts_of(part)) if inner is not None]
+    return tuple(found)
