@@ -8,7 +8,7 @@ of their dtype.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, isnan, sqrt
+from math import inf, isinf, isnan, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +27,8 @@ ANY: Bounds = (-inf, inf)
 READABLE = 1024
 """Constants of at most this many elements are read for their bounds."""
 
-_ROUND: dict[str, Any] = {"float16": np.float16, "float32": np.float32}
+_ROUND: dict[str, tuple[Any, float]] = {t.__name__: (t, float(np.finfo(t).max)) for t in (np.float16, np.float32)}
+"""By dtype what rounds to it, and its largest number."""
 
 
 def of_dtype(dtype: str | None) -> Bounds:
@@ -40,6 +41,12 @@ def of_dtype(dtype: str | None) -> Bounds:
 
 def of_constant(constant: Constant) -> Bounds:
     """The least and the greatest element of a constant that is small or one number repeated."""
+    if constant.bounds is None:
+        constant.bounds = _least_and_greatest(constant)
+    return constant.bounds
+
+
+def _least_and_greatest(constant: Constant) -> Bounds:
     if constant.dtype == "string" or constant.dtype.startswith("complex") or constant.size == 0:
         return ANY
     if constant.splat is None and constant.size > READABLE:
@@ -83,13 +90,22 @@ def _rounded(bounds: Bounds, dtype: str | None) -> Bounds:
     """Bounds rounded to the dtype; where that is not known how, only those that every dtype has exactly."""
     low, high = bounds
     low, high = (-inf if isnan(low) else low), (inf if isnan(high) else high)
-    round_to = _ROUND.get(dtype or "")
-    if round_to is not None:
-        with np.errstate(over="ignore"):
-            return float(round_to(low)), float(round_to(high))
+    if dtype in _ROUND:
+        return _to_float(low, dtype), _to_float(high, dtype)
     if dtype in ("float64", *RANGES):
         return low, high
     return (low if low in (0, 1, -1) else -inf), (high if high in (0, 1, -1) else inf)
+
+
+def _to_float(bound: float, dtype: str) -> float:
+    """A bound rounded to a dtype of floats."""
+    if isinf(bound):
+        return bound
+    round_to, largest = _ROUND[dtype]
+    if abs(bound) <= largest:  # where nothing overflows, to say that it may takes longer than all else
+        return float(round_to(bound))
+    with np.errstate(over="ignore"):
+        return float(round_to(bound))
 
 
 def _input(call: OpCall, index: int = 0) -> Bounds:

@@ -62,6 +62,8 @@ class Constant:
         self.source = source
         self.splat = splat
         self._read = read
+        self.bounds: tuple[float, float] | None = None
+        """The least and the greatest element, where somebody has looked (``ir.bounds``)."""
 
     @staticmethod
     def of(array: Array, dtype: str | None = None) -> Constant:

@@ -45,7 +45,7 @@ def has_effects(op: str) -> bool:
 
 def any_effects() -> bool:
     """Whether there is any op that does more than give a result."""
-    return any(what.effects for what in _added.values())
+    return bool(_added) and any(what.effects for what in _added.values())
 
 
 def is_extended() -> bool:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from graphopt.display import Scripted, counted, shortened
 from graphopt.ir import custom_ops
@@ -103,6 +103,8 @@ class Attrs(Mapping[str, Attr]):
 
     def with_(self, **changes: Attr | None) -> Attrs:
         """A copy with attributes set, or removed where the new value is None."""
+        if not changes:
+            return self
         merged = {**self._items, **changes}
         return Attrs({k: v for k, v in merged.items() if v is not None})
 
@@ -154,6 +156,15 @@ class Node:
     n_outputs: int = 1
     captures: int = 0
     origin: Origin = NOWHERE
+
+    def with_(self, **changes: Any) -> Node:
+        """A copy with fields changed: as ``dataclasses.replace``, which takes three times as long."""
+        fields: dict[str, Any] = {
+            "id": self.id, "op": self.op, "inputs": self.inputs, "attrs": self.attrs, "n_outputs": self.n_outputs,
+            "captures": self.captures, "origin": self.origin,
+        }  # fmt: skip
+        fields.update(changes)
+        return Node(**fields)
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -357,7 +368,8 @@ class Graph(Scripted):
 
     def readers(self, id: int) -> list[int]:
         """The nodes that read any output of the node, each once, in a fixed order."""
-        return sorted(self._edges[id])
+        edges = self._edges[id]
+        return sorted(edges) if len(edges) > 1 else list(edges)
 
     def since(self, first: int) -> Iterator[Node]:
         """The nodes with ids from ``first`` on, in creation order."""
@@ -375,11 +387,13 @@ class Graph(Scripted):
     def is_used(self, id: int) -> bool:
         """Whether the node is there for anything: another node reads it, the caller does as an output, or it does more
         than give results."""
+        if self._edges[id]:
+            return True
         node = self.node(id)
         return self._is_read(node) or self.has_effects(node)
 
     def _is_read(self, node: Node) -> bool:
-        return bool(self._edges[node.id]) or any(value in self.outputs for value in node.outputs)
+        return bool(self._edges[node.id]) or not set(self.outputs).isdisjoint(node.outputs)
 
     def has_effects(self, node: Node) -> bool:
         """Whether a node, in its bodies or as a call of a local function too, does more than give results."""
@@ -504,12 +518,13 @@ class Graph(Scripted):
     def update(self, id: int, **changes: object) -> Node:
         """Put a changed node in the place of an old one: same id, other op, inputs or attributes."""
         self._own()
-        old = self.node(id)
+        old = self._nodes[id]["node"]
         if self.changed is not None:
             self.changed.setdefault(id, old)
-        new = replace(old, **changes)  # type: ignore[arg-type]
+        new = old.with_(**changes)
         if new.inputs != old.inputs:
-            new = replace(new, inputs=trimmed(new.op, new.inputs, new.captures))
+            trim = trimmed(new.op, new.inputs, new.captures)
+            new = new if trim == new.inputs else new.with_(inputs=trim)
             self._order = None
             self._unlink(old)
             self._link(new)

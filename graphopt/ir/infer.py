@@ -8,10 +8,11 @@ of If, Loop and Scan and calls of local functions included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from math import copysign
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -83,6 +84,43 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
     """
     if op == CONSTANT and isinstance(value := attrs.get("value"), Constant):
         return (fact_of(value),)
+    if is_extended() or not (all(map(_is_plain, inputs)) and all(type(a) in _PLAIN_ATTRS for a in attrs.values())):
+        return _infer_node(op, attrs, inputs, n_outputs, opset)
+    signs = tuple([copysign(1.0, bound) for f in inputs if f is not None for bound in (f.low, f.high)])
+    # -0.0 equals 0.0, which it is not
+    call = (op, INFERENCES.get(op), attrs, tuple(inputs), signs, n_outputs, opset)
+    known = _known.get(call)
+    if known is None:
+        facts = _infer_node(op, attrs, inputs, n_outputs, opset)
+        if all(map(_is_plain, facts)):
+            if len(_known) == MOST_KNOWN:
+                _known.clear()
+            _known[call] = facts
+        return facts
+    # other values than the last time, which equal facts do not make one
+    return tuple([Fact(f.type, f.is_const, None, None, f.low, f.high) for f in known])
+
+
+MOST_KNOWN = 10_000
+"""Of so many calls at most it is known what inference said of them."""
+_known: dict[tuple[Hashable, ...], tuple[Fact, ...]] = {}
+"""What was inferred of calls whose facts are plain: of most models the same few again and again."""
+_PLAIN_ATTRS = {int, float, str, bytes, tuple}
+
+
+def _is_plain(fact: Fact | None) -> bool:
+    """Whether a type in which no size is open is all that is known, and bounds: nothing needs a symbol."""
+    if fact is None:
+        return True
+    if fact.constant is not None or fact.elements is not None or fact.reals is not None:
+        return False
+    if not isinstance(fact.type, TensorType) or isinstance(fact.type.shape, Unranked):
+        return False
+    return all(type(size) is int for size in fact.type.shape)
+
+
+def _infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, opset: int) -> tuple[Fact, ...]:
+    """The same, of a call that was not seen before."""
     if any(isinstance(a, AttrRef) for a in attrs.values()):
         return (NOTHING,) * n_outputs
     call = OpCall(op, attrs, inputs, n_outputs, opset, infer_node)

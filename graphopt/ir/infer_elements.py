@@ -81,10 +81,13 @@ def _pointwise(function: Callable[..., Size | None], of_reals: str = "") -> Call
     """A function of sizes, which of reals is the one of that name."""
 
     def apply(call: OpCall) -> KnownElements:
-        columns = [call.numbers(i) for i in range(len(call.inputs))]
-        if any(c is None for c in columns):
-            return None
-        return _map(call, partial(_of_either, function, of_reals), [c for c in columns if c is not None])
+        columns: list[tuple[Size | Real, ...]] = []
+        for i in range(len(call.inputs)):
+            column = call.numbers(i)
+            if column is None:
+                return None
+            columns.append(column)
+        return _map(call, partial(_of_either, function, of_reals), columns)
 
     return apply
 

@@ -758,6 +758,30 @@ def test_only_what_changed_is_inferred_again(monkeypatch: pytest.MonkeyPatch) ->
     assert infer_module.infer(graph)[tanh.outputs[0]] == first[tanh.outputs[0]]
 
 
+def test_of_equal_calls_one_is_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, tanh = [], INFERENCES["Tanh"]
+    monkeypatch.setitem(INFERENCES, "Tanh", lambda call: asked.append(call.inputs) or tanh(call))
+    (first,), (second,), (third,) = (infer_node("Tanh", Attrs(), [of(2, n)], 1, 21) for n in (3, 3, 4))
+    assert first == second != third
+    assert first is not second  # what follows from one of them need not from the other
+    assert len(asked) == 2
+    for _ in range(2):
+        infer_node("Tanh", Attrs(), [of(2, N)], 1, 21)
+    assert len(asked) == 4
+
+
+def test_calls_that_differ_in_the_sign_of_a_bound_are_not_equal() -> None:
+    lows = [infer_node("Relu", Attrs(), [replace(of(2), low=low)], 1, 21)[0].low for low in (0.0, -0.0)]
+    highs = [infer_node("Neg", Attrs(), [replace(of(2), low=low)], 1, 21)[0].high for low in (0.0, -0.0)]
+    assert lows == [0, 0]
+    assert list(map(str, highs)) == ["-0.0", "0.0"]
+
+
+def test_equal_calls_have_sizes_of_their_own_where_elements_decide() -> None:
+    places = [infer_node("NonZero", Attrs(), [of(2, 3)], 1, 21)[0].shape for _ in range(2)]
+    assert places[0] != places[1]
+
+
 def test_images_of_columns_and_of_pooled_images_have_open_sizes() -> None:
     (columns,) = infer_text("x: float32[n, 27, 64] y = Col2Im(x, [10, 10], [3, 3]) return y")
     assert columns == (symbol("n"), 3, 10, 10)

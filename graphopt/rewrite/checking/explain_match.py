@@ -92,6 +92,7 @@ class _Tracer(Matcher):
 
     def __init__(self, rule: Rule, space: Workspace) -> None:
         super().__init__(rule, space)
+        self.is_asked_why = True
         self.trial = Trial(rule)
 
     def fail(self, reason: str, depth: int | None = None) -> None:

@@ -7,7 +7,7 @@ stands behind every guard: what cannot be shown to fit is refused, with the reas
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -24,7 +24,17 @@ from graphopt.ir.op_table import OPS
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Builder, is_several
-from graphopt.rewrite.rule.rule import AnyOf, CallPattern, Computed, GuardExpr, Literal, Rule, Term, VarPattern
+from graphopt.rewrite.rule.rule import (
+    AnyOf,
+    CallPattern,
+    Computed,
+    GuardExpr,
+    Literal,
+    Rule,
+    Term,
+    VarPattern,
+    by_identity,
+)
 
 H = TypeVar("H", bound=Hashable)
 
@@ -51,7 +61,7 @@ def replacements(rule: Rule, bindings: Bindings[H], roots: Sequence[H], builder:
     site = _Instantiation(_plan(rule.rhs), bindings, builder)
     values: list[H] = []
     for left, right in zip(rule.lhs, rule.rhs, strict=True):
-        families = family(left, bindings)
+        families = family(left, bindings) if site.several else ()  # a star without a value stands for none
         n = _length(families, bindings) if families else None
         dtype = builder.fact(roots[len(values)]).dtype
         result = site.root(right, n, dtype)
@@ -73,6 +83,15 @@ def family(term: Term, bindings: Bindings[Any] | None = None) -> tuple[str, ...]
 
     Where there are bindings, they say which names stand for several values.
     """
+    return _stars(term) if bindings is None else _family(term, bindings)
+
+
+@by_identity
+def _stars(term: Term) -> tuple[str, ...]:
+    return _family(term, None)
+
+
+def _family(term: Term, bindings: Bindings[Any] | None) -> tuple[str, ...]:
     match term:
         case VarPattern(name, _, starred):
             if bindings is not None and name in bindings.values:
@@ -81,9 +100,9 @@ def family(term: Term, bindings: Bindings[Any] | None = None) -> tuple[str, ...]
         case CallPattern(inputs=inputs):
             start = _variadic(term)
             fixed = inputs if start is None else inputs[:start]
-            return tuple(dict.fromkeys(n for t in fixed for n in family(t, bindings)))
+            return tuple(dict.fromkeys(n for t in fixed for n in _family(t, bindings)))
         case AnyOf(options=options):
-            return tuple(dict.fromkeys(n for t in options for n in family(t, bindings)))
+            return tuple(dict.fromkeys(n for t in options for n in _family(t, bindings)))
         case _:
             return ()
 
@@ -130,15 +149,8 @@ class _RightSidePlan:
         return self._numbers.setdefault(_plain(call), len(self._numbers)) if number is None else number
 
 
-_plans: dict[int, _RightSidePlan] = {}
-
-
-def _plan(terms: Sequence[Term]) -> _RightSidePlan:
-    """The plan of these very terms; kept together with them, so that no others have their identity."""
-    plan = _plans.get(id(terms))
-    if plan is None:
-        plan = _plans[id(terms)] = _RightSidePlan(terms)
-    return plan
+_plan: Callable[[Sequence[Term]], _RightSidePlan] = by_identity(_RightSidePlan)
+"""The plan of these very terms."""
 
 
 Inferred: TypeAlias = "dict[tuple[str, Attrs, tuple[int, ...], int], tuple[Sequence[Fact | None], Any]]"

@@ -10,7 +10,7 @@ from graphopt.ir import ops
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.guards.bindings import is_several
 from graphopt.rewrite.match.matcher import Match
-from graphopt.rewrite.rule.rule import variables
+from graphopt.rewrite.rule.rule import Term, by_identity, variables
 
 
 def describe(graph: Graph, value: Value | None, leaves: Sequence[Value] = (), depth: int = 8) -> str:
@@ -48,9 +48,15 @@ def _brief(value: object) -> str:
 
 def leaves_of(match: Match) -> tuple[Value, ...]:
     """The values that the variables of a match stand for."""
-    names = {v.name for term in match.rule.lhs for v in variables(term)}
+    names = _names(match.rule.lhs)
     bound = [b for name, b in match.bindings.values.items() if name in names and b is not None]
     return tuple(v for b in bound for v in (b if is_several(b) else (b,)))
+
+
+@by_identity
+def _names(terms: tuple[Term, ...]) -> frozenset[str]:
+    """The names of all variables."""
+    return frozenset(v.name for term in terms for v in variables(term))
 
 
 def name_of(graph: Graph, node: Node, port: int = 0) -> str:

@@ -28,6 +28,8 @@ class TermMatcher:
         self.space = space
         self.graph = space.graph
         self.reasons = reasons
+        self.is_asked_why = reasons is not None
+        """Whether somebody wants to know why a match fails: to say so takes longer than to see it."""
         self.depth = 0
         self.place = "the root"
 
@@ -74,7 +76,8 @@ class TermMatcher:
         if name in bindings.values:
             if self._same(bindings.values[name], value):
                 return bindings
-            self.fail(f"{self._says(value)} is not the same value as {name}")
+            if self.is_asked_why:
+                self.fail(f"{self._says(value)} is not the same value as {name}")
             return None
         bound = bindings.copy()
         bound.values[name] = value
@@ -107,10 +110,12 @@ class TermMatcher:
     def _literal(self, wanted: int | float | bool | tuple[int, ...] | tuple[float, ...], value: Value) -> bool:
         constant = self.space.constant(value)
         if constant is None:
-            self.fail(f"{self._says(value)} is not a constant, the rule wants {_written(wanted)}")
+            if self.is_asked_why:
+                self.fail(f"{self._says(value)} is not a constant, the rule wants {_written(wanted)}")
             return False
         if not expressions.matches_literal(constant, wanted):
-            self.fail(f"{self._says(value)} is {_elements(constant)}, the rule wants {_written(wanted)}")
+            if self.is_asked_why:
+                self.fail(f"{self._says(value)} is {_elements(constant)}, the rule wants {_written(wanted)}")
             return False
         return True
 
@@ -136,8 +141,9 @@ class TermMatcher:
     ) -> ValueBindings | None:
         """Check the op, and bind what can be bound before the inputs: op variable, name, and plain attributes."""
         if not call.is_variable and node.op != call.op:
-            kind = {INPUT: "an input of the graph", CONSTANT: "a constant"}.get(node.op, node.op)
-            self.fail(f"{self._says(value)} is {kind}, the rule wants {call.op}")
+            if self.is_asked_why:
+                kind = {INPUT: "an input of the graph", CONSTANT: "a constant"}.get(node.op, node.op)
+                self.fail(f"{self._says(value)} is {kind}, the rule wants {call.op}")
             return None
         if value.port != call.output:
             self.fail(f"output {value.port} of {node.op} is used, the rule wants output {call.output}")
@@ -203,14 +209,24 @@ class TermMatcher:
         bindings: ValueBindings,
         index: int | None,
         node: Node,
-        position: int,
+        start: int,
     ) -> Iterator[ValueBindings]:
-        if position == len(terms):
-            yield bindings
-            return
-        self._look(node, values[position])
-        for bound in self.term(terms[position], values[position], bindings, index):
-            yield from self._sequence(terms, values, bound, index, node, position + 1)
+        for position in range(start, len(terms)):
+            term, value = terms[position], values[position]
+            self._look(node, value)
+            if isinstance(term, VarPattern):  # of these there is one way at most, which takes no generator
+                bound = self._variable(term, value, bindings, index)
+                if bound is None:
+                    return
+                bindings = bound
+            elif isinstance(term, Literal) and value is not None:
+                if not self._literal(term.value, value):
+                    return
+            else:
+                for bound in self.term(term, value, bindings, index):
+                    yield from self._sequence(terms, values, bound, index, node, position + 1)
+                return
+        yield bindings
 
     def _variadic(
         self,

@@ -32,6 +32,7 @@ from graphopt.rewrite.rule.rule import (
     Series,
     Term,
     VarPattern,
+    by_identity,
     subexpressions,
     variables,
 )
@@ -59,7 +60,8 @@ def matches(rule: Rule, space: Workspace, node: Node, roots: Collection[Value] |
 
 def footprint(graph: Graph, match: Match) -> list[int]:
     """The nodes of a match: those that its pattern names an op for, roots first."""
-    bound = [b for name, b in match.bindings.values.items() if name not in call_names(match.rule.lhs)]
+    named = call_names(match.rule.lhs)
+    bound = [b for name, b in match.bindings.values.items() if name not in named]
     leaves = {v for b in bound for v in (b if is_several(b) else (b,))}
     inside: dict[int, None] = {}
     waiting = [r for r in reversed(match.roots) if r not in leaves]
@@ -160,7 +162,7 @@ class Matcher(TermMatcher):
         self, term: Term, node: Node, bindings: ValueBindings, index: int | None = None
     ) -> Iterator[tuple[Value, ValueBindings]]:
         """Matches of a root term at any output of a node that it can stand for."""
-        for port in sorted({c.output for c in _heads(term)}):
+        for port in _ports(term):
             value = Value(node.id, port)
             if port < node.n_outputs and (self.only is None or value in self.only):
                 for bound in self.term(term, value, bindings, index):
@@ -227,7 +229,7 @@ class Matcher(TermMatcher):
             bindings = shared
             for value in candidates if self.only is None else [v for v in self.only if v in candidates]:
                 for bound in self.term(term, value, bindings, len(roots)):
-                    if self.unfit(element(bound, starred_names(term), len(roots)), stars) is None:
+                    if not self.unfit(element(bound, starred_names(term), len(roots)), stars):
                         roots.append(value)
                         bindings = bound
                         break
@@ -239,15 +241,22 @@ class Matcher(TermMatcher):
             elif self.independent(roots, bindings):
                 yield from self.guarded(roots, bindings)
 
-    def unfit(self, bindings: ValueBindings, stars: Sequence[str]) -> str | None:
-        """Why one member of a family does not satisfy the guards on it alone."""
+    def unfit(self, bindings: ValueBindings, stars: Sequence[str]) -> bool:
+        """Whether one member of a family does not satisfy the guards on it alone."""
         for guard in self.rule.where:
-            if _names(guard) & set(stars) and not is_on_all(guard, stars):
-                reason = expressions.holds(guard, bindings, self.space)
-                if reason is not None:
-                    self.fail(reason, _GUARD)
-                    return reason
-        return None
+            is_on_each = _names(guard) & set(stars) and not is_on_all(guard, stars)
+            if is_on_each and not self.holds(guard, bindings):
+                return True
+        return False
+
+    def holds(self, guard: GuardExpr, bindings: ValueBindings) -> bool:
+        """Whether a guard holds; the words that say why it does not are made where somebody wants to know."""
+        if not self.is_asked_why:
+            return expressions.is_true(guard, bindings, self.space)
+        reason = expressions.holds(guard, bindings, self.space)
+        if reason is not None:
+            self.fail(reason, _GUARD)
+        return reason is None
 
     def independent(self, roots: Sequence[Value], bindings: ValueBindings) -> bool:
         """Whether no root is computed from another: what replaces them reads what all of them read."""
@@ -274,9 +283,7 @@ class Matcher(TermMatcher):
     def guarded(self, roots: Sequence[Value], bindings: ValueBindings) -> Iterator[Match]:
         """The match with these roots, where all guards hold."""
         for guard in self.rule.where:
-            reason = expressions.holds(guard, bindings, self.space)
-            if reason is not None:
-                self.fail(reason, _GUARD)
+            if not self.holds(guard, bindings):
                 return
         yield Match(self.rule, tuple(roots), bindings)
 
@@ -286,6 +293,12 @@ def _heads(term: Term) -> list[CallPattern]:
     if isinstance(term, AnyOf):
         return [c for t in term.options for c in _heads(t)]
     return [term] if isinstance(term, CallPattern) else []
+
+
+@by_identity
+def _ports(term: Term) -> list[int]:
+    """The outputs of nodes that a term can stand for."""
+    return sorted({c.output for c in _heads(term)})
 
 
 def _names(expr: GuardExpr) -> set[str]:

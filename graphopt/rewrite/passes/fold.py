@@ -70,9 +70,12 @@ def _from_elements(fact: Fact) -> Constant | None:
 def fold(space: Workspace, node: Node, exactly: bool = False) -> bool:
     """Compute a node whose inputs are constants where the result is small or no larger than what it replaces; if
     ``exactly``, only where every runtime gives the same bits."""
-    inputs = [space.graph.constant_of(v) for v in node.inputs]
-    if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
-        return False
+    inputs: list[Constant | None] = []
+    for value in node.inputs:
+        constant = space.graph.constant_of(value)
+        if constant is None and value is not None:
+            return False
+        inputs.append(constant)
     if not is_foldable(node) or not space.graph.is_used(node.id):
         return False
     size = output_bytes(node, [space.fact(v) for v in node.outputs], inputs)

@@ -6,8 +6,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TypeAlias
+from typing import ParamSpec, TypeAlias
 
 from graphopt.errors import SENSELESS, RuleError
 from graphopt.ir import infer
@@ -26,6 +25,7 @@ from graphopt.rewrite.passes import PASSES, NativePass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule.rule import Rule
 
+P = ParamSpec("P")
 Visit: TypeAlias = Callable[[Workspace, Node], bool]
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class _Simplifier:
         """Let a pass go over the whole graph."""
         before, first = self.space.edits, self.graph.next_id
         there = self.calls()
-        if self.tried(name, None, partial(act, self.space)):
+        if self.tried(name, None, act, self.space):
             gone = self.space.unread()
             replaced = [id for id in there if id in gone or id not in self.graph]
             self.note(name, self.graph.name, f"{self.space.edits - before} places", (), replaced, first)
@@ -205,29 +205,28 @@ class _Simplifier:
             return UNUSED in self.passes and remove_unused(self.space, node)
         first = self.graph.next_id
         for name, visit in self.passes_at(node.op):
-            if self.tried(name, node, partial(visit, self.space, node)):
+            if self.tried(name, node, visit, self.space, node):
                 self.note(name, name_of(self.graph, node), self.shown(node), (node.id,), (node.id,), first)
                 return True
         rules = self.rules_at(node.op)
         if not rules:
             return False
         around = {self.graph.node(v.node).op for v in node.inputs if v is not None}
-        return any(
-            self.tried(rule.name, node, partial(self.rewritten, rule, node))
-            for rule, needed in rules
-            if needed <= around
-        )
+        for rule, needed in rules:
+            if needed <= around and self.tried(rule.name, node, self.rewritten, rule, node):
+                return True
+        return False
 
     def rewritten(self, rule: Rule, node: Node) -> bool:
         """Whether a rule changes something at a node."""
         return any(self.apply(match, way) for way, match in enumerate(self.matches(rule, node)))
 
-    def tried(self, name: str, node: Node | None, act: Callable[[], bool]) -> bool:
+    def tried(self, name: str, node: Node | None, act: Callable[P, bool], *given: P.args, **named: P.kwargs) -> bool:
         """Whether a rule or pass changes something at a node, or in the graph: nothing where it failed before."""
         if name in self.left_out and self.site(node) in self.left_out[name]:
             return False
         try:
-            return act()
+            return act(*given, **named)
         except SENSELESS as error:
             raise _Failed(name, self.site(node), error) from error
 

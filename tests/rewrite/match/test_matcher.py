@@ -252,6 +252,20 @@ def test_the_calls_of_a_family_are_looked_through_once(monkeypatch: pytest.Monke
     assert len(roots) == len(looked) == 9
 
 
+def test_nobody_puts_into_words_what_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("nobody asked why")
+
+    graph = parse("x: float32[2] c = float32[2]{1.0, 2.0} y = Add(x, c) return y")
+    given = rule("Add(x, c) => x where c.is_const and c.value[0] == 3.0")
+    add = graph.nodes().__next__().id + 2
+    assert "wants 3" in why_not(given, graph, None, add)
+    for name in ("matcher.expressions.holds", "match_terms.TermMatcher._says"):
+        monkeypatch.setattr(f"graphopt.rewrite.match.{name}", fail)
+    assert not list(match(given, graph, None, add))
+    assert not list(match(rule("Add(x, 3.0) => x"), graph, None, add))
+
+
 def test_one_call_is_no_family() -> None:
     assert not families(SEVERAL_ROOTS, parse(TWO_PRODUCTS.replace("OTHER", "a")))
 
