@@ -304,6 +304,7 @@ def code_of(linked: Linked, kernels: Sequence[bytes], driver: bytes = b"") -> Co
         linked.constants,
         linked.conditions,
         {name: f.model for name, f in linked.functions.items() if isinstance(f, Region)},
+        linked.states,
     )
 
 

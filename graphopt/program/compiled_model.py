@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
     from graphopt.lowering.link.linked import Linked
     from graphopt.lowering.loops.nest import Nest
+    from graphopt.lowering.lower.kept_states import Pairs
     from graphopt.run.report import Report
     from graphopt.run.steps import Steps
+    from graphopt.runtime.bound_state import BoundState
 
 Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 """What a program is compiled for beyond types: of some inputs the name, dtype, shape, and elements (or none)."""
@@ -92,6 +94,16 @@ class CompiledModel(Displayed):
     >>> model.compiled.report
     <CompileReport: 1 kernel in 1 call, 0 nodes in no kernel>
     >>> model.close()
+
+    States are kept in the program, and what is appended to them is written where they lie:
+
+    >>> from graphopt.ir.text import parse
+    >>> model = graphopt.compile(parse("x: float32[n]\\npast: float32[m]\\nall = Concat(past, x, axis=0)\\nreturn all"))
+    >>> state = model.bind_state()
+    >>> model(np.ones(2, np.float32)), model(np.zeros(1, np.float32)), state.length
+    ({}, {}, 3)
+    >>> model.state.arrays["past"]
+    array([1., 1., 0.], dtype=float32)
     """
 
     def __init__(
@@ -118,6 +130,8 @@ class CompiledModel(Displayed):
         self._only: tuple[Program | DeviceProgram, CompileReport] | None = None
         """The program for all that may come, where there is one."""
         self._rewriting: Report | None = None
+        self._state: BoundState | None = None
+        self._may_be_kept = False
         if place is not None:
             self._only = program_cache.load(place, settings.threads, settings.verify not in (0, "off"))
         if self._only is None or (settings.strict and self._only[1].unlowered):
@@ -138,13 +152,17 @@ class CompiledModel(Displayed):
         Inputs are arrays in order, or one mapping or sequence of them: numpy's, or what speaks DLPack. Raises
         InputError where they are not what the model takes, ExecutionError where it cannot be computed with them.
         """
+        if self._state is not None:
+            return self._state(*inputs, out=out)
         if self._only is not None:
             return self._only[0](*inputs, out=out)
         chosen, rest = self._chosen(self._feeds(inputs))
         return chosen(rest, out=out)
 
     def profile(self, *inputs: Any) -> Profile:
-        """What each step of one call took, in the order in which they began."""
+        """What each step of one call took, in the order in which they began. States that are bound stay as they are."""
+        if self._state is not None:
+            return self._state.profile(*inputs)
         if self._only is not None:
             return self._only[0].profile(*inputs)
         chosen, rest = self._chosen(self._feeds(inputs))
@@ -155,8 +173,10 @@ class CompiledModel(Displayed):
 
         Without inputs, they are drawn: random floats, and other elements 0; ``sizes`` then say what open sizes are.
         Raises UsageError where a size is missing or unknown, or where inputs decide what the program is, and what a
-        call raises.
+        call raises; and where a state is bound, which each call would change.
         """
+        if self._state is not None:
+            raise UsageError("each call would change the state: time calls with it yourself")
         if self._only is not None:
             return self._only[0].time(*inputs, number=number, repeat=repeat, **sizes)
         if not inputs:
@@ -168,6 +188,54 @@ class CompiledModel(Displayed):
         """What some inputs say of the sizes that the program leaves open."""
         chosen, rest = (self._only[0], None) if self._only is not None else self._chosen(self._feeds(inputs))
         return chosen.sizes(*inputs) if rest is None else chosen.sizes(rest)
+
+    def bind_state(self, pairs: Pairs | None = None, *, sizes: Mapping[str, int] | None = None) -> BoundState:
+        """Keep states in the program from here on: its calls neither take those inputs nor give those outputs.
+
+        ``pairs`` are the names of inputs with those of the outputs that take their places in the next call. By default,
+        they are those that are seen in the graph: outputs that append to an input (a cache of keys and values), and
+        the states of recurrent ops. What is appended is written into memory that has room, and the past is not copied;
+        other states are handed over. ``sizes`` are those that no other input tells. Raises UsageError for pairs that
+        are none, where there is no one program for all inputs, and for a target that is not this machine's processor.
+        """
+        with self._lock:
+            if self._state is not None:
+                raise UsageError("a state is bound already: compile the model once more for another")
+            if not self.settings.target.device.is_host:
+                raise UsageError(f"programs for {self.settings.target.name} keep no state")
+            named = None if pairs is None else tuple(pairs.items() if isinstance(pairs, Mapping) else map(tuple, pairs))
+            place = None if self._place is None else program_cache.beside(self._place, f"states {named}")
+            made = None if place is None else program_cache.load(place, self.settings.threads)
+            if made is None:
+                made = self._with_states(named)
+                if place is not None and self._may_be_kept:
+                    program_cache.store(place, *made)
+            self._state = made[0].bind_state(sizes)
+            self._only = made
+            return self._state
+
+    def _with_states(self, pairs: Sequence[tuple[str, str]] | None) -> tuple[Program, CompileReport]:
+        """The program of the graph that keeps these states, in the place of the one that keeps none."""
+        from graphopt.lowering.lower.kept_states import kept, pairs_of
+
+        graph = self._begin()
+        if self._needed or self._unranked:
+            names = ", ".join(sorted({*self._needed, *self._unranked}))
+            raise UsageError(f"a state is kept in one program, and there is one for each value of {names}")
+        graph, states = kept(graph, pairs_of(graph) if pairs is None else pairs)
+        with naming(self._name):
+            compiled = self._build(graph, replace(self.settings, states=states), self._step)
+        compiled = replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
+        for other in self._programs.values():
+            other.program.close()
+        self._programs = {(): compiled}
+        assert isinstance(compiled.program, Program)
+        return compiled.program, compiled.report
+
+    @property
+    def state(self) -> BoundState | None:
+        """The state that the program keeps, where one is bound."""
+        return self._state
 
     def save(self, folder: str | Path) -> None:
         """Write the program for ``graphopt.runtime.load``, where it needs numpy and nothing else; one for a GPU for
@@ -222,6 +290,8 @@ class CompiledModel(Displayed):
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of the inputs, in order."""
+        if self._state is not None:
+            return self._state.inputs
         if self._only is not None:
             return self._only[0].inputs
         return tuple(self._inputs)
@@ -258,7 +328,7 @@ class CompiledModel(Displayed):
             self._step = steps_of(self.settings)
             self._began = time.perf_counter()
             prepared = self._prepare(self._model, self.settings, self._step)
-            graph, may_be_kept, self._rewriting = prepared.graph, prepared.may_be_kept, prepared.report
+            graph, self._may_be_kept, self._rewriting = prepared.graph, prepared.may_be_kept, prepared.report
             self._original = prepared.original if self.settings.verify not in (0, "off") else None
             self._inputs = {graph.names[v]: v for v in graph.inputs}
             self._unranked = unranked_inputs(graph)
@@ -267,7 +337,7 @@ class CompiledModel(Displayed):
                     compiled = self._programs[()] = self._checked(self._compiled(graph))
                     if self._only is None:
                         self._only = compiled.program, compiled.report
-                        if self._place is not None and may_be_kept and isinstance(compiled.program, Program):
+                        if self._place is not None and self._may_be_kept and isinstance(compiled.program, Program):
                             program_cache.store(self._place, compiled.program, compiled.report)
                 except NeedsValues as needs:
                     self._needed = frozenset(graph.names[v] for v in needs.inputs)

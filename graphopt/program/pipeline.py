@@ -56,7 +56,8 @@ def priced_target(settings: Settings) -> Priced:
 
 def options_of(settings: Settings) -> Options:
     """How a graph is lowered, with what is scheduled by hand."""
-    return replace(_options(settings), schedules=settings.schedules, threads=settings.threads or 1)
+    options = _options(settings)
+    return replace(options, schedules=settings.schedules, threads=settings.threads or 1, states=settings.states)
 
 
 def _options(settings: Settings) -> Options:

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache as remembered
 from hashlib import sha256
 from pathlib import Path
@@ -97,6 +97,11 @@ def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> CacheEn
     options = repr((settings.optimize, _in_order(settings.target), shapes, dims, measured, settings.policy))
     name = disk_cache.key(_sources(), cache.compiler(), content, options)
     return CacheEntry(disk_cache.folder("programs") / name, model, stamp)
+
+
+def beside(entry: CacheEntry, what: str) -> CacheEntry:
+    """Where another program of the same model and settings is kept, which differs by this."""
+    return replace(entry, folder=entry.folder.with_name(disk_cache.key(entry.folder.name, what)))
 
 
 def _tuned(settings: Settings) -> str:

@@ -23,6 +23,7 @@ Tuned = Literal["auto", "require", "off"]
 
 if TYPE_CHECKING:
     from graphopt.lowering.link.options import ByHand
+    from graphopt.lowering.lower.kept_states import KeptState
     from graphopt.lowering.module.passes import Pipeline
     from graphopt.run.report import Report, StepReport
     from graphopt.run.steps import OwnStep
@@ -84,6 +85,9 @@ class Settings:
 
     steps: Mapping[str, OwnStep] = field(default_factory=dict)
     """Steps of the user's own in the place of others: ``graphopt.run.steps``."""
+
+    states: tuple[KeptState, ...] = ()
+    """The states of the graph that its program keeps: ``CompiledModel.bind_state``."""
 
     @property
     def contract(self) -> bool:

@@ -78,6 +78,10 @@ class Interface(Displayed):
         """The names of the outputs, in order."""
         return tuple(p.name for p in self.code.outputs)
 
+    def dtype_of(self, name: str) -> np.dtype[Any]:
+        """The dtype of an input."""
+        return next(self._dtypes[self.code.buffers[p.buffer].dtype] for p in self.code.inputs if p.name == name)
+
     @property
     def symbols(self) -> tuple[str, ...]:
         """The sizes that the inputs bind."""

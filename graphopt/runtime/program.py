@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from math import prod
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphopt.errors import InputError
+from graphopt.errors import InputError, UsageError
 from graphopt.runtime import bytecode, cpu
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.dtypes import OBJECTS
@@ -46,6 +46,9 @@ from graphopt.runtime.steps import (
     Step,
 )
 from graphopt.runtime.thread_pool import Team, address, join, leave
+
+if TYPE_CHECKING:
+    from graphopt.runtime.bound_state import BoundState
 
 __all__ = [
     "Bind",
@@ -123,6 +126,15 @@ class Program(Interface):
         rows: list[ProfileRow] = []
         self._run(*self._accepted(inputs), _NOTHING, rows)
         return Profile(rows)
+
+    def bind_state(self, sizes: Mapping[str, int] | None = None) -> BoundState:
+        """The program with the states that it was compiled to keep, to be called without them; ``sizes`` are those of
+        states that no other input tells. UsageError where it keeps none."""
+        from graphopt.runtime.bound_state import BoundState
+
+        if not self.code.states:
+            raise UsageError("this program keeps no state: bind it to the compiled model before that is saved")
+        return BoundState(self, sizes)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program into a folder, for ``graphopt.runtime.load``."""

@@ -46,12 +46,13 @@ from graphopt.runtime.steps import (
     LoopStep,
     Port,
     ProgramBuffer,
+    StatePort,
     walk,
 )
 from graphopt.runtime.thread_pool import address
 from graphopt.saving import is_left_beside, is_named_by_content, name_by_content, write_folder
 
-FORMAT = 6
+FORMAT = 7
 MANIFEST = "manifest.json"
 _CODE, _CONSTANTS, _SUFFIX = "code", "constants", ".bin"
 _FIXED = 3
@@ -83,6 +84,7 @@ _CLASSES: dict[str, type] = {
     "Loop": LoopStep,
     "Port": Port,
     "Ref": BufferRef,
+    "State": StatePort,
 }
 """What manifests call the classes that programs are made of: words of the format, whatever their names are."""
 _ARRAY = "Array"
@@ -156,6 +158,7 @@ def _written(program: AnyProgram, constants: _Constants) -> tuple[dict[str, Any]
         "buffers": _plain(code.buffers),
         "steps": _plain(code.steps),
         "conditions": _plain(code.conditions),
+        "states": _plain(code.states),
         "sizes": [len(o) for o in (*distinct, *regions)],
         "regions": sorted(code.regions),
         "objects": [distinct.index(o) for o in (code.driver, *code.objects)],
@@ -375,7 +378,8 @@ def _code(folder: Path, text: Mapping[str, Any]) -> Code:
     ports = _made(text["inputs"]), _made(text["outputs"])
     steps, conditions = _made(text["steps"]), _made(text["conditions"])
     regions = dict(zip(names, models, strict=True))
-    return Code(*ports, buffers, steps, tuple(objects), driver, constants, conditions, regions)
+    states = _made(text.get("states", []))
+    return Code(*ports, buffers, steps, tuple(objects), driver, constants, conditions, regions, states)
 
 
 def _processor() -> frozenset[str]:

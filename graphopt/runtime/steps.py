@@ -76,6 +76,23 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
+class StatePort:
+    """A state that is kept between calls: the input ``past``, which the output ``present`` follows.
+
+    One of one shape has no ``axis``. Of one that grows along an axis the input is its memory, with room behind the
+    past, and there is no such output: the program writes what is new behind the past. ``length`` is the name of the
+    input that says how many rows the past has, as an array of so many rows without elements, and ``after`` the rows
+    that the state has once the program ran.
+    """
+
+    past: str
+    present: str
+    axis: int | None = None
+    length: str = ""
+    after: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BufferRef:
     """An argument that is an address: a buffer's, ``offset`` bytes on."""
 
@@ -212,6 +229,7 @@ class Code:
     conditions: tuple[Condition, ...] = ()
     regions: Mapping[str, bytes] = field(default_factory=dict)
     """The model of each host step that ONNX Runtime computes, by the step's function."""
+    states: tuple[StatePort, ...] = ()
 
 
 def inner(step: Step) -> tuple[tuple[Step, ...], ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
-from graphopt.ir.types import SizeAtom
+from graphopt.ir.types import Size, SizeAtom
 from graphopt.lowering.fuse.groups import CHEAP, Group, Member
 from graphopt.lowering.fuse.kinds import is_repeated, loads_of, size, work
 from graphopt.lowering.loops import compute
@@ -22,7 +23,18 @@ from graphopt.lowering.loops.compute import (
     producers_first,
 )
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, const, variables, walk
-from graphopt.lowering.loops.nest import Block, Check, Nest, Seq, Stmt, expressions, seq, statements
+from graphopt.lowering.loops.nest import (
+    Block,
+    Buffer,
+    Check,
+    Nest,
+    Seq,
+    Stmt,
+    expressions,
+    rename_buffers,
+    seq,
+    statements,
+)
 from graphopt.lowering.loops.sizes import size_of
 from graphopt.lowering.lower.lower import FactsByValue, Sizes, inputs_read, is_written, known_tensor
 from graphopt.lowering.operators.node import operation_of
@@ -57,11 +69,12 @@ def write(
     *,
     size_vars: type[SizeVars] = SizeVars,
     is_inlined: bool = True,
+    strides: Mapping[Value, Sequence[Size]] | None = None,
 ) -> FusedNest:
     """The nest of a group, with its checks of sizes inside where it ``is_checking``.
 
     ``is_for_host`` is as in ``Operation``, and ``size_vars`` makes variables of open sizes. All tensors are stored
-    where it is not ``is_inlined``.
+    where it is not ``is_inlined``. ``strides`` are those of values that do not lie row-major.
     """
     # In order of the members: tensors from outside are placeholders, each node's tensors are built on its inputs', and
     # sizes that nothing depends on are no parameters.
@@ -80,7 +93,7 @@ def write(
                     sources[tensors[value]] = value
         tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
     written = tuple(v for v in group.sink.node.outputs if v in tensors)
-    return _nest(sources, {v: tensors[v] for v in written}, sizes, is_checking, is_inlined)
+    return _nest(sources, {v: tensors[v] for v in written}, sizes, is_checking, is_inlined, strides or {})
 
 
 def write_sizes(low: Sizes, is_checking: bool = False) -> FusedNest:
@@ -94,11 +107,18 @@ def _nest(
     sizes: SizeVars,
     is_checking: bool,
     is_inlined: bool = True,
+    strides: Mapping[Value, Sequence[Size]] = MappingProxyType({}),
 ) -> FusedNest:
     """The nest of results, by the values that they are, and that the tensors that are read are."""
     outputs = inlined([*results.values()]) if is_inlined else tuple(results.values())
     read = inputs_read(outputs)
+    steps = {v: tuple(map(sizes, strides[v])) for v in (*(sources[t] for t in read), *results) if v in strides}
     whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
+    if steps:
+        values = (*(sources[t] for t in read), *results)
+        spaced = {b: replace(b, strides=steps[v]) for b, v in zip(whole.buffers, values, strict=True) if v in steps}
+        params = tuple(spaced.get(p, p) if isinstance(p, Buffer) else p for p in whole.params)
+        whole = replace(whole, params=params, body=rename_buffers(whole.body, spaced))
     plain, conditions = (whole, ()) if is_checking else without_conditions(whole)
     used = _variables(plain)
     atoms = {var: atom for atom, var in sizes.variables.items()}
@@ -138,7 +158,7 @@ def _variables(nest: Nest) -> set[Var]:
     """The variables that occur in a nest, in the shapes of its buffers too."""
     vars = {v for s in statements(nest.body) for e in expressions(s) for v in variables(e)}
     for buffer in (*nest.buffers, *nest.allocs):
-        for extent in buffer.shape:
+        for extent in (*buffer.shape, *(buffer.strides or ())):
             vars |= variables(extent)
     return vars
 

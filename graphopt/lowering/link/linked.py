@@ -25,6 +25,7 @@ from graphopt.runtime.steps import (
     LoopStep,
     Port,
     ProgramBuffer,
+    StatePort,
     Step,
 )
 
@@ -73,6 +74,7 @@ class Linked(Scripted):
     conditions: tuple[Condition, ...] = ()
     """Conditions on sizes."""
     work: tuple[Work, ...] = ()
+    states: tuple[StatePort, ...] = ()
 
     def __repr__(self) -> str:
         parts = f"{len(self.steps)} steps, {len(self.kernels)} kernels, {len(self.buffers)} buffers"

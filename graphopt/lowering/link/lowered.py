@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from graphopt.display import Scripted
 from graphopt.ir.constants import Constant
-from graphopt.ir.graph import Graph
-from graphopt.ir.types import Symbol
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.types import Size, Symbol
 from graphopt.lowering.cpu.constant_precompute import PrecomputedNest
 from graphopt.lowering.cpu.weight_packing import Laid
 from graphopt.lowering.emit.kernel_source import EmittedKernel
@@ -22,7 +22,16 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
 from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, label_of
-from graphopt.lowering.lower.lower import Bodied, Described, FactsByValue, LoweredNode, Sizes, Unlowered, Viewed
+from graphopt.lowering.lower.lower import (
+    Appended,
+    Bodied,
+    Described,
+    FactsByValue,
+    LoweredNode,
+    Sizes,
+    Unlowered,
+    Viewed,
+)
 from graphopt.lowering.lower.unlowered import name_of
 
 NestKey: TypeAlias = tuple[Nest, bool]
@@ -102,7 +111,7 @@ class Control:
     moves: Mapping[Move, Sized] = field(default_factory=dict)
 
 
-ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Control | Called | Unlowered
+ScopeItem: TypeAlias = Group | FusedItem | Brought | View | Appended | Control | Called | Unlowered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +124,8 @@ class LoweredScope:
     items: tuple[ScopeItem, ...]
     is_branch: bool = False
     """Whether it may not be run at all."""
+    strides: Mapping[Value, Sequence[Size]] = field(default_factory=dict)
+    """Those of values that do not lie row-major."""
 
     def walk(self) -> Iterator[ScopeItem]:
         """All items, each before those of its bodies."""
@@ -225,6 +236,8 @@ def _fate(lowering: LoweredNode) -> str:
             return f"{op} is computed by loops"
         case Viewed():
             return f"{op} is a view"
+        case Appended():
+            return f"{op} is written where the state lies"
         case Bodied():
             return f"{op} is control flow"
         case Sizes():

@@ -17,6 +17,7 @@ from graphopt.lowering.emit.kernel_source import Emitted, EmittedKernel, emit
 from graphopt.lowering.fuse.groups import Decision, Group, Member, joins
 from graphopt.lowering.loops.nest import Buffer, Nest
 from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.lower.kept_states import KeptState
 from graphopt.lowering.schedule.decomposed import decomposed
 from graphopt.lowering.schedule.schedule import Schedule
 
@@ -78,6 +79,8 @@ class Options:
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     """Why nodes are left out though they have a nest, by name."""
+    states: tuple[KeptState, ...] = ()
+    """The states of the graph that its program keeps."""
 
     def is_by_hand(self, nodes: tuple[str, ...]) -> bool:
         """Whether a user schedules one of these nodes."""

@@ -61,6 +61,7 @@ def legalize_ops(graph: Graph, options: Options = BY_RULE) -> Lowered:
     """
     graph, facts = inferred(graph)
     asked: dict[str, Any] = {"takes": options.takes, "failed": options.failed, "is_for_host": options.is_for_host}
+    asked["states"] = options.states
     return Lowered(graph, facts, lower(graph, facts, **asked), options)
 
 
@@ -87,7 +88,9 @@ def _nest_of(options: Options, nodes_of: Callable[[], Collection[str]]) -> Itera
 
 def fuse_ops(program: Lowered) -> Lowered:
     """Operator fusion: groups of nodes that share a nest, and all other items, in order."""
-    return replace(program, main=_grouped(program.graph, program.facts, program.lowered, program.options, False))
+    main = _grouped(program.graph, program.facts, program.lowered, program.options, False)
+    shapes = {v: (state, main.facts[v].shape or ()) for state in program.options.states for v in state.windows}
+    return replace(program, main=replace(main, strides={v: s.strides(shape) for v, (s, shape) in shapes.items()}))
 
 
 def _grouped(
@@ -156,7 +159,8 @@ def _fused(scope: LoweredScope, group: Group, options: Options) -> FusedItem:
 
 
 def _written(scope: LoweredScope, group: Group, options: Options, nodes: tuple[str, ...]) -> FusedItem:
-    wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host)  # a branch may not be taken
+    # a branch may not be taken
+    wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host, strides=scope.strides)
     reads = zip(wrote.nest.buffers, wrote.inputs, strict=False)
     constants = {b: c for b, v in reads if (c := _constant_of(scope, v)) is not None}
     item = FusedItem(nodes, "+".join(label_of(m.node) for m in group.members), wrote, wrote.nest, wrote.nest, constants)

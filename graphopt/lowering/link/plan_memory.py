@@ -39,7 +39,8 @@ from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
 from graphopt.lowering.lower.embedded_programs import Called, inputs_of
-from graphopt.lowering.lower.lower import Unlowered, Viewed
+from graphopt.lowering.lower.kept_states import KeptState
+from graphopt.lowering.lower.lower import Appended, Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, built_in, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
 from graphopt.runtime.host import ExternalCall, HostFunction, UnloweredNode
@@ -56,6 +57,7 @@ from graphopt.runtime.steps import (
     Place,
     Port,
     ProgramBuffer,
+    StatePort,
     Step,
 )
 
@@ -65,13 +67,16 @@ def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = Non
     planner = Planner(program.scheduled, program.kernels, program.by_hand, begun, program.options.threads)
     scope = ScopePlanner(planner, program.scope)
     graph = program.graph
-    inputs = tuple(scope.port(v) for v in graph.inputs)
+    memories = {s.past: s for s in program.options.states if s.tail is not None}
+    appended = {s.present for s in memories.values()}
+    inputs = tuple(scope.memory(memories[v]) if v in memories else scope.port(v) for v in graph.inputs)
+    states, lengths = scope.states(program.options.states)
     scope.place_outputs()
     steps = tuple(scope.steps())
     named = zip(graph.output_names, graph.outputs, strict=True)
-    outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None)
+    outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None and v not in appended)
     linked = Linked(
-        inputs,
+        (*inputs, *lengths),
         outputs,
         tuple(planner.buffers),
         steps,
@@ -84,6 +89,7 @@ def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = Non
         dict(planner.fused),
         tuple(planner.conditions),
         tuple(planner.work),
+        states,
     )
     return replace(program, linked=linked)
 
@@ -254,9 +260,45 @@ class ScopePlanner:
             self.planner.constants[number] = np.require(default.array, requirements=["C", "A"])
         return Port(self.graph.names[value], number)
 
+    def memory(self, state: KeptState) -> Port:
+        """The memory of a state that grows, an input of the program; its past, its tail and its present lie in it."""
+        assert state.tail is not None
+        assert state.axis is not None
+        past, sizes = self.facts[state.past], self.planner.symbols
+        shape = tuple(map(sizes.size, state.memory(past.shape or ())))
+        number = self.planner.add(ProgramBuffer(past.dtype or "", shape, "input"))
+        for value in state.windows:
+            self.numbers[value] = self.planner.buffer(self.facts[value], "view", number)
+        row = product(*shape[state.axis + 1 :], BITS[past.dtype or ""] // 8)
+        starts = {state.past: 0, state.present: 0, state.tail: product(sizes.size((past.shape or ())[state.axis]), row)}
+        for value, start in starts.items():
+            at = self.numbers[value]
+            self.planner.buffers[at] = replace(self.planner.buffers[at], offset=start)
+        return Port(self.graph.names[state.past], number)
+
+    def states(self, states: Sequence[KeptState]) -> tuple[tuple[StatePort, ...], tuple[Port, ...]]:
+        """The states of a program, and the inputs that tell it how long those are that grow: each an array of so many
+        rows without elements."""
+        lengths: dict[Size, Port] = {}
+        ports = []
+        names = {v: name for name, v in zip(self.graph.output_names, self.graph.outputs, strict=True)}
+        for state in states:
+            given, made = self.graph.names[state.past], names[state.present]
+            if state.axis is None:
+                ports.append(StatePort(given, made))
+                continue
+            before, after = (
+                self.planner.symbols.size((self.facts[v].shape or ())[state.axis]) for v in (state.past, state.present)
+            )
+            if before not in lengths:
+                number = self.planner.add(ProgramBuffer("uint8", (before, 0), "input"))
+                lengths[before] = Port(f"length of {given}", number)
+            ports.append(StatePort(given, made, state.axis, lengths[before].name, after))
+        return tuple(ports), tuple(lengths.values())
+
     def place_outputs(self) -> None:
         """Gives the outputs of the program buffers of their own, so that kernels write them directly."""
-        for value in dict.fromkeys(v for v in self.graph.outputs if v is not None):
+        for value in dict.fromkeys(v for v in self.graph.outputs if v is not None and v not in self.numbers):
             producer = self.lowered.get(value.node)  # nothing makes inputs and constants
             if producer is not None and not isinstance(producer, Viewed) and is_planned(self.facts[value]):
                 self.numbers[value] = self.planner.buffer(self.facts[value], "output")
@@ -295,6 +337,8 @@ class ScopePlanner:
                     yield from self.fused(item)
                 case View():
                     yield from self.view(item)
+                case Appended():  # it lies in the state's memory
+                    pass
                 case Control():
                     yield from control(self, item)
                 case Brought():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from graphopt.errors import SENSELESS, CompilationError, words_of
+from graphopt.errors import SENSELESS, CompilationError, UsageError, words_of
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.facts import NOTHING, Fact
@@ -28,6 +28,7 @@ from graphopt.lowering.loops.compute import Tensor, compute, producers_first
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, cast, equal, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
 from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, given
+from graphopt.lowering.lower.kept_states import KeptState
 from graphopt.lowering.lower.unlowered import name_of
 from graphopt.lowering.operators.node import operation_of, tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Shapes, SizeVars
@@ -93,6 +94,14 @@ class Viewed:
 
 
 @dataclass(frozen=True, slots=True)
+class Appended:
+    """A node whose output is a state that grows, where it lies: its tail was written behind the past."""
+
+    node: Node
+    state: KeptState
+
+
+@dataclass(frozen=True, slots=True)
 class LoweredBody:
     """A lowered body of a node: the facts of its values, and the lowering of its nodes."""
 
@@ -125,7 +134,7 @@ class Unlowered:
     """Symbols that are known once it ran."""
 
 
-LoweredNode: TypeAlias = Described | Viewed | Bodied | EmbeddedProgram | Called | Unlowered | Sizes
+LoweredNode: TypeAlias = Described | Viewed | Appended | Bodied | EmbeddedProgram | Called | Unlowered | Sizes
 
 
 class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
@@ -145,17 +154,19 @@ def lower(
     takes: Callable[[Node], bool] = lambda node: True,
     failed: Mapping[str, str] | None = None,
     is_for_host: bool = True,
+    states: Sequence[KeptState] = (),
 ) -> dict[int, LoweredNode]:
     """The lowering of each node, in order, by the node's id, and before it that of its shape function where it needs
     one, by ``~id``. ``bound`` are the symbols known at the start.
 
     A node that ``takes`` does not take is left to reference, and so is one that ``failed`` before, which gives the
-    reasons by name. ``is_for_host`` is as in ``Operation``.
+    reasons by name. ``is_for_host`` is as in ``Operation``. ``states`` are those of the graph that are kept.
 
     ``facts`` says nothing any more of the shape of what is left out where nobody can tell it.
-    Raises NeedsValues where the elements of some inputs have to be known (never for a body).
+    Raises NeedsValues where the elements of some inputs have to be known (never for a body), and UsageError for a state
+    that grows and that is read by what is no nest.
     """
-    return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host).run()
+    return _Lowerer(graph, facts, bound, is_body, takes, failed or {}, is_for_host, states).run()
 
 
 class _Lowerer:
@@ -168,12 +179,16 @@ class _Lowerer:
         takes: Callable[[Node], bool],
         failed: Mapping[str, str],
         is_for_host: bool,
+        states: Sequence[KeptState] = (),
     ) -> None:
         self.takes, self.failed, self.is_for_host = takes, failed, is_for_host
         self.graph, self.facts, self.is_body = graph, facts, is_body
         self.bound = {*bound}
         if not is_body:
             self.bound.update(s for v in graph.inputs for s in _bare(facts[v]))
+        self.appended = {s.present.node: s for s in states if s.tail is not None}
+        self.windows = {v for s in states for v in s.windows}
+        """What lies in the memory of states, with strides."""
         self.missing: dict[Value, None] = {}
         self.lowered_nodes: dict[int, LoweredNode] = {}
         self.elements: dict[Symbol, tuple[Value, int]] = {}
@@ -189,7 +204,17 @@ class _Lowerer:
                         self.elements.setdefault(symbol, (value, k))
         if self.missing and not self.is_body:
             raise NeedsValues(self.missing)
+        for lowering in self.lowered_nodes.values() if self.windows else ():
+            if not isinstance(lowering, Described | Appended | Sizes):
+                self.check_dense(lowering.node)
         return self.lowered_nodes
+
+    def check_dense(self, node: Node) -> None:
+        """Raises UsageError where something other than a nest reads a state that grows, or writes what is appended."""
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and value in self.windows:
+                what = f"node {name_of(self.graph, node)!r} ({node.op})"
+                raise UsageError(f"a state cannot be kept: {what} works on it, and is not compiled to loops")
 
     def node(self, node: Node) -> LoweredNode:
         brought = given(self.graph, node, self.facts)
@@ -235,6 +260,9 @@ class _Lowerer:
         if node.bodies:
             return self.bodied(node)
         outputs = [self.facts[v] for v in node.outputs]
+        if node.id in self.appended:
+            self.check_bound(node, outputs, SizeVars())
+            return Appended(node, self.appended[node.id])
         if self.is_view(node):
             assert node.inputs[0] is not None
             self.check_bound(node, outputs, SizeVars())
@@ -349,6 +377,8 @@ class _Lowerer:
             self.facts[Value(node.id)],
         )
         if source is None or source.shape is None or result.shape is None or result.dtype not in DTYPES:
+            return False
+        if node.inputs[0] in self.windows or Value(node.id) in self.windows:  # what has strides is no view, nor has any
             return False
         if node.op == "Transpose":
             perm = ops.attribute("Transpose", node.attrs, "perm", len(source.shape))

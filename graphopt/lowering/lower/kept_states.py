@@ -1,0 +1,137 @@
+"""Kept states: inputs of a graph that a program keeps, each with the output that takes its place in the next call.
+
+A state of one shape is handed over. One that grows (``present = Concat(past, new)``) lies in memory with room behind
+it: ``new`` is written behind the past, and what reads the past or the present reads that memory, with strides by its
+capacity. Nothing of the past is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeAlias
+
+from graphopt.errors import UsageError, nearest_or_some
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.types import Size, TensorType, symbol, symbols
+
+Pairs: TypeAlias = "Mapping[str, str] | Iterable[tuple[str, str]]"
+"""Inputs with the outputs that follow them, by name."""
+
+RECURRENT = {"LSTM": ((5, 1), (6, 2)), "GRU": ((5, 1),), "RNN": ((5, 1),)}
+"""Of ops with states of one shape, which input is followed by which output."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """A state: the input ``past`` and the output ``present``, of one shape, or grown along an ``axis``."""
+
+    past: Value
+    present: Value
+    axis: int | None = None
+    tail: Value | None = None
+    """What is new of one that grows: what is written behind the past."""
+    capacity: str = ""
+    """The symbol of how many rows the memory of one that grows has room for."""
+
+    @property
+    def windows(self) -> tuple[Value, ...]:
+        """The values that lie in the memory of one that grows."""
+        return () if self.tail is None else (self.past, self.tail, self.present)
+
+    def memory(self, shape: Sequence[Size]) -> tuple[Size, ...]:
+        """The shape of the memory in which a value of this shape lies."""
+        room = symbol(self.capacity)
+        return tuple(room if axis == self.axis else size for axis, size in enumerate(shape))
+
+    def strides(self, shape: Sequence[Size]) -> tuple[Size, ...]:
+        """The strides in elements of a value of this shape in that memory."""
+        strides: list[Size] = [1]
+        for size in reversed(self.memory(shape)[1:]):
+            strides.insert(0, strides[0] * size)
+        return tuple(strides)
+
+
+def pairs_of(graph: Graph) -> dict[str, str]:
+    """The inputs that outputs are seen to follow, by name: what an output appends to, and the states of recurrent ops.
+    Of several outputs that append to one input, that whose name ends most like the input's."""
+    found: dict[str, list[str]] = {}
+    for past, present in _seen(graph):
+        found.setdefault(graph.names[past], []).extend(
+            name for name, value in zip(graph.output_names, graph.outputs, strict=True) if value == present
+        )
+    taken: dict[str, str] = {}
+    for name, outputs in found.items():
+        left = [output for output in outputs if output not in taken.values()]
+        if left:
+            taken[name] = max(left, key=lambda output: _common_end(output, name))
+    return taken
+
+
+def _common_end(one: str, other: str) -> int:
+    """How many characters two names have in common at their ends."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one[::-1], other[::-1], strict=False)))
+
+
+def _seen(graph: Graph) -> Iterator[tuple[Value, Value]]:
+    inputs = set(graph.inputs)
+    for output in dict.fromkeys(v for v in graph.outputs if v is not None):
+        node = graph.producer(output)
+        if node.op == "Concat" and node.inputs[0] in inputs and node.inputs.count(node.inputs[0]) == 1:
+            assert node.inputs[0] is not None
+            yield node.inputs[0], output
+        for k, port in RECURRENT.get(node.op, ()):
+            state = node.inputs[k] if k < len(node.inputs) else None
+            if port == output.port and state is not None and state in inputs:
+                yield state, output
+
+
+def kept(graph: Graph, pairs: Pairs) -> tuple[Graph, tuple[KeptState, ...]]:
+    """The graph with what is appended to states as values of its own, and its states.
+
+    Raises UsageError for names that are none, for pairs of which one is in another, and where an output has neither the
+    shape of its input nor appends to it.
+    """
+    named = list(pairs.items()) if isinstance(pairs, Mapping) else [(past, present) for past, present in pairs]
+    if not named:
+        raise UsageError("no output of this model is seen to follow an input: name them, as in {'past': 'present'}")
+    inputs = {graph.names[v]: v for v in graph.inputs}
+    outputs = {name: v for name, v in zip(graph.output_names, graph.outputs, strict=True) if v is not None}
+    for kind, names, known in (("input", [p for p, _ in named], inputs), ("output", [q for _, q in named], outputs)):
+        for name in names:
+            if name not in known:
+                raise UsageError(f"there is no {kind} {name!r}{nearest_or_some(name, sorted(known))}")
+            if names.count(name) > 1:
+                raise UsageError(f"the {kind} {name!r} is in more than one pair: each state has one of its own")
+    graph = graph.copy()
+    states = tuple(_state(graph, inputs[past], outputs[present], (past, present)) for past, present in named)
+    return graph, states
+
+
+def _state(graph: Graph, past: Value, present: Value, names: tuple[str, str]) -> KeptState:
+    node = graph.producer(present)
+    facts = infer(graph)
+    before, after = facts[past].type, facts[present].type
+    both = f"input {names[0]!r} ({before}) and output {names[1]!r} ({after})"
+    if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.dtype != after.dtype:
+        raise UsageError(f"{both}: a state is a tensor, of one dtype")
+    if before == after:
+        return KeptState(past, present)
+    if node.op != "Concat" or node.inputs[0] != past:
+        raise UsageError(f"{both}: an output of the shape of its input is expected, or one that appends to it")
+    if node.inputs.count(past) > 1 or graph.outputs.count(present) > 1:
+        raise UsageError(f"{both}: what is appended is the past itself, or given twice")
+    axis = node.attrs["axis"]
+    assert isinstance(axis, int)
+    shape = facts[past].shape
+    assert shape is not None
+    axis %= len(shape)
+    if symbols(shape[axis]) != {str(shape[axis])}:
+        raise UsageError(f"{both}: an open size of its own is expected along axis {axis} of the input")
+    rest = tuple(v for v in node.inputs[1:] if v is not None)
+    joined = rest[0] if len(rest) == 1 else graph.add("Concat", rest, node.attrs).outputs[0]
+    tail = graph.add("Identity", (joined,)).outputs[0]
+    graph.update(node.id, inputs=(past, tail))
+    return KeptState(past, present, axis, tail, f"capacity of {shape[axis]}")

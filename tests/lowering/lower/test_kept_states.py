@@ -1,0 +1,87 @@
+"""States of graphs: which are seen, which are refused, and where they lie."""
+
+import pytest
+
+from graphopt.errors import UsageError
+from graphopt.ir.text import parse
+from graphopt.ir.types import symbol
+from graphopt.lowering.lower.kept_states import kept, pairs_of
+
+CACHE = """\
+x: float32[batch, 2, new, 4]
+past.0.key: float32[batch, 2, past, 4]
+past.0.value: float32[batch, 2, past, 4]
+present.0.value = Concat(past.0.value, x, axis=2)
+y = Neg(x)
+present.0.key = Concat(past.0.key, y, x, axis=-2)
+return present.0.key, present.0.value
+"""
+
+
+def test_what_appends_to_an_input_is_seen() -> None:
+    assert pairs_of(parse(CACHE)) == {"past.0.key": "present.0.key", "past.0.value": "present.0.value"}
+
+
+def test_of_several_outputs_that_append_to_an_input_the_one_that_is_called_most_like_it_follows_it() -> None:
+    graph = parse("""\
+x: float32[new, 4]
+past.key: float32[past, 4]
+other.val = Concat(past.key, x, axis=0)
+present.key = Concat(past.key, x, axis=0)
+return other.val, present.key
+""")
+    assert pairs_of(graph) == {"past.key": "present.key"}
+
+
+def test_states_of_recurrent_ops_are_seen() -> None:
+    graph = parse("""\
+x: float32[words, batch, 3]
+w: float32[1, 20, 3]
+r: float32[1, 20, 5]
+h: float32[1, batch, 5]
+c: float32[1, batch, 5]
+y, h2, c2 = LSTM(x, w, r, _, _, h, c, hidden_size=5)
+return y, h2, c2
+""")
+    assert pairs_of(graph) == {"h": "h2", "c": "c2"}
+
+
+def test_inputs_and_outputs_of_one_shape_are_no_state_unless_somebody_says_so() -> None:
+    graph = parse("x: float32[n, 4]\ny = Relu(x)\nreturn y")
+    assert pairs_of(graph) == {}
+    with pytest.raises(UsageError, match="no output of this model is seen to follow an input"):
+        kept(graph, pairs_of(graph))
+    _, (state,) = kept(graph, [("x", "y")])
+    assert state.axis is None
+    assert state.windows == ()
+
+
+def test_a_state_that_grows_lies_in_memory_with_room_for_more() -> None:
+    graph, (key, _) = kept(parse(CACHE), pairs_of(parse(CACHE)))
+    assert key.axis == 2
+    batch, past, capacity = symbol("batch"), symbol("past"), symbol("capacity of past")
+    assert key.memory((batch, 2, past, 4)) == (batch, 2, capacity, 4)
+    assert key.strides((batch, 2, past, 4)) == (capacity * 8, capacity * 4, 4, 1)
+    assert key.tail is not None
+    assert graph.producer(key.present).inputs == (key.past, key.tail)
+    assert graph.producer(key.tail).op == "Identity"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ({"past.0.kay": "present.0.key"}, "there is no input 'past.0.kay'; did you mean past.0.key"),
+        ({"past.0.key": "presents"}, "there is no output 'presents'"),
+        ([("past.0.key", "present.0.key")] * 2, "the input 'past.0.key' is in more than one pair"),
+        ({"x": "present.0.key"}, "an output of the shape of its input is expected, or one that appends to it"),
+    ],
+)
+def test_what_is_no_state_is_refused_in_one_line(pairs: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        kept(parse(CACHE), pairs)  # type: ignore[arg-type]
+
+
+def test_a_past_of_a_known_length_does_not_grow() -> None:
+    graph = parse("x: float32[2]\nbefore: float32[3]\nafter = Concat(before, x, axis=0)\nreturn after")
+    with pytest.raises(UsageError, match="an open size of its own is expected along axis 0 of the input"):
+        kept(graph, {"before": "after"})
