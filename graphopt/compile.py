@@ -173,11 +173,13 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir.onnx_io.tensors import data_files
     from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import dequantized, expanded
+    from graphopt.lowering.lower.transposed_operands import with_transposed_operands
     from graphopt.lowering.lower.weight_only import packed_products
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
     from graphopt.rewrite.passes import PASSES
+    from graphopt.rewrite.passes.dims import spell_out_sums
     from graphopt.rewrite.passes.simplify import simplify
     from graphopt.rewrite.rule.rule import soundness
     from graphopt.run.derivation import Preparation
@@ -186,11 +188,15 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     model = model.graph() if isinstance(model, Module) else model
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
     is_whole = not data_files(graph)
-    original = Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph)
+    original = spell_out_sums(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
     if (used := stored_bytes(original)) > (most := memory_of(sparse_bytes(original), settings.memory)):
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
     graph = expanded(original)
-    packed = packed_products if settings.target.device.is_host else lambda graph: graph
+    is_for_host = settings.target.device.is_host
+
+    def packed(graph: Graph) -> Graph:
+        return with_transposed_operands(packed_products(graph)) if is_for_host else graph
+
     if settings.pipeline is not None:
         made = settings.pipeline(graph, step)
         return PreparedGraph(made.graph() if isinstance(made, Module) else made, is_whole, original)

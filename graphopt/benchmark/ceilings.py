@@ -67,6 +67,39 @@ def peak(threads: int = 1) -> float:
     return sums / time_nest(_multiply_adds(tasks), 1, SERIES, threads=threads).best
 
 
+def read_bandwidth(threads: int = 1) -> float:
+    """Bytes of memory that are read in a second, and not written, by the best of short series: what programs that go
+    through weights once are bounded by."""
+    tasks = 4 * threads
+    rows = FAR // 4 // tasks // (CHAINS * lanes("float32"))
+    read_bytes = 4 * tasks * rows * CHAINS * lanes("float32")
+    return read_bytes / time_nest(_sums(tasks, rows), 1, SERIES, threads=threads).best
+
+
+def _sums(tasks: int, rows: int) -> Nest:
+    """Sums of the columns of an array, by parts."""
+    width = lanes("float32")
+    row = f"{CHAINS}, {width}"
+    return read(
+        f"""
+@program
+def sums(x: Buffer[({tasks}, {rows}, {row}), "float32"], y: Buffer[({tasks}, {row}), "float32"]):
+    t = alloc(({CHAINS}, {width}), "float32", scope="local")
+    for i in parallel({tasks}):
+        for q in unrolled({CHAINS}):
+            for c in vectorized({width}):
+                t[q, c] = 0.0
+        for r in serial({rows}):
+            for q in unrolled({CHAINS}):
+                for c in vectorized({width}):
+                    t[q, c] = t[q, c] + x[i, r, q, c]
+        for q in unrolled({CHAINS}):
+            for c in vectorized({width}):
+                y[i, q, c] = t[q, c]
+"""
+    )
+
+
 def _multiply_adds(tasks: int) -> Nest:
     """Sums in registers that depend on nothing but themselves."""
     width = lanes("float32")

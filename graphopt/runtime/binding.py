@@ -6,10 +6,11 @@ One is made for each set of sizes, and serves every call with them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from operator import mul
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from graphopt.errors import InputError
 from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import CodeLayout
-from graphopt.runtime.sizes import evaluate, show, symbols_of
+from graphopt.runtime.sizes import Size, evaluate, show, symbols_of
 from graphopt.runtime.steps import Code, Condition, ProgramBuffer, Words
 from graphopt.runtime.thread_pool import address
 
+T = TypeVar("T")
 _MOST = 1 << 62
 """Bytes beyond which addresses are not computed any more: they are int64."""
 
@@ -62,12 +64,26 @@ class BindingLevel:
     words: Words
     """The numbers of its words."""
     bases: Words
-    """For each of them the number of its base."""
+    """For each of them the number of its base,"""
+    offsets: tuple[Size, ...]
+    which: Words
+    """which of these offsets it has,"""
+    roots: Words
+    """the buffer that owns the memory that it lies in (0 for a size),"""
+    addresses: Words
+    """and where that begins, if it is known by now."""
     moving: tuple[tuple[int, int, int], ...]
     """Of those that count from an array of the call: the place among them, the number, and that of the base."""
     arena: tuple[int, ...]
+    kinds: tuple[int, ...]
+    """One of those buffers of each shape and dtype,"""
+    counts: tuple[int, ...]
+    """how many of each there are,"""
+    kind_of: Words
+    """and for each buffer which of these it is like."""
     outputs: tuple[int, ...]
     views: tuple[int, ...]
+    """One of each kind of views that are checked."""
     conditions: tuple[Condition, ...]
 
 
@@ -91,6 +107,9 @@ class Binder:
         arena begins at multiples of ``alignment`` bytes."""
         self._code, self._layout, self._constants, self._alignment = code, layout, constants, alignment
         self._kept: dict[tuple[object, ...], Binding] = {}
+        self._plans: dict[tuple[int, bytes], tuple[Mapping[int, int], int]] = {}
+        """By a level and the bytes of each kind of its buffers, where they lie, and the bytes of all."""
+        self._growing = tuple(_growing(code))
         self._lock = threading.Lock()
         self._lives = arena.lifetimes(code, layout.roots)
         count = len(layout.levels)
@@ -105,17 +124,37 @@ class Binder:
     def _level(self, level: int) -> BindingLevel:
         buffers, ages, count = self._code.buffers, self._layout.ages, len(self._layout.levels)
         words = [n for n, w in enumerate(self._layout.words) if w.level == level]
-        bases = [self._base(self._layout.words[n].root) for n in words]
+        roots = [self._layout.words[n].root for n in words]
+        bases = list(map(self._base, roots))
+        # layers repeat: what follows from sizes is worked out once for all that are alike
+        offsets, which = _distinct(self._layout.words[n].offset for n in words)
         of_level = [n for n in range(len(buffers)) if ages[n] == level]
+        in_arena = tuple(n for n in of_level if buffers[n].place == "arena" and n in self._lives)
+        kinds, kind_of = _distinct((buffers[n].dtype, buffers[n].shape) for n in in_arena)
+        views = {self._view_key(n): n for n in of_level if self._is_checked(buffers[n])}
+        in_memory = (root is not None and buffers[root].place == "arena" for root in roots)
         return BindingLevel(
             np.array(words, np.int64),
             np.array(bases, np.int64),
+            offsets,
+            which,
+            np.array([root or 0 for root in roots], np.int64) * np.array([*in_memory], np.int64),
+            np.array([*map(self._address, roots)], np.int64),
             tuple((k, n, base) for k, (n, base) in enumerate(zip(words, bases, strict=True)) if base > count),
-            tuple(n for n in of_level if buffers[n].place == "arena" and n in self._lives),
+            in_arena,
+            tuple(in_arena[k] for k in np.unique(kind_of, return_index=True)[1]),
+            tuple(np.bincount(kind_of, minlength=len(kinds)).tolist()),
+            kind_of,
             tuple(n for n in of_level if buffers[n].place == "output"),
-            tuple(n for n in of_level if self._is_checked(buffers[n])),
+            tuple(views.values()),
             tuple(c for c, age in zip(self._code.conditions, self._layout.conditions, strict=True) if age == level),
         )
+
+    def _view_key(self, number: int) -> tuple[object, ...]:
+        """What the check of a view depends on."""
+        view = self._code.buffers[number]
+        of = self._code.buffers[view.of or 0]
+        return view.dtype, view.shape, view.offset, of.dtype, of.shape
 
     @staticmethod
     def _is_checked(buffer: ProgramBuffer) -> bool:
@@ -150,19 +189,33 @@ class Binder:
                 raise InputError(f"{condition.message}: {show(condition.holds)} is expected, with {values}")
         for view in of_level.views:
             self._check_view(view, symbols)
-        sizes = {n: self.bytes(n, symbols) for n in of_level.arena}
+        kinds = [self.bytes(n, symbols) for n in of_level.kinds]
         outputs = {n: self.shape(n, symbols) for n in of_level.outputs}
-        separate = sum(arena.up(size, self._alignment) for size in sizes.values())
+        separate = sum(map(mul, (arena.up(size, self._alignment) for size in kinds), of_level.counts))
         wanted = separate + sum(self.bytes(n, symbols) for n in outputs)
         if wanted > _MOST:
             raise self.no_memory(level, symbols, wanted)
-        places, total = self._placed(sizes, symbols)
-        addresses = {**earlier, **places}
-        offsets = np.empty(len(of_level.words), np.int64)
-        for k, n in enumerate(of_level.words):
-            word = self._layout.words[n]
-            offsets[k] = evaluate(word.offset, symbols) + self._start(word.root, addresses)
+        sizes = np.array(kinds, np.int64)
+        room = self._room(of_level, symbols)
+        if room is not None and (room >= sizes).all():
+            sizes = room
+        places, total = self._placed(of_level, sizes, symbols)
+        starts = np.zeros(len(self._code.buffers), np.int64)
+        for n, at in (*earlier.items(), *places.items()):
+            starts[n] = at
+        evaluated = np.array([int(evaluate(offset, symbols)) for offset in of_level.offsets], np.int64)
+        offsets = evaluated[of_level.which] + of_level.addresses + starts[of_level.roots]
         return Binding(symbols, offsets, places, total, separate, outputs)
+
+    def _room(self, of_level: BindingLevel, symbols: Mapping[str, int]) -> Words | None:
+        """What buffers of each kind take once states that grow fill the memory that they have: a plan for that serves
+        all lengths until then. None where no state grows."""
+        full = dict(symbols)
+        for before, after, capacity in self._growing:
+            full[before] = max(symbols[before], symbols[before] + symbols[capacity] - int(evaluate(after, symbols)))
+        if full == symbols:
+            return None
+        return np.array([self.bytes(n, full) for n in of_level.kinds], np.int64)
 
     def leases(self, binding: Binding) -> tuple[Lease, ...]:
         """Which part of its arena each buffer of a binding has, and when, in order of their begin."""
@@ -180,26 +233,32 @@ class Binder:
             f"{what} {self._code.buffers[n].dtype}{list(self.shape(n, symbols))}"
         )
 
-    def _start(self, root: int | None, places: Mapping[int, int]) -> int:
-        if root is None:
+    def _address(self, root: int | None) -> int:
+        """Where what owns memory begins, if that is known by now."""
+        if root is None or self._code.buffers[root].place != "constant":
             return 0
-        if self._code.buffers[root].place == "constant":
-            return address(self._code.constants[root]) if self._constants is None else self._constants[root]
-        return places[root] if self._code.buffers[root].place == "arena" else 0
+        return address(self._code.constants[root]) if self._constants is None else self._constants[root]
 
-    def _placed(self, sizes: Mapping[int, int], symbols: Mapping[str, int]) -> tuple[dict[int, int], int]:
+    def _placed(
+        self, of_level: BindingLevel, sizes: Words, symbols: Mapping[str, int]
+    ) -> tuple[Mapping[int, int], int]:
         """Where buffers lie, and the bytes of all; those whose offsets are given come first."""
-        places: dict[int, int] = {}
-        for n in sizes:
-            offset = self._code.buffers[n].offset
-            if offset is not None:
-                places[n] = evaluate(offset, symbols)
-        start = arena.up(max((places[n] + sizes[n] for n in places), default=0), self._alignment)
-        free = [n for n in sizes if n not in places]
+        given = {n: offset for n in of_level.arena if (offset := self._code.buffers[n].offset) is not None}
+        key = None if given else (id(of_level), sizes.tobytes())
+        if key is not None and (found := self._plans.get(key)) is not None:
+            return found
+        bytes_of = dict(zip(of_level.arena, sizes[of_level.kind_of].tolist(), strict=True))
+        places = {n: int(evaluate(offset, symbols)) for n, offset in given.items()}
+        start = arena.up(max((places[n] + bytes_of[n] for n in places), default=0), self._alignment)
+        free = [n for n in bytes_of if n not in places]
         lives = [self._lives[n] for n in free]
         first, last = [a for a, _ in lives], [b for _, b in lives]
-        offsets, more = arena.plan([sizes[n] for n in free], first, last, self._alignment)
+        offsets, more = arena.plan([bytes_of[n] for n in free], first, last, self._alignment)
         places.update((n, start + offset) for n, offset in zip(free, offsets, strict=True))
+        if key is not None:
+            if len(self._plans) >= self.KEPT:
+                self._plans.clear()
+            self._plans[key] = places, start + more
         return places, start + more
 
     def _check_view(self, number: int, symbols: Mapping[str, int]) -> None:
@@ -229,6 +288,21 @@ class Binder:
     def bytes(self, number: int, symbols: Mapping[str, int]) -> int:
         """How much memory a buffer takes."""
         return prod(self.shape(number, symbols)) * itemsize(self._code.buffers[number].dtype)
+
+
+def _growing(code: Code) -> Iterator[tuple[str, Size, str]]:
+    """Of states that grow, the symbol of their length, that length after a call, and the symbol of their room."""
+    shapes = {port.name: code.buffers[port.buffer].shape or () for port in code.inputs}
+    for state in code.states:
+        if state.axis is not None:
+            yield str(shapes[state.length][0]), state.after, str(shapes[state.past][state.axis])
+
+
+def _distinct(values: Iterable[T]) -> tuple[tuple[T, ...], Words]:
+    """The different ones of some values, in order, and for each value which it is."""
+    numbers: dict[tuple[type, T], int] = {}  # 1 and 1.0 are not the same
+    which = [numbers.setdefault((type(value), value), len(numbers)) for value in values]
+    return tuple(value for _, value in numbers), np.array(which, np.int64)
 
 
 def itemsize(dtype: str) -> int:

@@ -13,6 +13,7 @@ def test_what_is_measured_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e7 < found.bytes < 1e13
     assert 1e7 < found.near_bytes < 1e13
     assert 1e7 < found.flops < 1e13
+    assert 1e7 < ceilings.read_bandwidth(2) < 1e13
 
 
 def row(flops: int, moved: int, runs: int = 1) -> ProfileRow:

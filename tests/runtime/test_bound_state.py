@@ -90,6 +90,17 @@ def test_room_grows_by_half_so_that_rows_are_rarely_copied() -> None:
     assert len(grown) < 10
 
 
+def test_memory_is_planned_once_for_all_lengths_that_there_is_room_for() -> None:
+    model = compiled(CACHE)
+    state = model.bind_state()
+    for new in (3, *(1,) * (ROWS - 3)):
+        model(drawn(1, 2, new, 4))
+    assert state.length == ROWS
+    assert len(state.program._binder._plans) == 2, "one for three new rows, one for one"
+    model(drawn(1, 2, 1, 4))
+    assert len(state.program._binder._plans) == 3
+
+
 def test_a_state_begins_anew_with_another_batch() -> None:
     model = compiled(CACHE)
     state = model.bind_state()
