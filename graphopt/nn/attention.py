@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, overload
+
 from graphopt.errors import UsageError
 from graphopt.nn import functions
+from graphopt.nn.functions import Past
 from graphopt.nn.initial import uniform
 from graphopt.nn.layers import Linear
 from graphopt.nn.module import Module
@@ -46,20 +49,35 @@ class Attention(Module):
         self.v_proj = Linear(dim, self.kv_heads * size, bias, dtype=dtype)
         self.o_proj = Linear(heads * size, dim, bias, dtype=dtype)
 
-    def forward(self, x: Tensor, mask: Operand = None, positions: Tensor | None = None) -> Tensor:
+    @overload
+    def forward(
+        self, x: Tensor, mask: Operand = None, positions: Tensor | None = None, past: None = None
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self, x: Tensor, mask: Operand = None, positions: Tensor | None = None, *, past: Past
+    ) -> tuple[Tensor, Past]: ...
+    def forward(
+        self, x: Tensor, mask: Operand = None, positions: Tensor | None = None, past: Past | None = None
+    ) -> Tensor | tuple[Tensor, Past]:
         """[batch, length, dim] to the same. ``mask`` is as in ``nn.attention``; ``positions`` [batch, length] are 0, 1,
-        ... if they are not given."""
+        ... if they are not given, or go on from the past.
+
+        ``past`` are keys and values of tokens before these, [batch, kv_heads, tokens, head_dim]: what comes back is the
+        result, and those with the new ones behind them. A compiled model keeps them (``bind_state``)."""
         query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if self.rotary is not None:
             if positions is None:
-                positions = functions.broadcast_to(functions.arange(x.shape[1]), x.shape[:2])
+                first = 0 if past is None else past[0].shape[2]
+                positions = functions.broadcast_to(functions.arange(first + x.shape[1], start=first), x.shape[:2])
             query = functions.rotary(query, positions, heads=self.heads, base=self.rotary)
             key = functions.rotary(key, positions, heads=self.kv_heads, base=self.rotary)
-        attended = functions.attention(
-            query, key, value, mask, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal
-        )
-        projected: Tensor = self.o_proj(attended)
-        return projected
+        kind: dict[str, Any] = {"heads": self.heads, "kv_heads": self.kv_heads, "causal": self.causal}
+        if past is None:
+            projected: Tensor = self.o_proj(functions.attention(query, key, value, mask, **kind))
+            return projected
+        attended, present = functions.attention(query, key, value, mask, past=past, **kind)
+        return self.o_proj(attended), present
 
 
 class MultiheadAttention(Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias, overload
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from graphopt.ir.types import Size
 from graphopt.nn.indexing import axis_of, shape_tensor
 from graphopt.nn.scope import Operand, current, emit, one
 from graphopt.nn.tensor import Tensor
+
+Past: TypeAlias = tuple[Tensor, Tensor]
+"""Keys and values of tokens, [batch, heads, tokens, size]."""
 
 # ------------------------------------------------------------------ activations
 
@@ -404,8 +408,8 @@ def flatten(x: Tensor, start: int = 1) -> Tensor:
     return x.reshape(*x.shape[: axis_of(x, start, extra=1)], -1)
 
 
-def arange(stop: Size) -> Tensor:
-    """The int64 numbers from 0 to before a size, which may be open.
+def arange(stop: Size, *, start: Size = 0) -> Tensor:
+    """The int64 numbers from 0, or from ``start``, to before a size; both may be open.
 
     >>> print(nn.export(lambda x: nn.arange(x.shape[0]), X))
     graph ...
@@ -415,13 +419,15 @@ def arange(stop: Size) -> Tensor:
     return %2 as y
     """
     scope = current()
+    first = np.int64(0) if start == 0 else scope.tensor(scope.shape([start])).squeeze(0)
     end = scope.tensor(scope.shape([stop])).squeeze(0)
-    return one("Range", [np.int64(0), end, np.int64(1)])
+    return one("Range", [first, end, np.int64(1)])
 
 
 # ------------------------------------------------------------------ attention
 
 
+@overload
 def attention(
     query: Tensor,
     key: Tensor,
@@ -432,12 +438,41 @@ def attention(
     kv_heads: int | None = None,
     causal: bool = False,
     scale: float | None = None,
-) -> Tensor:
+    past: None = None,
+) -> Tensor: ...
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Operand = None,
+    *,
+    heads: int,
+    kv_heads: int | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    past: Past,
+) -> tuple[Tensor, Past]: ...
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Operand = None,
+    *,
+    heads: int,
+    kv_heads: int | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    past: Past | None = None,
+) -> Tensor | tuple[Tensor, Past]:
     """Attention of queries [batch, length, heads * size] to keys and values [batch, length, kv_heads * size].
 
     Where there are fewer heads of keys and values, each serves as many neighbouring ones of queries. ``mask``
     broadcasts to [batch, heads, queries, keys]: True where a query sees a key, or floats that are added to the scores.
     ``causal``: no query sees keys behind its own place. ``scale`` of the scores is 1 / sqrt(size) if not given.
+
+    ``past`` are keys and values [batch, kv_heads, tokens, size] that come before: they are attended to as well, and
+    given back with the new ones behind them.
 
     >>> print(nn.export(lambda x: nn.attention(x, x, x, heads=2, causal=True), WORDS))
     graph ...
@@ -447,7 +482,10 @@ def attention(
     attrs: dict[str, float] = {"q_num_heads": heads, "kv_num_heads": kv_heads or heads, "is_causal": int(causal)}
     if scale is not None:
         attrs["scale"] = float(scale)
-    return one("Attention", [query, key, value, mask], **attrs)
+    if past is None:
+        return one("Attention", [query, key, value, mask], **attrs)
+    attended, keys, values = emit("Attention", [query, key, value, mask, *past], attrs, n_outputs=3)
+    return attended, (keys, values)
 
 
 def rotary(x: Tensor, positions: Tensor, *, heads: int, base: float = 10000.0) -> Tensor:

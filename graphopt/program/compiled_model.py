@@ -216,13 +216,13 @@ class CompiledModel(Displayed):
 
     def _with_states(self, pairs: Sequence[tuple[str, str]] | None) -> tuple[Program, CompileReport]:
         """The program of the graph that keeps these states, in the place of the one that keeps none."""
-        from graphopt.lowering.lower.kept_states import kept, pairs_of
+        from graphopt.lowering.lower.kept_states import kept
 
         graph = self._begin()
         if self._needed or self._unranked:
             names = ", ".join(sorted({*self._needed, *self._unranked}))
             raise UsageError(f"a state is kept in one program, and there is one for each value of {names}")
-        graph, states = kept(graph, pairs_of(graph) if pairs is None else pairs)
+        graph, states = kept(graph, pairs)
         with naming(self._name):
             compiled = self._build(graph, replace(self.settings, states=states), self._step)
         compiled = replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))

@@ -154,3 +154,34 @@ def test_what_makes_no_sense_is_refused() -> None:
         nn.Attention(16, 4, 3)
     with pytest.raises(UsageError, match="16 features cannot be split into 3 heads"):
         nn.MultiheadAttention(16, 3)
+
+
+def test_a_past_is_attended_to_and_goes_on() -> None:
+    module = nn.Attention(16, heads=4, kv_heads=2, causal=True, rotary=10000.0).initialize(seed=0)
+    whole = graphopt.compile(nn.export(module, {"x": "float32[batch, length, 16]"}))
+
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            self.attention = module
+
+        def forward(self, x: Any, key: Any, value: Any) -> Any:
+            attended, (keys, values) = self.attention(x, past=(key, value))
+            return {"y": attended, "keys": keys, "values": values}
+
+    types = dict.fromkeys(("key", "value"), "float32[batch, 2, past, 4]")
+    cached = graphopt.compile(nn.export(Cached(), {"x": "float32[batch, length, 16]", **types}))
+    x = floats(2, 9, 16)
+    want = whole(x)["y"]
+    parts: dict[str, Any] = dict.fromkeys(("keys", "values"), np.empty((2, 2, 0, 4), np.float32))
+    for first, last in ((0, 5), (5, 6), (6, 9)):
+        parts = dict(cached(x[:, first:last], parts["keys"], parts["values"]))
+        assert alike(want[:, first:last], parts["y"])
+    state = cached.bind_state({"key": "keys", "value": "values"})
+    for first, last in ((0, 5), (5, 6), (6, 9)):
+        assert alike(want[:, first:last], cached(x[:, first:last])["y"])
+    assert state.length == 9
+
+
+def test_numbers_from_an_open_size() -> None:
+    found = run(Of(lambda x: nn.arange(x.shape[1], start=x.shape[0])), np.zeros((3, 7), np.float32))
+    np.testing.assert_array_equal(found["y"], np.arange(3, 7))

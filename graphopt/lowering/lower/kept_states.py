@@ -7,13 +7,17 @@ capacity. Nothing of the past is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
+import numpy as np
+
 from graphopt.errors import UsageError, nearest_or_some
-from graphopt.ir.graph import Graph, Value
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Size, TensorType, symbol, symbols
 
@@ -54,6 +58,10 @@ class KeptState:
         return tuple(strides)
 
 
+PASTS, SCORES = (4, 5), 3
+"""Of ONNX's attention the inputs that are keys and values of the past, and the output that is its scores."""
+
+
 def pairs_of(graph: Graph) -> dict[str, str]:
     """The inputs that outputs are seen to follow, by name: what an output appends to, and the states of recurrent ops.
     Of several outputs that append to one input, that whose name ends most like the input's."""
@@ -88,12 +96,15 @@ def _seen(graph: Graph) -> Iterator[tuple[Value, Value]]:
                 yield state, output
 
 
-def kept(graph: Graph, pairs: Pairs) -> tuple[Graph, tuple[KeptState, ...]]:
-    """The graph with what is appended to states as values of its own, and its states.
+def kept(graph: Graph, pairs: Pairs | None = None) -> tuple[Graph, tuple[KeptState, ...]]:
+    """The graph with what is appended to states as values of its own, and its states: those of the pairs, or those that
+    are seen.
 
     Raises UsageError for names that are none, for pairs of which one is in another, and where an output has neither the
     shape of its input nor appends to it.
     """
+    graph = with_pasts_apart(graph)
+    pairs = pairs_of(graph) if pairs is None else pairs
     named = list(pairs.items()) if isinstance(pairs, Mapping) else [(past, present) for past, present in pairs]
     if not named:
         raise UsageError("no output of this model is seen to follow an input: name them, as in {'past': 'present'}")
@@ -108,6 +119,65 @@ def kept(graph: Graph, pairs: Pairs) -> tuple[Graph, tuple[KeptState, ...]]:
     graph = graph.copy()
     states = tuple(_state(graph, inputs[past], outputs[present], (past, present)) for past, present in named)
     return graph, states
+
+
+def with_pasts_apart(graph: Graph) -> Graph:
+    """The graph with attention behind a past as attention to keys and values that were appended to it before."""
+    inputs: set[Value | None] = {*graph.inputs}
+    found = [n for n in graph.order() if n.op == "Attention" and len(n.inputs) > PASTS[1] and _keeps(graph, n, inputs)]
+    if not found:
+        return graph
+    facts = infer(graph)
+    graph = graph.copy()
+    for node in found:
+        _apart(graph, node, facts)
+    return graph
+
+
+def _keeps(graph: Graph, node: Node, inputs: Collection[Value | None]) -> bool:
+    """Whether attention appends to inputs of the graph what it gives, and its scores are not asked for."""
+    return all(node.inputs[k] in inputs for k in PASTS) and not (
+        node.n_outputs > SCORES and _is_read(graph, Value(node.id, SCORES))
+    )
+
+
+def _is_read(graph: Graph, value: Value) -> bool:
+    return graph.is_output(value) or bool(graph.users(value))
+
+
+def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
+    parts = [v for v in node.inputs[:3] if v is not None]
+    rank = facts[parts[0]].rank
+    if len(parts) < 3 or rank not in (3, 4):
+        return
+
+    def turned(x: Value) -> Value:
+        return graph.add("Transpose", (x,), Attrs(perm=(0, 2, 1, 3))).outputs[0]
+
+    def numbers(*held: int) -> Value:
+        return graph.add_constant(Constant.of(np.array(held, np.int64)))
+
+    if rank == 3:
+        heads = (node.attrs["q_num_heads"], node.attrs["kv_num_heads"], node.attrs["kv_num_heads"])
+        shapes = [numbers(0, 0, count, -1) for count in heads if isinstance(count, int)]
+        parts = [turned(graph.add("Reshape", (x, s)).outputs[0]) for x, s in zip(parts, shapes, strict=True)]
+    q, *new = parts
+    all_tokens = [
+        graph.add("Concat", (node.inputs[past], x), Attrs(axis=2)).outputs[0]
+        for past, x in zip(PASTS, new, strict=True)
+    ]
+    # queries stand behind the past: where places count, it is told by how many keys there are
+    count = graph.add("Shape", (all_tokens[0],), Attrs(start=2, end=3)).outputs[0]
+    batch = graph.add("Shape", (q,), Attrs(start=0, end=1)).outputs[0]
+    lengths = graph.add("Expand", (count, batch)).outputs[0]
+    mask = node.inputs[3]
+    attrs = node.attrs.with_(q_num_heads=None, kv_num_heads=None)
+    y = graph.add("Attention", (q, *all_tokens, mask, None, None, lengths), attrs).outputs[0]
+    if rank == 3:
+        y = graph.add("Reshape", (turned(y), numbers(0, 0, -1))).outputs[0]
+    for port, value in enumerate((y, *all_tokens)):
+        graph.replace(Value(node.id, port), value)
+    graph.remove(node.id)
 
 
 def _state(graph: Graph, past: Value, present: Value, names: tuple[str, str]) -> KeptState:

@@ -1,7 +1,9 @@
 """States of graphs: which are seen, which are refused, and where they lie."""
 
+import numpy as np
 import pytest
 
+import graphopt
 from graphopt.errors import UsageError
 from graphopt.ir.text import parse
 from graphopt.ir.types import symbol
@@ -50,14 +52,14 @@ def test_inputs_and_outputs_of_one_shape_are_no_state_unless_somebody_says_so() 
     graph = parse("x: float32[n, 4]\ny = Relu(x)\nreturn y")
     assert pairs_of(graph) == {}
     with pytest.raises(UsageError, match="no output of this model is seen to follow an input"):
-        kept(graph, pairs_of(graph))
+        kept(graph)
     _, (state,) = kept(graph, [("x", "y")])
     assert state.axis is None
     assert state.windows == ()
 
 
 def test_a_state_that_grows_lies_in_memory_with_room_for_more() -> None:
-    graph, (key, _) = kept(parse(CACHE), pairs_of(parse(CACHE)))
+    graph, (key, _) = kept(parse(CACHE))
     assert key.axis == 2
     batch, past, capacity = symbol("batch"), symbol("past"), symbol("capacity of past")
     assert key.memory((batch, 2, past, 4)) == (batch, 2, capacity, 4)
@@ -85,3 +87,33 @@ def test_a_past_of_a_known_length_does_not_grow() -> None:
     graph = parse("x: float32[2]\nbefore: float32[3]\nafter = Concat(before, x, axis=0)\nreturn after")
     with pytest.raises(UsageError, match="an open size of its own is expected along axis 0 of the input"):
         kept(graph, {"before": "after"})
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+def test_attention_behind_a_past_is_attention_to_what_was_appended(rank: int) -> None:
+    q, kv = ("batch, 4, new, 8", "batch, 2, new, 8") if rank == 4 else ("batch, new, 32", "batch, new, 16")
+    heads = "" if rank == 4 else ", q_num_heads=4, kv_num_heads=2"
+    graph = parse(f"""\
+graph attention (ir 10, opset 23)
+q: float32[{q}]
+k: float32[{kv}]
+v: float32[{kv}]
+past.key: float32[batch, 2, past, 8]
+past.value: float32[batch, 2, past, 8]
+y, present.key, present.value = Attention(q, k, v, _, past.key, past.value, is_causal=1{heads})
+return y, present.key, present.value
+""")
+    found, states = kept(graph)
+    assert [found.producer(s.present).op for s in states] == ["Concat", "Concat"]
+    rng = np.random.default_rng(0)
+    plain = graphopt.compile(graph, verify="off")
+    model = graphopt.compile(graph, verify="off")
+    model.bind_state()
+    pasts = [np.empty((2, 2, 0, 8), np.float32)] * 2
+    for new in (5, 1, 3):
+        shapes = [tuple({"batch": 2, "new": new}.get(n, n) for n in text.split(", ")) for text in (q, kv, kv)]
+        given = [rng.standard_normal([int(n) for n in shape], np.float32) for shape in shapes]
+        want, *pasts = plain(*given, *pasts).values()
+        got = model(*given)
+        assert list(got) == ["y"]
+        np.testing.assert_allclose(got["y"], want, rtol=1e-4, atol=1e-5)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import UsageError
+from graphopt.ir.infer import infer
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes import fix_dims, freeze_defaults
+from graphopt.rewrite.passes.dims import spell_out_sums
 
 SOURCE = "x: float32[n, 3, m] z: float32[n] k: float32[2] y: float32[n, 3, m] = Neg(x) return y"
 
@@ -42,6 +44,30 @@ def test_what_does_not_fit(shapes: dict[str, tuple[int, ...]], dims: dict[str, i
     with pytest.raises(UsageError) as error:
         fix_dims(parse(SOURCE), shapes, dims)
     assert str(error.value) == message
+
+
+def test_sizes_that_are_called_as_sums_are_these_sums() -> None:
+    graph = parse("""\
+x: float32[past, 2]
+y: float32[new, 2]
+mask: float32[`past + new`, 1]
+more: float32[`new+1`]
+other: float32[`past + old`]
+z = Concat(x, y, axis=0)
+return z, mask, more, other
+""")
+    spelled = spell_out_sums(graph)
+    shapes = {spelled.names[v]: str(spelled.types[v]) for v in spelled.inputs}
+    assert shapes["mask"] == "float32[new + past, 1]"
+    assert shapes["more"] == "float32[new + 1]"
+    other = graph.inputs[-1]
+    assert spelled.types[other] == graph.types[other], "no input has a size called old"
+    facts = infer(spelled)
+    joined, mask = (facts[v].shape for v in spelled.outputs[:2] if v is not None)
+    assert joined is not None
+    assert mask is not None
+    assert joined[0] == mask[0]
+    assert spell_out_sums(spelled) is spelled
 
 
 def test_freeze() -> None:
