@@ -32,7 +32,7 @@ def test_the_wheel_holds_the_rules(wheel: Path) -> None:
     assert shipped == {p.name for p in (ROOT / "rules").iterdir()}
     targets = {Path(n).name for n in names if n.startswith("graphopt/targets/")}
     assert targets == {p.name for p in (ROOT / "graphopt" / "targets").iterdir()}
-    assert "graphopt/py.typed" in names
+    assert {"graphopt/py.typed", "graphopt/tools/demo.onnx"} <= set(names)
     assert any(n.endswith("licenses/LICENSE") for n in names)
 
 

@@ -1,4 +1,4 @@
-"""Commands on models (inspect, diff, reduce, convert, extract, learn-rule), and completion and doctor.
+"""Commands on models (inspect, diff, reduce, convert, extract, learn-rule), and demo, completion and doctor.
 
 Each reads its options, calls the one function that does the work, and prints what came back. Commands that have a file
 of their own are registered at the end.
@@ -20,6 +20,37 @@ from graphopt.errors import UsageError, naming
 if TYPE_CHECKING:
     from graphopt.tools.convert import Conversion
     from graphopt.tools.doctor import Finding
+
+
+@register(app)
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where to write.")] = Path(
+        "graphopt-demo"
+    ),
+    *,
+    quiet: Quiet,
+) -> None:
+    """Optimize a small image classifier that comes with graphopt, time it beside the original, and write the page."""
+    from graphopt.cli import files, progress, tables
+    from graphopt.errors import ReadError
+    from graphopt.tools.demo import MODEL, demonstrate, verdict
+    from graphopt.web.layered import check
+    from graphopt.web.page import write_page
+    from graphopt.web.runs import page_of_report
+
+    files.check_folder("-o", output, MODEL.name)
+    check()
+    try:
+        output.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ReadError(f"{output}: cannot be made there ({error.strerror or error})") from None
+    page = output / f"{MODEL.stem}.html"
+    with progress.shown(quiet, False) as listener:
+        report = demonstrate(output, listener)
+        write_page(page_of_report(report), page)
+    if not quiet:
+        tables.show_report(report, explain=False, verbose=False, dry_run=False, on_stderr=False)
+    print(f"{verdict(report)}; page: {page}")
 
 
 @register(app)

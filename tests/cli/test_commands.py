@@ -1,6 +1,7 @@
 """Parts of models are cut out, rules are learnt from them, and the machine is described, from the command line."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,33 @@ import pytest
 
 from graphopt.cli import run
 from graphopt.tools import doctor
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_command_of_the_readme_ends_with_what_is_gained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("onnxruntime", "fast_sugiyama"):
+        pytest.importorskip(package)
+    first = next(line for line in README.read_text().splitlines() if line.startswith("    "))
+    command = first.rpartition(" && .venv/bin/graphopt ")[2].split()
+    monkeypatch.chdir(tmp_path)
+    assert run(command) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    page = r"graphopt-demo/demo\.html"
+    found = re.fullmatch(rf"(.*)x as fast in ONNX Runtime, measured here; outputs equal to 1e-\d+; page: {page}", told)
+    assert found
+    assert float(found[1]) > 1.2  # twice, but the machine may be busy
+    assert (tmp_path / "graphopt-demo" / "demo.html").read_text().startswith("<!doctype html>")
+    assert {n.op_type for n in onnx.load(tmp_path / "graphopt-demo" / "demo.opt.onnx").graph.node} >= {"HardSwish"}
+    assert run(command) == 0  # over what it wrote itself
+
+
+def test_a_demonstration_goes_into_a_folder_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("x")
+    assert run(["demo", "-o", str(tmp_path)]) == 2
+    assert "holds something else" in capsys.readouterr().err
 
 
 @pytest.fixture
