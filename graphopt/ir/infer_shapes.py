@@ -13,7 +13,7 @@ from typing import TypeAlias
 from graphopt.ir.call import OpCall
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.op_table import ops_where
-from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, broadcast
+from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, broadcast, in_words
 
 Types: TypeAlias = Sequence[Type | None]
 Inference: TypeAlias = Callable[[OpCall], Types]
@@ -21,7 +21,7 @@ Inference: TypeAlias = Callable[[OpCall], Types]
 
 def spell(shape: Shape | None) -> str:
     """A shape as messages show it."""
-    return "*" if shape is None or isinstance(shape, Unranked) else "[" + ", ".join(map(str, shape)) + "]"
+    return "*" if shape is None or isinstance(shape, Unranked) else "[" + ", ".join(map(in_words, shape)) + "]"
 
 
 def agree(a: Size, b: Size, what: str) -> Size:

@@ -21,6 +21,8 @@ from itertools import count
 from typing import TypeAlias
 
 _PLAIN = re.compile(r"(?!(broadcast|max|min|trunc)$)[A-Za-z_?][\w~]*")
+_IN_TEXT = re.compile(r"`(?P<dotted>[\w.]+)`|`[^`]*`|(?P<unnamed>\?[\w~]*)")
+"""What is in a size's text that it says otherwise in words: names in backquotes, and sizes that nobody named."""
 
 
 def quoted(name: str) -> str:
@@ -177,6 +179,19 @@ def text_of(size: Size) -> str:
     return size.text if isinstance(size, Dim) else str(size)
 
 
+def in_words(size: Size) -> str:
+    """The size in words, with ``?`` for whatever nobody named.
+
+    >>> from graphopt.ir.types import fresh_symbol, in_words, symbol
+    >>> in_words(fresh_symbol()), in_words(2 * fresh_symbol()), in_words(2 * symbol("x.0")), in_words(symbol("n-1"))
+    ('?', '2*?', '2*x.0', 'n-1')
+    """
+    atom = _atom(size)
+    if isinstance(atom, Symbol):
+        return "?" if atom.name.startswith("?") else atom.name
+    return _IN_TEXT.sub(lambda found: found["dotted"] or ("?" if found["unnamed"] else found[0]), text_of(size))
+
+
 def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
     return size.terms if isinstance(size, Dim) else (((), size),)
 
@@ -280,6 +295,11 @@ def symbol(name: str) -> Dim:
 
 
 _fresh = count()
+
+
+def axis_name(input: str, axis: int) -> str:
+    """What the size of an axis of an input is called where the model has no name for it."""
+    return f"{input}.{axis}"
 
 
 def fresh_symbol() -> Dim:
@@ -717,7 +737,7 @@ class TensorType:
     shape: Shape
 
     def __str__(self) -> str:
-        body = "*" if isinstance(self.shape, Unranked) else ", ".join(map(str, self.shape))
+        body = "*" if isinstance(self.shape, Unranked) else ", ".join(map(in_words, self.shape))
         return f"{self.dtype}[{body}]"
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
-from graphopt.ir.types import TensorType, is_anonymous
+from graphopt.ir.types import TensorType, in_words
 from graphopt.rewrite.match.describe import name_of, names_of
 from graphopt.run.steps import count_ops
 
@@ -36,7 +36,7 @@ def inspect(path: str | Path) -> Inspection:
     graph = load(path)
     header = graph.header
     open_sizes = {
-        "?" if is_anonymous(size) else str(size): None
+        in_words(size): None
         for value in graph.inputs
         if isinstance(type := graph.types.get(value), TensorType) and isinstance(type.shape, tuple)
         for size in type.shape
@@ -111,6 +111,4 @@ def _constants(graph: Graph) -> dict[str, tuple[int, int]]:
 
 def _type(graph: Graph, value: Value | None) -> str:
     type = graph.types.get(value) if value is not None else None
-    if isinstance(type, TensorType) and isinstance(type.shape, tuple):
-        return f"{type.dtype}[{', '.join('?' if is_anonymous(size) else str(size) for size in type.shape)}]"
     return "?" if type is None else str(type)

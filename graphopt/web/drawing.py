@@ -10,7 +10,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.ir.types import is_anonymous
+from graphopt.ir.types import in_words
 from graphopt.web.layered import lay_out
 
 LONGEST = 240
@@ -114,7 +114,7 @@ def shown(fact: Fact | None) -> str:
         return "?"
     if fact.shape is None:
         return f"{fact.dtype}[…]"
-    return f"{fact.dtype}[{', '.join('?' if is_anonymous(size) else str(size) for size in fact.shape)}]"
+    return f"{fact.dtype}[{', '.join(map(in_words, fact.shape))}]"
 
 
 def _brief(value: object) -> str:

@@ -69,10 +69,14 @@ def shape(op: str, *inputs: Fact | None, opset: int = 21, **attrs: object) -> tu
     return node(op, *inputs, opset=opset, **attrs)[0].shape
 
 
-def outputs(text: str) -> list[str]:
+def output_types(text: str) -> list[Type | None]:
     graph = parse(text)
     found = infer(graph)
-    return [str(found[v].type) for v in graph.outputs if v is not None]
+    return [found[v].type for v in graph.outputs if v is not None]
+
+
+def outputs(text: str) -> list[str]:
+    return [*map(str, output_types(text))]
 
 
 # -- single ops
@@ -270,9 +274,9 @@ def test_one_unknown_element_does_not_hide_the_others() -> None:
 
 
 def test_unknown_elements_get_numbers_so_that_equal_shapes_stay_equal() -> None:
-    found = outputs("x: float32[n]\ns: int64[2]\na = Reshape(x, s)\nb = Relu(Reshape(x, s))\nreturn a, b")
+    found = output_types("x: float32[n]\ns: int64[2]\na = Reshape(x, s)\nb = Relu(Reshape(x, s))\nreturn a, b")
     assert found[0] == found[1]
-    assert found[0] != outputs("x: float32[n]\ns: int64[2]\na = Reshape(x, s)\nreturn a")[0]
+    assert found[0] != output_types("x: float32[n]\ns: int64[2]\na = Reshape(x, s)\nreturn a")[0]
 
 
 # -- bounds

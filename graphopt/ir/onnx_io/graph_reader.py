@@ -33,7 +33,7 @@ from graphopt.ir.onnx_io.attributes import declared, kind_name
 from graphopt.ir.onnx_io.order import label, ordered, reads
 from graphopt.ir.onnx_io.source import GraphSource, InputSource, NodeSource
 from graphopt.ir.onnx_io.tensors import Storage, read_sparse, read_tensor
-from graphopt.ir.onnx_io.types import read_type
+from graphopt.ir.onnx_io.types import read_inputs, read_type
 from graphopt.ir.onnx_io.words import check_text, origin_of
 from graphopt.ir.ops import is_optional, misuse
 from graphopt.ir.types import OpaqueType, Type
@@ -138,6 +138,8 @@ class GraphReader:
             type = read_type(info.type) if info.HasField("type") else None
             if type is not None:
                 self.declared[info.name] = type
+        if self.parent is None and isinstance(proto, GraphProto):
+            self.declared.update((name, type) for name, type in read_inputs(proto.input) if type is not None)
 
     def _read_outputs(self, proto: GraphProto | FunctionProto, source: GraphSource) -> None:
         if isinstance(proto, FunctionProto):

@@ -30,7 +30,7 @@ from graphopt.ir.onnx_io.store import TensorStore
 from graphopt.ir.onnx_io.tensors import Stored
 from graphopt.ir.onnx_io.types import write_type
 from graphopt.ir.onnx_io.words import write_entries
-from graphopt.ir.types import TensorType
+from graphopt.ir.types import TensorType, axis_name, symbol
 
 INITIALIZERS = ("initializer", "sparse_initializer")
 """The forms of constants that stay in the model even if nobody reads them."""
@@ -204,6 +204,16 @@ class GraphWriter:
         if constant is not None:
             return Fact(TensorType(constant.dtype, constant.shape), True, constant)
         return self._facts.get(value, NOTHING)
+
+    @cached_property
+    def axes(self) -> frozenset[str]:
+        """What sizes are called by axes of the model's inputs."""
+        if self.outer is not None:
+            return self.outer.axes
+        types = ((self.graph.names.get(value, ""), self.graph.types.get(value)) for value in self.formal)
+        shapes = ((name, t.shape) for name, t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple))
+        names = ((axis_name(name, axis), size) for name, shape in shapes for axis, size in enumerate(shape))
+        return frozenset(name for name, size in names if size == symbol(name))
 
     @cached_property
     def _facts(self) -> dict[Value, Fact]:
@@ -472,7 +482,7 @@ class GraphWriter:
             into.name = name
         if type is not None and (like is None or self.source.types.get(like.name) != type):
             into.ClearField("type")
-            write_type(type, into.type)
+            write_type(type, into.type, self.axes)
 
     def _write_value_info(self, proto: GraphProto | FunctionProto, before: GraphProto | FunctionProto) -> None:
         if not before.value_info:

@@ -23,7 +23,8 @@ def freeze_defaults(graph: Graph) -> Graph:
 
 
 def fix_dims(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> Graph:
-    """The graph with inputs of the given shapes, and with named dimensions fixed everywhere.
+    """The graph with inputs of the given shapes, and with named dimensions fixed everywhere; that of an axis which the
+    model has no name for is called by input and axis, as ``x.0``.
 
     Raises UsageError for an unknown input or dimension, a rank or a size that contradicts the model, or a dimension
     that would get two sizes.
