@@ -73,6 +73,7 @@ class Command:
     help: str
     usage: str
     parameters: tuple[Parameter, ...]
+    examples: tuple[str, ...] = ()
 
 
 def page() -> str:
@@ -111,7 +112,7 @@ def _commands(command: Any, name: str) -> Iterator[Command]:
             if (record := parameter.get_help_record(context)) and "--help" not in parameter.opts
         ]
         usage = " ".join([name, *command.collect_usage_pieces(context)])
-        yield Command(name, command.help or "", usage, tuple(parameters))
+        yield Command(name, command.help or "", usage, tuple(parameters), command.examples)
     for inner in below.values():
         yield from _commands(inner, f"{name} {inner.name}")
 
@@ -131,6 +132,7 @@ def _section(command: Command, shared: Mapping[str, str]) -> str:
     told = [(declared, meaning) for declared, meaning in own if meaning]
     parts += [_list(told).rstrip()] if told else []
     parts += [f"[Also](#arguments-and-options-of-several-commands) {', '.join(also)}."] if also else []
+    parts += ["\n".join(["```sh", *command.examples, "```"])]
     return "\n\n".join(parts) + "\n"
 
 

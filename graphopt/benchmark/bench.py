@@ -106,7 +106,7 @@ def bench(
     refuses the model; MissingDependencyError for one that is not installed; LimitError where a run takes too much.
     Warns (ReferenceWarning) where nodes that no kernel computes take more than 5 % of the time.
     """
-    target = target_named(target)
+    target = target_named(target, makes_models=False)
     if not target.device.is_host:
         raise UsageError(f"bench measures on the CPU: the target {target.name} is for {target.device.name}")
     for name in against:

@@ -98,7 +98,9 @@ def _run(arguments: Sequence[str]) -> int:
         if drop_in.is_asked(arguments, _commands(app)):
             code = drop_in.optimize(arguments)
         else:
-            code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
+            is_bare = not arguments or list(arguments) in [[group.name] for group in app.registered_groups]
+            given = [*arguments, *(["--help"] if is_bare else [])]
+            code = app(args=given, prog_name="graphopt", standalone_mode=False)
         if code == INTERRUPTED:  # typer's word for KeyboardInterrupt
             raise KeyboardInterrupt
         sys.stdout.flush()

@@ -8,7 +8,7 @@ and they arrive as one object.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -24,6 +24,18 @@ from graphopt.errors import UsageError
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
+CODES_ELSEWHERE = "Exit codes are listed by: graphopt --help"
+
+TASKS = {
+    "Optimize": ("demo", "optimize", "convert", "extract", "calibrate"),
+    "Understand": ("inspect", "explain", "diff", "bisect", "revert", "certify", "reduce"),
+    "Compile and run": ("run", "bench", "compile", "show", "tune", "db"),
+    "Rules and targets": ("rules", "learn-rule", "target"),
+    "Work with it": ("serve", "doctor", "completion"),
+}
+"""The commands by what they are for: the order of help."""
+_SUMMARY = 200
+"""Characters of a command's first sentence that the list of all commands shows."""
 
 
 def _path(text: str) -> Path:
@@ -52,6 +64,25 @@ class Light:
 
 class LightGroup(Light, TyperGroup):
     """A group of commands."""
+
+
+class Root(LightGroup):
+    """All commands, which help parts by task."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, by task."""
+        by_task = [name for names in TASKS.values() for name in names]
+        return sorted(super().list_commands(ctx), key=by_task.index)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each task, and what each does."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        width = max(map(len, found))
+        for task, names in TASKS.items():
+            lines = [(n.ljust(width), c.get_short_help_str(_SUMMARY)) for n in names if (c := found.get(n)) is not None]
+            if lines:
+                with formatter.section(task):
+                    formatter.write_dl(lines)
 
 
 class LightCommand(Light, TyperCommand):
@@ -83,7 +114,7 @@ def _processed(parameter: Any, process: Callable[[Any, Any], Any], kind: Any, co
 
 app = typer.Typer(
     name="graphopt",
-    cls=LightGroup,
+    cls=Root,
     help="Rewrite ONNX models into faster equal ones.",
     epilog=EPILOG,
     rich_markup_mode=None,
@@ -112,7 +143,7 @@ def root(
 
 def group(name: str, help: str, **options: Any) -> typer.Typer:
     """A group of commands, as ``graphopt rules``."""
-    commands = typer.Typer(cls=LightGroup, help=help, rich_markup_mode=None, epilog=EPILOG, **options)
+    commands = typer.Typer(cls=LightGroup, help=help, rich_markup_mode=None, epilog=CODES_ELSEWHERE, **options)
     app.add_typer(commands, name=name)
     return commands
 
@@ -131,8 +162,13 @@ class Without:
         self.names = names
 
 
-def register(commands: typer.Typer, name: str | None = None) -> Callable[[Command], Command]:
-    """Register a function as a command whose options are its parameters, and the fields of those that are classes."""
+def register(
+    commands: typer.Typer, name: str | None = None, examples: Sequence[str] = ()
+) -> Callable[[Command], Command]:
+    """Register a function as a command whose options are its parameters, and the fields of those that are classes.
+
+    ``examples`` are lines of a shell that help shows.
+    """
 
     def decorate(function: Command) -> Command:
         hints = get_type_hints(function, include_extras=True)
@@ -145,9 +181,10 @@ def register(commands: typer.Typer, name: str | None = None) -> Callable[[Comman
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
-        commands.command(name, cls=type("Command", (LightCommand,), {"types": command.__annotations__}), epilog=EPILOG)(
-            command
-        )
+        kind = type("Command", (LightCommand,), {"types": command.__annotations__, "examples": tuple(examples)})
+        shown = "\n".join(["\b\nExamples:", *(f"  {line}" for line in examples)])
+        epilog = f"{shown}\n\n{CODES_ELSEWHERE}" if examples else CODES_ELSEWHERE
+        commands.command(name, cls=kind, epilog=epilog)(command)
         return function
 
     return decorate

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from graphopt.tools.doctor import Finding
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt demo",
+        "graphopt demo -o /tmp/demo",
+        "graphopt explain graphopt-demo/demo.opt.onnx classes",
+    ),
+)
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where to write.")] = Path(
         "graphopt-demo"
@@ -53,7 +60,14 @@ def demo(
     print(f"{verdict(report)}; page: {page}")
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt inspect model.onnx",
+        "graphopt inspect model.onnx --nodes",
+        "graphopt inspect model.onnx > report.txt",
+    ),
+)
 def inspect(
     model: Model,
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes instead: number, op, name, outputs.")] = False,
@@ -70,7 +84,14 @@ def inspect(
     tables.show_inspection(look(model))
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt diff a.onnx b.onnx",
+        "graphopt diff a.onnx b.onnx --verify 10 --rtol 1e-3",
+        "graphopt diff a.onnx b.onnx --input x=x.npy",
+    ),
+)
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A.onnx", show_default=False)],
     b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False)],
@@ -94,7 +115,14 @@ def diff(
     tables.show_verification("outputs", verification)
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt reduce model.onnx --check 'python run.py'",
+        "graphopt reduce model.onnx --check './fails.sh {}' -o small.onnx",
+        "graphopt reduce model.onnx --check 'python run.py' --timeout 300",
+    ),
+)
 def reduce(
     model: Model,
     check: Check,
@@ -118,7 +146,15 @@ def reduce(
         tables.show_reduction(reduction, path)
 
 
-@register(app, "completion")
+@register(
+    app,
+    "completion",
+    examples=(
+        'eval "$(graphopt completion bash)"',
+        'eval "$(graphopt completion zsh)"',
+        "graphopt completion fish | source",
+    ),
+)
 def completion(
     shell: Annotated[
         str,
@@ -137,11 +173,24 @@ def completion(
     print(get_completion_script(prog_name="graphopt", complete_var=COMPLETE, shell=shell))
 
 
-@register(app, "convert")
+@register(
+    app,
+    "convert",
+    examples=(
+        "graphopt convert model.onnx --to fp16",
+        "graphopt convert model.onnx --to bf16 --keep Softmax",
+        "graphopt convert model.onnx --to fp16 --io -o half.onnx",
+    ),
+)
 def convert(
     model: Model,
     to: Annotated[
-        str, typer.Option(metavar="float16|bfloat16|float32", help="The dtype to compute in.", show_default=False)
+        str,
+        typer.Option(
+            metavar="float16|bfloat16|float32",
+            help="The dtype to compute in; fp16, bf16 and fp32 say the same.",
+            show_default=False,
+        ),
     ],
     *,
     output: Annotated[Path | None, written("OUT.onnx", "MODEL.DTYPE.onnx beside it")] = None,
@@ -160,8 +209,10 @@ def convert(
 ) -> None:
     """Write the model in another dtype, except for ops that need their own, and print the error of each output."""
     from graphopt.cli import files, progress
+    from graphopt.ir.dtypes import ALIASES
     from graphopt.tools.convert import convert as run
 
+    to = ALIASES.get(to, to)
     path = output or files.beside(model, to)
     files.check_written({"-o": path}, [model])
     with progress.shown(quiet, False) as listener:
@@ -201,7 +252,15 @@ def _show_conversion(model: Path, path: Path, done: Conversion) -> None:
         out.print(table)
 
 
-@register(app, "doctor")
+@register(
+    app,
+    "doctor",
+    examples=(
+        "graphopt doctor",
+        "graphopt doctor --json",
+        "graphopt doctor > report.txt",
+    ),
+)
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of findings.")] = False,
 ) -> None:
@@ -246,7 +305,15 @@ def _print_findings(findings: list[Finding]) -> None:
             out.print(f"  {'':<20} [yellow]-> {escape(printable(finding.advice))}[/]", soft_wrap=True)
 
 
-@register(app, "extract")
+@register(
+    app,
+    "extract",
+    examples=(
+        "graphopt extract model.onnx --outputs features",
+        "graphopt extract model.onnx --inputs a,b --outputs c -o part.onnx",
+        "graphopt extract model.onnx --inputs features --quiet",
+    ),
+)
 def extract(
     model: Model,
     *,
@@ -296,7 +363,15 @@ def _split(options: Iterable[str], value_names: Container[str]) -> list[str]:
     return [n for option in options for n in ([option] if option in value_names else option.split(",")) if n]
 
 
-@register(app, "learn-rule")
+@register(
+    app,
+    "learn-rule",
+    examples=(
+        "graphopt learn-rule model.onnx --nodes conv..relu",
+        "graphopt learn-rule model.onnx --nodes %3..%7 --name my-swish",
+        "graphopt learn-rule model.onnx --nodes softmax -o mine.rules",
+    ),
+)
 def learn_rule(
     model: Model,
     nodes: Annotated[

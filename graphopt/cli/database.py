@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphopt.tuning.record import Record
     from graphopt.tuning.workload import Workload
 
-commands = group("db", "List, show and exchange what graphopt tune found.", no_args_is_help=True)
+commands = group("db", "List, show and exchange what graphopt tune found.")
 
 DIGITS = 12
 """Digits of a key that are printed: any that only one workload begins with name it."""
@@ -34,7 +34,15 @@ def place(database: Path | None) -> Path:
     return database or default_path()
 
 
-@register(commands, "list")
+@register(
+    commands,
+    "list",
+    examples=(
+        "graphopt db list",
+        "graphopt db list --database tuned.sqlite",
+        "graphopt db list --json -",
+    ),
+)
 def list_workloads(*, database: Database, json: Json) -> None:
     """List what was tuned: how many schedules were measured, how many failed, and what the best one gains."""
     from graphopt.cli import files
@@ -49,7 +57,15 @@ def list_workloads(*, database: Database, json: Json) -> None:
         _list(sorted(workloads, key=lambda tuned: tuned.setting))
 
 
-@register(commands, "show")
+@register(
+    commands,
+    "show",
+    examples=(
+        "graphopt db show 1f03",
+        "graphopt db show 1f03 --json -",
+        "graphopt db show 1f03 --database tuned.sqlite",
+    ),
+)
 def show_workload(
     key: Annotated[
         str, typer.Argument(metavar="KEY", help="The first digits of a workload's key.", show_default=False)
@@ -84,7 +100,15 @@ def show_workload(
         print(*_lines(tuned, history), sep="\n")
 
 
-@register(commands, "merge")
+@register(
+    commands,
+    "merge",
+    examples=(
+        "graphopt db merge other.sqlite",
+        "graphopt db merge other.sqlite --database tuned.sqlite",
+        "graphopt db merge other.sqlite --quiet",
+    ),
+)
 def merge(
     other: Annotated[Path, typer.Argument(metavar="OTHER", help="Another database.", show_default=False)],
     *,
@@ -102,7 +126,15 @@ def merge(
             print(f"{records.path}: {count} records taken from {other}")
 
 
-@register(commands, "export")
+@register(
+    commands,
+    "export",
+    examples=(
+        "graphopt db export -o tuned.jsonl",
+        "graphopt db export -o tuned.jsonl --database tuned.sqlite",
+        "graphopt db export -o tuned.jsonl --quiet",
+    ),
+)
 def export(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.jsonl", show_default=False)],
     *,
@@ -120,7 +152,15 @@ def export(
         print(f"{output}: {count} records")
 
 
-@register(commands, "import")
+@register(
+    commands,
+    "import",
+    examples=(
+        "graphopt db import tuned.jsonl",
+        "graphopt db import tuned.jsonl --database tuned.sqlite",
+        "graphopt db import tuned.jsonl --quiet",
+    ),
+)
 def import_lines(
     lines: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="What db export wrote.", show_default=False)],
     *,
@@ -138,7 +178,15 @@ def import_lines(
             print(f"{records.path}: {count} records taken from {lines}")
 
 
-@register(commands, "prune")
+@register(
+    commands,
+    "prune",
+    examples=(
+        "graphopt db prune --stale",
+        "graphopt db prune --failed --best 3",
+        "graphopt db prune --stale --database tuned.sqlite",
+    ),
+)
 def prune(
     *,
     stale: Annotated[bool, typer.Option("--stale", help="Records of versions that are not installed.")] = False,

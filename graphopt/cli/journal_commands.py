@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from graphopt.rewrite.match.journal import Entry
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt explain model.opt.onnx NODE",
+        "graphopt explain model.onnx --rule hard-swish",
+        "graphopt explain model.onnx --choices --target cpu",
+    ),
+)
 def explain(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An optimized model; with --rule, any.", show_default=False)
@@ -53,9 +60,10 @@ def explain(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="portable|ort|cpu|NAME|FILE.toml",
+            metavar=names.one_of(*names.target_names(), "FILE.toml"),
             help="What will run the model; default: portable, cpu for --choices.",
             show_default=False,
+            autocompletion=names.targets,
         ),
     ] = None,
     policy: Policy,
@@ -95,7 +103,14 @@ def explain(
         print(f"  not at {len(sites)}: {why}" + (f"  ({shown})" if sites else ""))
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt bisect model.onnx --check 'python run.py'",
+        "graphopt bisect model.onnx --check 'python run.py' --target ort",
+        "graphopt bisect model.onnx --check './fails.sh {}' --timeout 300",
+    ),
+)
 def bisect(
     model: Model,
     check: Check,
@@ -135,7 +150,14 @@ def bisect(
     print(f"without this rewrite alone: graphopt revert {model} OUT.onnx {culprit.entry.id}")
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt revert model.onnx model.opt.onnx 12",
+        "graphopt revert model.onnx model.opt.onnx hard-swish -o without.onnx",
+        "graphopt revert model.onnx model.opt.onnx 3 7 --verify require",
+    ),
+)
 def revert(
     model: Annotated[Path, typer.Argument(metavar="IN.onnx", help="The original.", show_default=False)],
     result: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The optimized model.", show_default=False)],
@@ -169,7 +191,14 @@ def revert(
         tables.show_verification("outputs", reverted.verification)
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt certify model.onnx model.opt.onnx model.certificate",
+        "graphopt certify model.onnx model.opt.onnx model.certificate --quiet",
+        "graphopt optimize model.onnx --certificate model.certificate",
+    ),
+)
 def certify(
     model: Annotated[Path, typer.Argument(metavar="IN.onnx", help="The original.", show_default=False)],
     result: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The optimized model.", show_default=False)],

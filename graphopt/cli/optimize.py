@@ -180,7 +180,14 @@ class OptimizeOptions:
         }
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt optimize model.onnx",
+        "graphopt optimize model.onnx -o fast.onnx --target ort --measure",
+        "graphopt optimize nets/ -o fast/ --json summary.json",
+    ),
+)
 def optimize(
     models: Annotated[
         list[Path],

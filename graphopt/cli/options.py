@@ -67,9 +67,10 @@ def written(metavar: str, default: str = "") -> Any:
 Runtime = Annotated[
     str,
     typer.Option(
-        metavar="portable|ort|NAME|FILE.toml",
-        help="What will run the model: any runtime, ONNX Runtime on CPU, or another target (graphopt target list).",
-        autocompletion=names.targets,
+        metavar=names.one_of(*names.target_names(makes_models=True), "FILE.toml"),
+        help="What will run the model: any runtime, ONNX Runtime on CPU (ort), or another target (graphopt target "
+        "list).",
+        autocompletion=names.model_targets,
     ),
     Default("portable"),
 ]
@@ -152,7 +153,12 @@ class FixedSizes:
         typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False),
     ] = None
     dim: Annotated[
-        Repeated | None, typer.Option(metavar="NAME=N", help="Fix a named dimension; repeatable.", show_default=False)
+        Repeated | None,
+        typer.Option(
+            metavar="NAME=N",
+            help="Fix a dimension by its name, or by input and axis where it has none (x.0=1); repeatable.",
+            show_default=False,
+        ),
     ] = None
 
     @property
@@ -172,9 +178,9 @@ On = Annotated[
     str,
     typer.Option(
         "--target",
-        metavar="cpu|cuda|simulated|FILE.toml",
+        metavar=names.one_of(*names.target_names(makes_models=False), "FILE.toml"),
         help="The CPU, an NVIDIA GPU, a simulated GPU, or the target of a file.",
-        autocompletion=names.targets,
+        autocompletion=names.program_targets,
     ),
     Default("cpu"),
 ]
@@ -236,7 +242,7 @@ class Compilation:
         from graphopt.target import target
 
         checked = {
-            "target": target(self.target),
+            "target": target(self.target, makes_models=False),
             "dispatch": dispatch_of(self.dispatch),
             "tuned": tuned_of(self.schedules.tuned),
         }

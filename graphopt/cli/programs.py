@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     from graphopt.web.page import Page
 
 
-@register(app, "run")
+@register(
+    app,
+    "run",
+    examples=(
+        "graphopt run model.onnx --input x=x.npy",
+        "graphopt run model.onnx --input x=random --dim batch=8 --profile",
+        "graphopt run model.onnx --input x=0..1 -o outputs.npz",
+    ),
+)
 def run_model(
     model: Model,
     *,
@@ -92,7 +100,15 @@ def run_model(
             show_profile(rows, compilation.threads)
 
 
-@register(app, "bench")
+@register(
+    app,
+    "bench",
+    examples=(
+        "graphopt bench model.onnx --against ort,openvino",
+        "graphopt bench model.onnx --dim batch=8 --threads 1,2",
+        "graphopt bench model.onnx --report bench.html --seconds 20",
+    ),
+)
 def bench_model(
     model: Model,
     *,
@@ -156,7 +172,15 @@ def bench_model(
         show_timings(timings)
 
 
-@register(app, "compile")
+@register(
+    app,
+    "compile",
+    examples=(
+        "graphopt compile model.onnx -o model.prog",
+        "graphopt compile model.onnx -o model.prog --dim batch=1 --strict",
+        "graphopt compile model.onnx -o model.cuda --target cuda --capability 9.0",
+    ),
+)
 def compile_model(
     model: Model,
     *,
@@ -183,7 +207,7 @@ def compile_model(
     from graphopt.web.runs import page_of_program
 
     steps = printing.steps("compile")
-    if not target(compilation.target).device.is_host:
+    if not target(compilation.target, makes_models=False).device.is_host:
         from graphopt.tools.device_code import REPORT
 
         if report is not None:
@@ -219,7 +243,15 @@ def compile_model(
         show_verification("checked", compiled.report.verification)
 
 
-@register(app, "show")
+@register(
+    app,
+    "show",
+    examples=(
+        "graphopt show model.onnx",
+        "graphopt show model.onnx --loops NODE",
+        "graphopt show model.onnx --source NODE --target cuda",
+    ),
+)
 def show_model(
     model: Model,
     *,

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 commands = group("rules", "List, show, check and try rules.")
 
 
-@register(commands, "list")
+@register(
+    commands,
+    "list",
+    examples=(
+        "graphopt rules list",
+        "graphopt rules list | grep Conv",
+        "graphopt rules list > rules.txt",
+    ),
+)
 def list_rules() -> None:
     """List the standard rules and native passes: name, family, class, evidence, stage, reason."""
     from graphopt.cli import tables
@@ -30,7 +38,15 @@ def list_rules() -> None:
     tables.show_rules(standard())
 
 
-@register(commands, "show")
+@register(
+    commands,
+    "show",
+    examples=(
+        "graphopt rules show hard-swish",
+        "graphopt rules show H8",
+        "graphopt rules show constant-folding",
+    ),
+)
 def show_rules(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=names.rules)],
 ) -> None:
@@ -53,7 +69,15 @@ def show_rules(
         print(f"{show_rule(rule)}# evidence: {evidence or 'none yet'}{why}\n")
 
 
-@register(commands, "coverage")
+@register(
+    commands,
+    "coverage",
+    examples=(
+        "graphopt rules coverage nets/",
+        "graphopt rules coverage model.onnx --target ort",
+        "graphopt rules coverage --suite --json coverage.json",
+    ),
+)
 def coverage(
     *,
     models: Models,
@@ -61,7 +85,10 @@ def coverage(
     target: Annotated[
         Repeated | None,
         typer.Option(
-            metavar="portable|ort|NAME|FILE.toml", help="For these targets only; repeatable.", show_default=False
+            metavar=names.one_of(*names.target_names(makes_models=True), "FILE.toml"),
+            help="For these targets only; repeatable; default: portable and ort.",
+            show_default=False,
+            autocompletion=names.model_targets,
         ),
     ] = None,
     json: Json,
@@ -114,7 +141,15 @@ def _coverage_lines(covered: Coverage) -> list[str]:
     return lines
 
 
-@register(commands, "check")
+@register(
+    commands,
+    "check",
+    examples=(
+        "graphopt rules check mine.rules",
+        "graphopt rules check mine.rules --deep",
+        "graphopt rules check hard-swish --no-cache",
+    ),
+)
 def check_rules(
     *,
     what: Rules,
@@ -161,7 +196,15 @@ def check_rules(
     print(f"{count_of(count, 'rule')} checked{cached}")
 
 
-@register(commands, "docs")
+@register(
+    commands,
+    "docs",
+    examples=(
+        "graphopt rules docs",
+        "graphopt rules docs -o pages",
+        "graphopt rules docs --output docs/rules",
+    ),
+)
 def rules_docs(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where the pages go.")] = Path(
         "docs/rules"
@@ -174,7 +217,15 @@ def rules_docs(
         print(path)
 
 
-@register(commands, "fmt")
+@register(
+    commands,
+    "fmt",
+    examples=(
+        "graphopt rules fmt mine.rules",
+        "graphopt rules fmt mine.rules --check",
+        "graphopt rules fmt rules/*.rules",
+    ),
+)
 def format_files(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Rule files.", show_default=False)],
     check: Annotated[
@@ -199,7 +250,15 @@ def format_files(
         raise RuleError(f"{len(changed)} of {len(files)} files would change: run graphopt rules fmt without --check")
 
 
-@register(commands, "pair")
+@register(
+    commands,
+    "pair",
+    examples=(
+        "graphopt rules pair before.onnx after.onnx --soundness reals",
+        "graphopt rules pair before.onnx after.onnx --soundness exact -o mine.rules",
+        "graphopt rules pair before.onnx after.onnx --soundness reals --name my-rule --always",
+    ),
+)
 def pair(
     left: Annotated[Path, typer.Argument(metavar="LEFT.onnx", help="The pattern.", show_default=False)],
     right: Annotated[Path, typer.Argument(metavar="RIGHT.onnx", help="The replacement.", show_default=False)],
@@ -241,7 +300,15 @@ def pair(
     files.write_or_print(output, format_rules(show_rule(rule)))
 
 
-@register(commands, "prove")
+@register(
+    commands,
+    "prove",
+    examples=(
+        "graphopt rules prove mine.rules",
+        "graphopt rules prove hard-swish --timeout 30",
+        "graphopt rules prove --update",
+    ),
+)
 def prove_rules(
     *,
     what: Rules,
@@ -295,7 +362,15 @@ def prove_rules(
         raise RuleError(f"{count_of(wrong, 'rule')} refuted: mend guards or classes")
 
 
-@register(commands, "try")
+@register(
+    commands,
+    "try",
+    examples=(
+        "graphopt rules try hard-swish model.onnx NODE",
+        "graphopt rules try H8 model.onnx NODE",
+        "graphopt rules try mine.rules model.onnx NODE",
+    ),
+)
 def try_rule(
     rule: Annotated[
         str,

@@ -21,7 +21,15 @@ OPEN = (
 )
 
 
-@register(app, "serve")
+@register(
+    app,
+    "serve",
+    examples=(
+        "graphopt serve nets/",
+        "graphopt serve nets/ --port 0 --target mine.toml",
+        "graphopt serve nets/ --host 0.0.0.0 --name gpu-box",
+    ),
+)
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of ONNX files.", show_default=False)],
     *,

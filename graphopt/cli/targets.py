@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 commands = group("target", "List, show and check targets.")
 
 
-@register(commands, "list")
+@register(
+    commands,
+    "list",
+    examples=(
+        "graphopt target list",
+        "graphopt target list > targets.txt",
+        "graphopt optimize model.onnx --target tensorrt",
+    ),
+)
 def list_targets() -> None:
     """List the targets that come with graphopt: name, and what it is."""
     from graphopt.target import TARGETS
@@ -29,7 +37,15 @@ def list_targets() -> None:
         print(f"{name:<{width}}  {target.summary}")
 
 
-@register(commands, "show")
+@register(
+    commands,
+    "show",
+    examples=(
+        "graphopt target show ort",
+        "graphopt target show webgpu",
+        "graphopt target show mine.toml",
+    ),
+)
 def show_target(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", show_default=False, autocompletion=names.targets)],
 ) -> None:
@@ -41,7 +57,15 @@ def show_target(
         print(line)
 
 
-@register(commands, "check")
+@register(
+    commands,
+    "check",
+    examples=(
+        "graphopt target check mine.toml",
+        "graphopt target check graphopt/targets/webgpu.toml",
+        "graphopt target check other/mine.toml",
+    ),
+)
 def check_target(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", show_default=False)],
 ) -> None:
@@ -58,14 +82,24 @@ def check_target(
     print(f"{file}: ok")
 
 
-@register(app, "calibrate")
+@register(
+    app,
+    "calibrate",
+    examples=(
+        "graphopt calibrate",
+        "graphopt calibrate nets/ --target cpu --seconds 600",
+        "graphopt calibrate --show",
+    ),
+)
 def calibrate(
     *,
     models: Models,
     target: Annotated[
         str,
         typer.Option(
-            metavar="ort|cpu|FILE.toml", help="Target whose prices are measured.", autocompletion=names.targets
+            metavar="ort|cpu|FILE.toml",
+            help="Target whose prices are measured: one that runs here.",
+            autocompletion=names.targets,
         ),
     ] = "ort",
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="Threads of one op.")] = 1,

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from graphopt.tuning.session import Budget, Progress, Told, TuningReport
 
 
-@register(app, "tune")
+@register(
+    app,
+    "tune",
+    examples=(
+        "graphopt tune model.onnx --seconds 600",
+        "graphopt tune model.onnx --node NODE --trials 200",
+        "graphopt tune model.onnx --choices",
+    ),
+)
 def tune_model(
     model: Model,
     *,

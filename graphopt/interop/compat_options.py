@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import RuleError, UsageError
+from graphopt.ir.dtypes import ALIASES
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
@@ -125,7 +126,7 @@ def names_of(graph: Graph, given: Sequence[str] | None) -> Iterator[str]:
     from graphopt.tools.submodel import named_values
 
     named = named_values(graph)
-    dtypes = {"fp16": "float16", "fp32": "float32", "int32": "int32", "bool": "bool"}
+    dtypes = {**{name: ALIASES[name] for name in ("fp16", "fp32")}, "int32": "int32", "bool": "bool"}
     for text in given or ():
         name, colon, dtype = text.rpartition(":")
         if text in named or not colon or name not in named:

@@ -20,6 +20,7 @@ from graphopt.interop.compat_options import (
     skipped,
     step,
 )
+from graphopt.ir.dtypes import ALIASES
 
 if TYPE_CHECKING:
     from graphopt.ir.constants import Array
@@ -41,7 +42,7 @@ _IDLE = frozenset(
 )
 """Arguments of onnxsim that change nothing here: types are always inferred, open dimensions kept, bodies and functions
 looked into, and what folding may add to a model is limited anyway."""
-DTYPES = {"fp16": "float16", "fp32": "float32"}
+DTYPES = {name: ALIASES[name] for name in ("fp16", "fp32")}
 """onnxslim's words for dtypes to convert to, and ours."""
 _ROUNDS = 8
 """How often a rewriter of the caller's and the rules take turns at most."""

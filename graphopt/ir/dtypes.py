@@ -10,6 +10,13 @@ DTYPES: dict[int, str] = {
 }  # fmt: skip
 """ONNX's number of a dtype -> its name (numpy's or ml_dtypes')."""
 
+ALIASES: dict[str, str] = {
+    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32",
+    "f32": "float32", "double": "float64", "fp64": "float64", "f64": "float64", "i8": "int8", "i32": "int32",
+    "i64": "int64", "u8": "uint8",
+}  # fmt: skip
+"""What people call dtypes besides, and their names."""
+
 CODES: dict[str, int] = {name: code for code, name in DTYPES.items()}
 """The name of a dtype -> ONNX's number."""
 

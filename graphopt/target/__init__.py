@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
-from graphopt.errors import UsageError, nearest_or_some
+from graphopt.errors import UsageError, nearest
 from graphopt.target.data import (
     DEVICE_FUNCTIONS,
     DEVICES,
@@ -100,4 +100,5 @@ def target(name: str | os.PathLike[str] | Target, makes_models: bool | None = No
             raise UsageError(f"the target {name} makes ONNX models, no programs: use graphopt optimize")
         return found
     there = [t.name for t in TARGETS.values() if makes_models in (None, t.makes_models)]
-    raise UsageError(f"no target is called {name!r}{nearest_or_some(name, there)}")
+    hint = nearest(name, there) or f"; there are {', '.join(there)}"
+    raise UsageError(f"no target is called {name!r}{hint}")

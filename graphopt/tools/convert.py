@@ -22,7 +22,7 @@ from graphopt.errors import GraphoptError, UsageError, VerificationError, neares
 from graphopt.ir import onnx_io, ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Array, Constant
-from graphopt.ir.dtypes import CODES, dtype_of
+from graphopt.ir.dtypes import ALIASES, CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer, infer_node
@@ -106,13 +106,14 @@ def convert(
     inputs: Mapping[str, Given] | None = None,
     listener: Listener | None = None,
 ) -> tuple[Any, Conversion]:
-    """The model in another dtype (``float16``, ``bfloat16`` or ``float32``), of the kind that was given, and what was
-    done; the argument is never changed.
+    """The model in another dtype (``float16``, ``bfloat16`` or ``float32``, or ``fp16`` and the like), of the kind that
+    was given, and what was done; the argument is never changed.
 
     ``keep`` names ops and nodes that stay as they are. Inputs and outputs keep their types unless ``io``. On
     ``samples`` random inputs (``inputs`` says what some of them hold) the ranges of numbers are measured before,
     and the errors of the outputs after. Raises the exceptions of ``graphopt.errors``.
     """
+    to = ALIASES.get(to, to)
     if to not in SOURCES:
         raise UsageError(f"--to {to}: expected one of {', '.join(SOURCES)}")
     step = Steps(listener)

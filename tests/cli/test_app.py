@@ -2,18 +2,23 @@
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
 
-from graphopt.cli.app import Default, Without, register
+from graphopt.cli import run
+from graphopt.cli.app import TASKS, Default, Without, register
+from graphopt.cli.commands import app
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from tests.pages import look_up
 
 GRAPHOPT = [sys.executable, "-c", "import sys; from graphopt.cli import main; main(sys.argv[1:])"]
 HEAVY = {"numpy", "onnx", "onnx_ir", "networkx", "egglog", "numba", "scipy", "lark", "onnxruntime", "cupy", "torch"}
@@ -138,3 +143,38 @@ def test_nothing_heavy_is_imported_for_texts_paths_and_defaults(model: Path, tmp
     heavy = {"pydantic", "networkx", "egglog.bindings", "lark", "sqlite3", "fractions", "statistics", "rich"}
     unused = {"rewrite.reading.parse", "rewrite.derivations.replay", "run.measure", "proof.evidence", "ir.text"}
     assert not (heavy | {f"graphopt.{name}" for name in unused}) & set(modules.split())
+
+
+def commands_of(command: Any, name: str = "graphopt") -> Iterator[tuple[str, Any]]:
+    """Each command that does something, by what is typed."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield name, command
+    for inner in below.values():
+        yield from commands_of(inner, f"{name} {inner.name}")
+
+
+def test_help_is_parted_by_task_and_names_each_command_once(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [name for names in TASKS.values() for name in names]
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands)
+    assert run([]) == 0
+    bare = capsys.readouterr().out
+    assert run(["--help"]) == 0
+    assert bare == capsys.readouterr().out
+    assert [line[:-1] for line in bare.splitlines() if line[:-1] in TASKS] == list(TASKS)
+    assert run(["rules"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: graphopt rules")
+
+
+@pytest.mark.parametrize(("name", "command"), [*commands_of(typer.main.get_command(app))])
+def test_each_command_shows_three_examples_that_can_be_typed(name: str, command: Any) -> None:
+    context = command.make_context(name, [], resilient_parsing=True)
+    shown = [line for line in command.get_help(context).partition("Examples:\n")[2].splitlines() if "graphopt" in line]
+    assert [line.strip() for line in shown[:3]] == [*command.examples]
+    assert len(command.examples) == 3
+    assert sum(name in example for example in command.examples) >= 2
+    for example in command.examples:
+        words = shlex.split(example.split(" > ")[0].split(" | ")[0])
+        if words[0] == "graphopt":
+            typer.main.get_command(app).make_context("graphopt", words[1:])
+            look_up(shlex.join(words), name)

@@ -14,6 +14,7 @@ import pytest
 from graphopt.cli import COMPLETE, names, run
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.target import TARGETS
 
 GRAPHOPT = "import sys; from graphopt.cli import main; main(sys.argv[1:])"
 
@@ -92,3 +93,25 @@ def test_names() -> None:
     assert names.rules("no-such-rule") == []
     assert "portable" in names.targets("po")
     assert names.shells("") == ["bash", "zsh", "fish"]
+
+
+def test_help_errors_completion_and_pages_know_the_same_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What lists targets without ``graphopt.target``, which would take long to import, agrees with it."""
+    assert names.target_names() == tuple(TARGETS)
+    models = [t.name for t in TARGETS.values() if t.makes_models]
+    programs = [t.name for t in TARGETS.values() if not t.makes_models]
+    onnx_io.save(parse("x: float32[2]\ny = Relu(x)\nreturn y"), tmp_path / "m.onnx")
+    for command, there in (("optimize", models), ("compile", programs), ("bench", programs)):
+        assert run([command, "--help"]) == 0
+        assert f"--target {'|'.join(there)}|FILE.toml" in capsys.readouterr().out
+        output = [] if command == "bench" else ["-o", str(tmp_path / "out")]
+        assert run([command, str(tmp_path / "m.onnx"), *output, "--target", "zzz"]) == 2
+        assert f"no target is called 'zzz'; there are {', '.join(there)}\n" in capsys.readouterr().err
+        assert completed(f"graphopt {command} m.onnx --target ", monkeypatch, capsys) == there
+        monkeypatch.delenv(COMPLETE)
+    served = pytest.importorskip("graphopt.serving.app")
+    assert list(served.targets()) == models
+    assert run(["bench", str(tmp_path / "m.onnx"), "--target", "ort"]) == 2
+    assert "the target ort makes ONNX models, no programs" in capsys.readouterr().err
