@@ -21,6 +21,8 @@ class Event:
     """Rounds of saturation so far."""
     cost: float | None = None
     """Modelled seconds of the best graph so far."""
+    share: float | None = None
+    """The part of the run that is done: of its steps, or of what it may measure."""
 
 
 Listener: TypeAlias = Callable[[Event], None]

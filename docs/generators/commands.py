@@ -18,7 +18,7 @@ HEAD = """\
 
 Commands with their arguments and options, made from `graphopt COMMAND --help` (`python -m docs.generators`), which
 prints the ranges of numbers, too. Defaults are in brackets. Results go to stdout; progress, warnings and errors to
-stderr.
+stderr. Colours are for terminals, or where `FORCE_COLOR` is set, unless `NO_COLOR` is.
 
 ## Exit codes
 

@@ -83,6 +83,7 @@ class EngineTiming:
     """Of graphopt's own: which part of the time its kernels would need at the least on this machine (``ceilings``)."""
     unlowered: float | None = None
     """Of graphopt's own: the part of the time that nodes take that no kernel computes."""
+    p99: float | None = None
 
 
 def bench(
@@ -133,21 +134,27 @@ def bench(
     times = dict(zip(runs, turns([*runs.values()], seconds), strict=True))
     ours = times[OURS]
     rows = compiled.profile(feeds)
-    least, left = ceilings.measure(threads).least(rows), _unlowered_share(compiled, rows)
+    machine, left = ceilings.measure(threads), _unlowered_share(compiled, rows)
     return [
         EngineTiming(
             name,
             median(seconds_of_runs),
-            sorted(seconds_of_runs)[ceil(0.9 * len(seconds_of_runs)) - 1],
+            _percentile(seconds_of_runs, 90),
             len(seconds_of_runs),
             ready[name],
             median(t / our_time for t, our_time in zip(seconds_of_runs, ours, strict=True)),
             None if name == OURS else _error(outputs[name], outputs[OURS]),
-            least / median(seconds_of_runs) if name == OURS else None,
+            machine.share(rows, median(seconds_of_runs)) if name == OURS else None,
             left if name == OURS else None,
+            _percentile(seconds_of_runs, 99),
         )
         for name, seconds_of_runs in times.items()
     ]
+
+
+def _percentile(seconds: Sequence[float], percent: int) -> float:
+    """What so many percent of the runs take at the most."""
+    return sorted(seconds)[ceil(percent / 100 * len(seconds)) - 1]
 
 
 def _unlowered_share(compiled: CompiledModel, rows: Sequence[ProfileRow]) -> float:

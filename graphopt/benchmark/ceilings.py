@@ -47,6 +47,11 @@ class Ceilings:
         """Seconds that the machine needs at the least for what some rows of a profile did."""
         return sum(max(r.flops / self.flops, r.bytes / self.bandwidth(r.bytes // r.runs)) for r in rows)
 
+    def share(self, rows: Iterable[ProfileRow], seconds: float) -> float:
+        """The part of some seconds that the machine needs at the least for what the rows did: 1 at the most, also where
+        what was measured of the machine falls short of what it did just then."""
+        return min(self.least(rows) / seconds, 1.0)
+
 
 def measure(threads: int = 1) -> Ceilings:
     """The ceilings of this machine for a number of threads, by the best of short series: within a second."""

@@ -155,6 +155,10 @@ class Default:
     value: Any = None
 
 
+class Piped:
+    """Whether ``-`` is a model that comes from stdin, in the annotation of an argument."""
+
+
 class Without:
     """Options of a class that a command does not take, in the annotation of its parameter: they have their defaults."""
 
@@ -210,7 +214,17 @@ def _value(name: str, hint: Any, default: Any, given: Mapping[str, Any]) -> Any:
         there = {field: {} if field in _left_out(hint) else given for field in inner}
         kind = getattr(hint, "__origin__", hint)
         return kind(**{f: _value(f, type_, usual, there[f]) for f, (type_, usual) in inner.items()})
-    return given[name] if name in given else _default(hint, default)
+    value = given[name] if name in given else _default(hint, default)
+    return _unpiped(value) if Piped in _marks(hint) else value
+
+
+def _unpiped(value: Any) -> Any:
+    """Paths with that of what comes from stdin in the place of ``-``."""
+    from graphopt.cli.files import STDOUT, from_stdin
+
+    if isinstance(value, Sequence):
+        return [_unpiped(v) for v in value]
+    return from_stdin() if value == STDOUT else value
 
 
 def _default(hint: Any, default: Any) -> Any:

@@ -113,12 +113,12 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
     from rich.markup import escape
     from rich.table import Table
 
-    from graphopt.cli.tables import console, size
+    from graphopt.cli.tables import console, modelled, size
     from graphopt.tools.batch import mean_gain
 
     by_model = {change.model: change for change in changes}
     table = Table("model", box=None, pad_edge=False)
-    columns = ("ops", "file", "modelled", *(("measured",) if any(o.measured for o in summary.outcomes) else ()))
+    columns = ("ops", "file", *(("measured",) if any(o.measured for o in summary.outcomes) else ()), "modelled")
     for name in (*columns, *(("since baseline",) if changes else ()), "seconds"):
         table.add_column(name, justify="right")
     table.add_column("")
@@ -126,10 +126,10 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
         row = [
             "" if o.ops_after is None else f"{o.ops_before} -> {o.ops_after}",
             "" if o.bytes_after is None else size(o.bytes_after),
-            f"{o.cost_before / o.cost_after:.2f}x" if o.cost_before and o.cost_after else "",
+            modelled(o.cost_before / o.cost_after) if o.cost_before and o.cost_after else "",
         ]
         if "measured" in columns:
-            row.append(f"{o.measured:.2f}x" if o.measured else "")
+            row.insert(2, f"{o.measured:.2f}x" if o.measured else "")
         if changes:
             row.append(_since(by_model.get(o.model)))
         table.add_row(
@@ -145,7 +145,7 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
     mean = mean_gain(summary)
     out.print(
         f"{count_of(len(summary.outcomes), 'model')}, {failed} failed"
-        + (f"; modelled {mean:.2f}x in the geometric mean" if mean else "")
+        + (f"; modelled {modelled(mean)} in the geometric mean" if mean else "")
     )
 
 

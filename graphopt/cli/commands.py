@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import COMPLETE, names, optimize, values
-from graphopt.cli.app import app, register
+from graphopt.cli.app import Piped, app, register
 from graphopt.cli.options import Atol, Check, Fed, Memory, Model, Quiet, Repeated, Rtol, Verify, written
 from graphopt.errors import UsageError, naming
 
@@ -93,8 +93,8 @@ def inspect(
     ),
 )
 def diff(
-    a: Annotated[Path, typer.Argument(metavar="A.onnx", show_default=False)],
-    b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False)],
+    a: Annotated[Path, typer.Argument(metavar="A.onnx", show_default=False), Piped],
+    b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False), Piped],
     *,
     verify: Verify,
     rtol: Rtol,
@@ -140,10 +140,10 @@ def reduce(
     values.number("--timeout", timeout, 0)
     path = output or files.beside(model, "reduced")
     files.check_written({"-o": path}, [model])
-    with progress.shown(quiet, False) as listener, naming(model):
-        reduction = reduce_file(model, check, path, timeout=timeout, listener=listener)
-    if not quiet:
-        tables.show_reduction(reduction, path)
+    with progress.shown(quiet, False) as listener, naming(model), files.delivered(path) as place:
+        reduction = reduce_file(model, check, place, timeout=timeout, listener=listener)
+        if not quiet:
+            tables.show_reduction(reduction, path)
 
 
 @register(
@@ -215,19 +215,19 @@ def convert(
     to = ALIASES.get(to, to)
     path = output or files.beside(model, to)
     files.check_written({"-o": path}, [model])
-    with progress.shown(quiet, False) as listener:
+    with progress.shown(quiet, False) as listener, files.delivered(path) as place:
         _, done = run(
             model,
             to=to,
-            output=path,
+            output=place,
             keep=keep or (),
             io=io,
             samples=samples,
             inputs=values.inputs(input or ()),
             listener=listener,
         )
-    if not quiet:
-        _show_conversion(model, path, done)
+        if not quiet:
+            _show_conversion(model, path, done)
 
 
 def _show_conversion(model: Path, path: Path, done: Conversion) -> None:
@@ -352,10 +352,10 @@ def extract(
     starts, ends = _split(inputs or (), value_names), _split(outputs or (), value_names)
     if not starts and not ends:
         raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
-    with naming(model):
-        cut(graph, starts, ends, output=path)
-    if not quiet:
-        tables.show_inspection(inspect(path))
+    with naming(model), files.delivered(path) as place:
+        cut(graph, starts, ends, output=place)
+        if not quiet:
+            tables.show_inspection(inspect(place))
 
 
 def _split(options: Iterable[str], value_names: Container[str]) -> list[str]:

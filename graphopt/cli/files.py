@@ -1,18 +1,60 @@
 """Names of the files that a command will write, and checks, before anything runs, that they can be written and destroy
-nothing."""
+nothing. ``-`` is a model that comes from stdin, or goes to stdout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import atexit
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any
 
-from graphopt.errors import UsageError
+from graphopt.errors import ReadError, UsageError
 from graphopt.saving import whole
+
+STDOUT = Path("-")
+_from_stdin: set[Path] = set()
+
+
+def from_stdin() -> Path:
+    """The file of a model that came through stdin; it is there until the process ends."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("-: a model is expected from stdin, which is a terminal: name a file, or pipe one in")
+    folder = Path(tempfile.mkdtemp(prefix="graphopt-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "stdin.onnx"
+    path.write_bytes(sys.stdin.buffer.read())
+    _from_stdin.add(path)
+    return path
+
+
+@contextmanager
+def delivered(output: Path) -> Iterator[Path]:
+    """Where a model is to be written that goes to ``output``: there, or into a file whose bytes go to stdout in the
+    end. Then what is printed meanwhile goes to stderr."""
+    if not is_stdout(output):
+        yield output
+        return
+    stream: Any = getattr(sys.stdout, "stream", sys.stdout)
+    if stream.isatty():
+        raise UsageError("-o -: stdout is a terminal: name a file, or pipe it on")
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+        path = Path(folder) / "stdout.onnx"
+        with redirect_stdout(sys.stderr):
+            yield path
+        if any(file != path and file.suffix != ".json" for file in Path(folder).iterdir()):
+            raise ReadError("-o -: the model has weights in a file of their own: name a file")
+        stream.buffer.write(path.read_bytes())
+        stream.buffer.flush()
 
 
 def beside(model: Path, what: str) -> Path:
-    """Where a result goes that got no name: beside its model; a folder in the model's place is told later."""
-    return model.parent / f"{model.stem}.{what}.onnx"
+    """Where a result goes that got no name: beside its model, or to stdout where that came from stdin; a folder in the
+    model's place is told later."""
+    return STDOUT if model in _from_stdin else model.parent / f"{model.stem}.{what}.onnx"
 
 
 def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import count_of, names, printable, values
-from graphopt.cli.app import app, register
+from graphopt.cli.app import Piped, app, register
 from graphopt.cli.options import (
     Check,
     Journal,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 )
 def explain(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="An optimized model; with --rule, any.", show_default=False)
+        Path, typer.Argument(metavar="MODEL", help="An optimized model; with --rule, any.", show_default=False), Piped
     ],
     *,
     node: Annotated[
@@ -179,16 +179,16 @@ def revert(
     files.check_written(
         {"-o": path, "its journal": journal_path(path)}, [model, result, *([journal] if journal else [])]
     )
-    with progress.shown(quiet, False) as listener:
+    with progress.shown(quiet, False) as listener, files.delivered(path) as place:
         reverted = explanation.revert(
-            model, result, rewrites, path, journal=journal, verify=values.draws(verify), listener=listener
+            model, result, rewrites, place, journal=journal, verify=values.draws(verify), listener=listener
         )
-    if not quiet:
-        count = count_of(len(reverted.taken_back), "rewrite")
-        print(f"{path}: without {count}, and {len(reverted.lost)} more that needed them")
-        for entry in (*reverted.taken_back, *reverted.lost):
-            _print_entry(entry)
-        tables.show_verification("outputs", reverted.verification)
+        if not quiet:
+            count = count_of(len(reverted.taken_back), "rewrite")
+            print(f"{path}: without {count}, and {len(reverted.lost)} more that needed them")
+            for entry in (*reverted.taken_back, *reverted.lost):
+                _print_entry(entry)
+            tables.show_verification("outputs", reverted.verification)
 
 
 @register(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphopt.cli import names, values
-from graphopt.cli.app import app, register
+from graphopt.cli.app import Piped, app, register
 from graphopt.cli.options import (
     Atol,
     Fed,
@@ -193,9 +193,10 @@ def optimize(
         list[Path],
         typer.Argument(
             metavar="MODEL|FOLDER|PATTERN...",
-            help="An ONNX file. Several, a folder or a quoted pattern ('nets/*.onnx') give one summary.",
+            help="An ONNX file; - is stdin. Several, a folder or a quoted pattern ('nets/*.onnx') give one summary.",
             show_default=False,
         ),
+        Piped,
     ],
     options: OptimizeOptions,
 ) -> int:
@@ -217,6 +218,8 @@ def optimize(
 
 def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions) -> int:
     """Optimize a model, write it and what the options say of the run, and print what changed; 0 comes back."""
+    from dataclasses import replace
+
     from graphopt.cli import files, progress
     from graphopt.optimize import optimize
     from graphopt.run.derivation import journal_path
@@ -227,7 +230,10 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
         raise UsageError(f"{output} is the input itself: give another -o, or --in-place to write over it")
     read = [*([] if is_replaced else [model]), *(options.rules or ()), *map(Path, keywords["inputs"].values())]
     files.check_written({"-o": output}, read)
-    journal = None if options.no_journal or options.dry_run else options.journal or journal_path(output)
+    if files.is_stdout(output) and files.is_stdout(options.json):
+        raise UsageError("-o and --json both name stdout: give one of them a file")
+    is_kept = not (options.no_journal or options.dry_run)
+    journal = (options.journal or (None if files.is_stdout(output) else journal_path(output))) if is_kept else None
     certificate = None if options.dry_run else options.certificate
     written = {"--json": options.json, "--journal": journal, "--certificate": certificate, "--report": options.report}
     files.check_written({"-o": output, **written}, read)
@@ -239,8 +245,8 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
         progress.shown(options.quiet, options.verbose) as listener,
         naming(model),
+        files.delivered(Path(scratch) / "model.onnx" if options.dry_run else output) as path,
     ):
-        path = Path(scratch) / output.name if options.dry_run else output
         _, report = optimize(
             model,
             output=path,
@@ -250,7 +256,7 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
             listener=listener,
             **keywords,
         )
-    _show(report, output, options)
+        _show(replace(report, output=str(output)), output, options)
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from graphopt.cli import names, values
-from graphopt.cli.app import Default
+from graphopt.cli.app import Default, Piped
 
 if TYPE_CHECKING:
     from graphopt.run.settings import Settings
@@ -23,7 +23,7 @@ Repeated = list[str]
 
 # -- files
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file; - is stdin.", show_default=False), Piped]
 Models = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[MODEL|FOLDER]...", help="ONNX files, and folders of them.", show_default=False),
@@ -59,6 +59,8 @@ PageFile = Annotated[
 def written(metavar: str, default: str = "") -> Any:
     """The option for the file to write, and what that is where it is not given."""
     help = f"Where to write; default: {default}." if default else "Where to write."
+    if metavar.endswith(".onnx"):
+        help = f"{help[:-1]}; - is stdout."
     return typer.Option("-o", "--output", metavar=metavar, help=help, show_default=False)
 
 

@@ -44,7 +44,7 @@ def show_profile(rows: Sequence[ProfileRow], threads: int) -> None:
     for row in sorted(rows, key=lambda r: -r.seconds):
         spent = max(row.seconds, 1e-9)
         rates = [f"{n / spent / 1e9:.1f}" if row.is_native and n else "" for n in (row.flops, row.bytes)]
-        rates.append(f"{ceilings.least([row]) / spent:.0%}" if row.is_native else "")
+        rates.append(f"{ceilings.share([row], spent):.0%}" if row.is_native else "")
         nodes = row.nodes[0] + (f" +{len(row.nodes) - 1}" if len(row.nodes) > 1 else "") if row.nodes else ""
         label = row.label if row.is_native else f"{row.label} (Python)"
         table.add_row(
@@ -55,15 +55,14 @@ def show_profile(rows: Sequence[ProfileRow], threads: int) -> None:
 
 def show_timings(timings: Sequence[EngineTiming]) -> None:
     """A line for each engine."""
-    columns = ("engine", "median", "p90", "runs", "ready in", "ratio", "error", "of limit")
+    columns = ("engine", "p50", "p90", "p99", "runs", "ready in", "ratio", "error", "of limit")
     table = Table(*columns, box=None, header_style="bold")
     for t in timings:
         wrong = "" if t.error is None else f"{t.error:.2g}" + (" WRONG" if t.error > 1 else "")
         limit = "" if t.limit is None else f"{t.limit:.0%}"
         ratio = f"{t.ratio:.2f}x" if t.error is not None or t is not timings[0] else ""
-        table.add_row(
-            t.engine, duration(t.median), duration(t.p90), str(t.runs), duration(t.ready), ratio, wrong, limit
-        )
+        spread = (duration(t.median), duration(t.p90), "" if t.p99 is None else duration(t.p99))
+        table.add_row(t.engine, *spread, str(t.runs), duration(t.ready), ratio, wrong, limit)
     console().print(table)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from graphopt.progress import Event, Listener
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @contextmanager
@@ -23,14 +27,25 @@ def shown(quiet: bool, verbose: bool) -> Iterator[Listener | None]:
         yield lambda event: _log(console.print, event)
         return
     line = _Line()
-    with console.status("starting") as status:
+    with _changing(console) as show:
 
         def listen(event: Event) -> None:
-            status.update(line.after(event))
+            show(line.after(event))
             if verbose:
                 _log(console.print, event)
 
         yield listen
+
+
+@contextmanager
+def _changing(console: Console) -> Iterator[Callable[[str], None]]:
+    """A line of a terminal that says what it is called with, and for how long the command has been at work."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda text: progress.update(task, description=text)
 
 
 @contextmanager
@@ -46,7 +61,7 @@ def counted(quiet: bool) -> Iterator[Callable[[str | int], None]]:
 
     console = console_on(stderr=True)
     total = done = 0
-    with console.status("starting") as status:
+    with _changing(console) as show:
 
         def tell(what: str | int) -> None:
             nonlocal total, done
@@ -55,22 +70,25 @@ def counted(quiet: bool) -> Iterator[Callable[[str | int], None]]:
                 return
             done += 1
             name = what.replace("[", r"\[")
-            status.update(f"{name} ({done} of {total})")
+            show(f"{name} ({done} of {total}, {(done - 1) / max(total, 1):.0%} done)")
 
         yield tell
 
 
 class _Line:
-    """The line that changes: the step that is running, and the last that was said of the e-graph and the cost."""
+    """The line that changes: the step that is running, and the last that was said of the e-graph, the cost and the
+    share that is done."""
 
     def __init__(self) -> None:
         self.size: int | None = None
         self.cost: float | None = None
+        self.share: float | None = None
 
     def after(self, event: Event) -> str:
         """The line, now that this has happened."""
         self.size = event.size or self.size
         self.cost = event.cost or self.cost
+        self.share = self.share if event.share is None else event.share
         parts = [event.step.replace("[", r"\[")]
         if event.iteration is not None:
             parts.append(f"round {event.iteration}")
@@ -78,6 +96,8 @@ class _Line:
             parts.append(f"{self.size:,} e-nodes")
         if self.cost is not None:
             parts.append(f"best cost {duration(self.cost)}")
+        if self.share is not None:
+            parts.append(f"{self.share:.0%} done")
         return ", ".join(parts)
 
 

@@ -44,6 +44,9 @@ def show_report(
     out = console(stderr=on_stderr)
     where = "nothing written (dry run)" if dry_run else f"-> {escape(printable(report.output or ''))}"
     out.print(f"[bold]{escape(printable(report.model))}[/] {where}", soft_wrap=True)
+    if report.measured is not None:
+        for line in _measured(report.measured):
+            out.print(line, soft_wrap=True)
     out.print(_changes(report))
     for line in _prices(report):
         out.print(line, soft_wrap=True)
@@ -73,12 +76,10 @@ def show_report(
 
 
 def _prices(report: Report) -> Iterator[str]:
-    """By which prices a result was chosen, and what measuring showed."""
+    """By which prices a result was chosen."""
     at = escape(report.priced_at)
     if report.prices != "analytic" or at:
         yield f"prices      {escape(report.prices)}" + (f"; sizes count as {at}" if at else "")
-    if report.measured is not None:
-        yield from _measured(report.measured)
 
 
 def _measured(measured: Measured) -> Iterator[str]:
@@ -155,11 +156,21 @@ def _changes(report: Report) -> Table:
         change = 100 * (report.bytes_after / report.bytes_before - 1)
         table.add_row("file", size(report.bytes_before), size(report.bytes_after), f"{change:+.1f} %")
     if report.cost_before and report.cost_after:
-        ratio = f"{report.cost_before / report.cost_after:.2f}x"
+        ratio = "" if report.measured is not None else modelled(report.cost_before / report.cost_after)
         table.add_row("modelled cost", duration(report.cost_before), duration(report.cost_after), ratio)
     elif report.cost_after:
         table.add_row("modelled cost", "unknown", duration(report.cost_after), "")
     return table
+
+
+TRUSTED = 10.0
+"""Up to which ratio modelled costs are told: beyond it, what a call costs outside of its ops decides, which no price
+says."""
+
+
+def modelled(ratio: float) -> str:
+    """How many times as fast a result is by modelled costs."""
+    return f"{ratio:.2f}x" if ratio <= TRUSTED else f"over {TRUSTED:g}x"
 
 
 def _verified(verification: Verification) -> str:
@@ -332,8 +343,8 @@ def console(stderr: bool = False) -> Console:
     """A console as wide as the terminal; what goes into a file or a pipe is not broken into lines."""
     stream = sys.stderr if stderr else sys.stdout
     file = stream.stream if isinstance(stream, Harmless) else stream  # what rich writes is for terminals
-    plain = os.environ.get("NO_COLOR") or not file.isatty()
+    plain = os.environ.get("NO_COLOR") or not (file.isatty() or os.environ.get("FORCE_COLOR"))
     console = _Console(file=file, highlight=False, color_system=None if plain else "auto")
-    if not console.is_terminal:
+    if not file.isatty():
         console.width = 1000
     return console

@@ -95,11 +95,12 @@ def tune_model(
     strategy = strategy_of(search)
     check_learning(strategy)
     path = database or default_path()
-    with _keeping(path), _shown(quiet) as show_progress:
+    budget = Budget(trials, seconds)
+    with _keeping(path), _shown(quiet, budget) as show_progress:
         done = tune(
             model,
             path,
-            Budget(trials, seconds),
+            budget,
             executor=executor,
             search=strategy,
             target=target,
@@ -173,10 +174,13 @@ def _interrupted(path: Path) -> StoppedError:
 
 
 @contextmanager
-def _shown(quiet: bool) -> Iterator[Told | None]:
+def _shown(quiet: bool, budget: Budget) -> Iterator[Told | None]:
     """What shows on a terminal how far tuning is."""
+    from time import monotonic
+
     from graphopt.cli import progress
 
+    begun = monotonic()
     with progress.shown(quiet, False) as listener:
         if listener is None:
             yield None
@@ -186,7 +190,10 @@ def _shown(quiet: bool) -> Iterator[Told | None]:
         def told(tasks: Sequence[Progress], trials: int) -> None:
             seconds = sum(p.seconds for p in tasks)
             default = sum(p.task.times * p.default for p in tasks)
-            listener(Event(f"tune: {trials} measured, {default / seconds if seconds else 1:.2f}x so far"))
+            done = [trials / budget.trials] if budget.trials else []
+            done += [(monotonic() - begun) / budget.seconds] if budget.seconds else []
+            share = min(max(done), 1.0) if done else None
+            listener(Event(f"tune: {trials} measured, {default / seconds if seconds else 1:.2f}x so far", share=share))
 
         yield told
 

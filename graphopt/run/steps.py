@@ -53,10 +53,18 @@ class Steps:
         self.listen: Listener = listener or (lambda event: None)
         self.of_user = {step_named(name, names): step for name, step in (of_user or {}).items()}
         self.done: list[StepReport] = []
+        self.names, self.reached = names, 0.0
+
+    def _share(self, name: str) -> float | None:
+        """The part of the pipeline's steps that come before one; what comes again takes nothing back."""
+        if name not in self.names:
+            return None
+        self.reached = max(self.reached, self.names.index(name) / len(self.names))
+        return self.reached
 
     def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
         """What the function gives. Several steps of one name are one row of the report, with their times added."""
-        self.listen(Event(name))
+        self.listen(Event(name, share=self._share(name)))
         start = time.perf_counter()
         if name in self.of_user:
             result = self._by_user(name, function, *arguments, **options)

@@ -26,3 +26,5 @@ def test_the_time_that_is_needed_at_the_least() -> None:
     assert machine.least([row(0, 2 * NEAR), row(50, 0)]) == pytest.approx(0.2 * NEAR + 0.5)
     assert machine.least([row(0, 1000)]) == pytest.approx(1e-3), "what is near comes faster"
     assert machine.least([row(0, 4 * NEAR, runs=8)]) == pytest.approx(4e-6 * NEAR), "and each run by itself is"
+    assert machine.share([row(50, 0)], 1.0) == 0.5
+    assert machine.share([row(50, 0)], 0.25) == 1, "nothing is faster than the machine"

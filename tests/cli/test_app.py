@@ -1,4 +1,4 @@
-"""Help is light, colours are for terminals alone, and options of a class arrive as one object."""
+"""Help is light, colours are for terminals and who asks, and options of a class arrive as one object."""
 
 import os
 import pty
@@ -63,13 +63,15 @@ def on_terminal(arguments: list[str], **variables: str) -> bytes:
     return written
 
 
-def test_colours_are_for_terminals_alone(model: Path) -> None:
+def test_colours_are_for_terminals_and_who_asks(model: Path) -> None:
     arguments = ["inspect", str(model)]
     assert b"\x1b[" in on_terminal(arguments)
     assert b"\x1b[" not in on_terminal(arguments, NO_COLOR="1")
     forced = {**os.environ, "FORCE_COLOR": "1"}
     piped = subprocess.run([*GRAPHOPT, *arguments], env=forced, capture_output=True, check=True)
-    assert b"\x1b[" not in piped.stdout + piped.stderr
+    assert b"\x1b[" in piped.stdout
+    plain = subprocess.run([*GRAPHOPT, *arguments], env={**forced, "NO_COLOR": "1"}, capture_output=True, check=True)
+    assert b"\x1b[" not in plain.stdout + plain.stderr
 
 
 Color = Annotated[str, typer.Option(help="The colour."), Default("red")]

@@ -1,4 +1,7 @@
+import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,6 +9,8 @@ import pytest
 from graphopt.cli import run
 from graphopt.cli.files import check_written, write_text
 from graphopt.errors import ReadError, UsageError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
 
 
 def test_new_and_old_files_may_be_written(tmp_path: Path) -> None:
@@ -54,3 +59,42 @@ def test_a_folder_is_no_model_whose_name_a_result_could_have(
     monkeypatch.chdir(tmp_path)
     assert run([words.split()[0], ".", *words.split()[1:]]) in (2, 3)
     assert "internal error" not in capsys.readouterr().err
+
+
+def test_a_model_comes_from_stdin_and_its_result_goes_to_stdout(tmp_path: Path) -> None:
+    onnx_io.save(parse("x: float32[2]\ny = Relu(Relu(x))\nreturn y"), tmp_path / "m.onnx")
+    program = "import sys; from graphopt.cli import main; main(sys.argv[1:])"
+
+    def piped(*arguments: str, given: bytes) -> tuple[bytes, str]:
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, check=True, cwd=tmp_path)
+        return done.stdout, done.stderr.decode()
+
+    model = (tmp_path / "m.onnx").read_bytes()
+    result, told = piped("optimize", "-", "--verify", "off", given=model)
+    assert [node.op for node in onnx_io.load(result).nodes()].count("Relu") == 1
+    assert "modelled cost" in told
+    converted, _ = piped("convert", "m.onnx", "--to", "fp16", "--samples", "0", "-o", "-", given=b"")
+    assert b"float32" in piped("inspect", "-", given=converted)[0]
+    part, _ = piped("extract", "-", "--inputs", "y", "--outputs", "y", given=result)
+    assert part
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_stdout_takes_one_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx_io.save(parse("x: float32[2]\ny = Relu(x)\nreturn y"), tmp_path / "m.onnx")
+    assert run(["optimize", str(tmp_path / "m.onnx"), "-o", "-", "--json", "-"]) == 2
+    assert "both name stdout" in capsys.readouterr().err
+
+
+def test_terminals_give_and_take_no_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx_io.save(parse("x: float32[2]\ny = Relu(x)\nreturn y"), tmp_path / "m.onnx")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert run(["inspect", "-"]) == 2
+    assert "stdin, which is a terminal" in capsys.readouterr().err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(["optimize", str(tmp_path / "m.onnx"), "-o", "-", "--verify", "off"]) == 2
+    assert "stdout is a terminal" in capsys.readouterr().err

@@ -15,7 +15,8 @@ def test_the_line_keeps_what_was_said_before() -> None:
     assert line.after(Event("tidy")) == "tidy"
     assert line.after(Event("explore", size=1234, iteration=2)) == "explore, round 2, 1,234 e-nodes"
     assert line.after(Event("choose", cost=2e-3)) == "choose, 1,234 e-nodes, best cost 2 ms"
-    assert line.after(Event("write")) == "write, 1,234 e-nodes, best cost 2 ms"
+    assert line.after(Event("write", share=0.75)) == "write, 1,234 e-nodes, best cost 2 ms, 75% done"
+    assert line.after(Event("write", seconds=0.5)) == "write, 1,234 e-nodes, best cost 2 ms, 75% done"
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,14 @@ def test_a_step_is_told_when_it_starts_and_when_it_ends() -> None:
     assert heard[1].seconds is not None
 
 
+def test_it_tells_what_part_of_its_steps_is_done() -> None:
+    heard: list[Event] = []
+    step = Steps(heard.append, ("read", "tidy", "explore", "write"))
+    for name in ("read", "explore", "tidy", "write", "of nobody"):
+        step(name, len, [])
+    assert [e.share for e in heard if e.seconds is None] == [0, 0.5, 0.5, 0.75, None]
+
+
 def test_steps_of_one_name_are_one_row() -> None:
     steps = Steps()
     first, second = (parse(f"x: float32[2]\ny = {text}\nreturn y") for text in ("Relu(Relu(x))", "Relu(x)"))

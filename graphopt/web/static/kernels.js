@@ -82,10 +82,8 @@ class KernelBrowser {
     const { limits } = this.data;
     if (!limits || !call.seconds) return 0;
     const moved = call.bytes / call.runs;
-    return (
-      Math.max(call.flops / limits.flops, call.bytes / (moved <= limits.near ? limits.near_bytes : limits.bytes)) /
-      call.seconds
-    );
+    const bandwidth = moved <= limits.near ? limits.near_bytes : limits.bytes;
+    return Math.min(Math.max(call.flops / limits.flops, call.bytes / bandwidth) / call.seconds, 1);
   }
 
   fill() {
