@@ -88,6 +88,7 @@ def cheapest(region: ExploredRegion, run: Optimization, step: Steps) -> None:
     if timed is not None:
         extraction = step("choose", extract, saturated, timed, run.growth)
     run.keep(saturated, extraction, graph)
+    run.note_waiting(saturated, timed or run.model(graph), region)
     region.become(step("derive", run.derive, extraction, saturated, region))
 
 

@@ -466,3 +466,23 @@ def test_ops_are_made_where_runtimes_have_them(opset: int, target: str, ops: lis
     made, report = graphopt.optimize(model, target=target, return_report=True)
     assert [node.op_type for node in made.graph.node] == ops
     assert report.verification.status == "verified"
+
+
+HARD_SWISH = """
+    b{i} = Add({x}, 3.0)
+    c{i} = Clip(b{i}, 0.0, 6.0)
+    d{i} = Mul({x}, c{i})
+    y{i} = Div(d{i}, 6.0)
+    z{i} = MatMul(y{i}, w)"""
+"""Arithmetic that is one op from opset 14 on, and a product behind it."""
+
+
+@pytest.mark.parametrize("layers", [1, 3, 9])
+def test_places_that_wait_for_a_newer_opset_are_counted(layers: int) -> None:
+    text = "".join(HARD_SWISH.format(i=i, x=f"z{i - 1}" if i else "x") for i in range(layers))
+    body = f"x: float32[8, 64] w: float32[64, 64]{text} return z{layers - 1}"
+    _, report = optimize_graph(parse(f"graph old (ir 8, opset 11) {body}"))
+    assert report.waiting == ((14, layers),)
+    _, newer = optimize_graph(parse(f"graph new (ir 8, opset 14) {body}"))
+    assert newer.waiting == ()
+    assert newer.ops_after["HardSwish"] == layers

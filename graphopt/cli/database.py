@@ -250,8 +250,8 @@ def _list(workloads: list[TunedWorkload]) -> None:
     from rich.table import Table
 
     from graphopt.cli import printable
-    from graphopt.cli.progress import duration
     from graphopt.cli.tables import console
+    from graphopt.display import duration
 
     out = console()
     for setting, under_it in groupby(workloads, key=lambda tuned: tuned.setting):
@@ -276,7 +276,7 @@ def _list(workloads: list[TunedWorkload]) -> None:
 
 
 def _lines(tuned: TunedWorkload, history: list[Record]) -> list[str]:
-    from graphopt.cli.progress import duration
+    from graphopt.display import duration
     from graphopt.lowering.schedule.trace import Trace
 
     unverified = sum(not r.verified for r in history)

@@ -95,12 +95,13 @@ def explain(
         return
     assert rule is not None
     explained = explanation.explain_rule(model, rule, rules or None, named(target or "portable"), policy)
-    print(f"{explained.rule}: acts at {count_of(len(explained.fired), 'place')}")
+    of = f", of {explained.places} where its left side is" if explained.places > len(explained.fired) else ""
+    print(f"{explained.rule}: acts at {count_of(len(explained.fired), 'place')}{of}")
     for entry in explained.fired:
         _print_entry(entry)
     for why, sites in sorted(explained.misses.items(), key=lambda item: (-len(item[1]), item[0])):
         shown = ", ".join(sites[:3]) + (", …" if len(sites) > 3 else "")
-        print(f"  not at {len(sites)}: {why}" + (f"  ({shown})" if sites else ""))
+        print(printable(f"  not at {len(sites)}: {why}  ({shown})" if sites else f"  nowhere: {why}"))
 
 
 @register(

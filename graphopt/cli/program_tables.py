@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphopt.cli import printable
-from graphopt.cli.progress import duration
 from graphopt.cli.tables import console
+from graphopt.display import duration
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import EngineTiming

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from graphopt.display import duration
 from graphopt.progress import Event, Listener
 
 if TYPE_CHECKING:
@@ -104,11 +105,3 @@ class _Line:
 def _log(write: object, event: Event) -> None:
     if event.seconds is not None and callable(write):
         write(f"{event.step}: {event.seconds:.2f} s", markup=False)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the unit that reads best."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"

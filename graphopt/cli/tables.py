@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from graphopt.cli import Harmless, count_of, harmless, printable
-from graphopt.cli.progress import duration
+from graphopt.display import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,6 +67,11 @@ def show_report(
                 f"{rule} {count}" if count else f"{rule} (too wide)" for rule, count in exploration.put_off
             )
             out.print(f"put off     matches of {escape(rules)}", soft_wrap=True)
+    if report.waiting:
+        (opset, count), *others = report.waiting
+        more = "".join(f", {n} more for --opset {newer}" for newer, n in others)
+        waits = "one rewrite waits" if count == 1 else f"{count} rewrites wait"
+        out.print(f"waiting     {waits} for --opset {opset}{more}", soft_wrap=True)
     if report.verification is not None:
         out.print(f"checked     {_verified(report.verification)}", soft_wrap=True)
     if report.certificate is not None and report.certificate.rewrites:

@@ -162,7 +162,7 @@ def _show(summary: CalibrationSummary) -> None:
     from rich.table import Table
 
     from graphopt.cli import tables
-    from graphopt.cli.progress import duration
+    from graphopt.display import duration
 
     console = tables.console()
     console.print(f"{summary.path}", markup=False)

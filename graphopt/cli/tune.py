@@ -204,7 +204,7 @@ def _show_answers(answers: Answers, path: Path) -> None:
 
     from graphopt.benchmark.active_measurement import described
     from graphopt.cli import printable, tables
-    from graphopt.cli.progress import duration
+    from graphopt.display import duration
     from graphopt.tuning.results import ENDINGS
 
     console = tables.console()
@@ -231,7 +231,7 @@ def _show(done: Tuning, path: Path) -> None:
     from rich.table import Table
 
     from graphopt.cli import printable, tables
-    from graphopt.cli.progress import duration
+    from graphopt.display import duration
 
     report = done.report
     console = tables.console()

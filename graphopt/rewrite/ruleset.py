@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,33 +91,17 @@ class Ruleset(Displayed):
         chosen = (policy, target, opset)
         if not only and not without and chosen == self.chosen:
             return self
-        admitted = {kind for kind in Soundness if kind.allowed_by(policy)}
+        off = partial(_why_off, policy=policy, target=target, opset=opset, allows=_allowing(target, opset))
 
         def is_on(rule: Rule | NativePass) -> bool:
             return (
-                rule.soundness in admitted
+                not off(rule)
                 and (not only or any(_is_called(rule, n) for n in only))
                 and not any(_is_called(rule, n) for n in without)
             )
 
-        tags = {target} if isinstance(target, str) else target.tags
-
-        @cache
-        def allows(op: str) -> bool:
-            return isinstance(target, str) or target.allows(op, opset)
-
-        def takes(ops: Iterable[str]) -> bool:
-            return all(map(allows, ops))
-
-        def is_for(rule: Rule | NativePass) -> bool:
-            if rule.targets and not rule.targets & tags:
-                return False
-            if not isinstance(rule, Rule):
-                return takes(rule.makes)
-            return takes(c.op for side in rule.rhs for c in calls(side) if not c.is_variable)
-
-        rules = tuple(r for r in self.rules if is_on(r) and is_for(r))
-        return Ruleset(rules, tuple(p for p in self.passes if is_on(p) and is_for(p)), chosen)
+        rules = tuple(r for r in self.rules if is_on(r))
+        return Ruleset(rules, tuple(p for p in self.passes if is_on(p)), chosen)
 
     def check(self, only: Sequence[str], without: Sequence[str]) -> None:
         """Raise RuleError, as ``select`` does, where one of the names means nothing."""
@@ -137,6 +121,32 @@ class Ruleset(Displayed):
         names = {r.name for r in everything} | {f for r in everything for f in r.family.split(",")}
         hint = nearest(name, names) or "; `graphopt rules list` shows them all"
         raise RuleError(f"unknown rule or family {name}{hint}")
+
+
+def why_off(rule: Rule | NativePass, policy: Soundness, target: Target, opset: int = 0) -> str:
+    """Why a policy, or a target for models of the opset, does not use a rule; empty where both do."""
+    return _why_off(rule, policy, target, opset, _allowing(target, opset))
+
+
+def _why_off(
+    rule: Rule | NativePass, policy: Soundness, target: str | Target, opset: int, allows: Callable[[str], bool]
+) -> str:
+    if not rule.soundness.allowed_by(policy):
+        return f"it is {rule.soundness.value}, which --policy {policy.value} does not admit"
+    if rule.targets and not rule.targets & ({target} if isinstance(target, str) else target.tags):
+        return f"it is for {', '.join(sorted(rule.targets))}"
+    made = (
+        (c.op for side in rule.rhs for c in calls(side) if not c.is_variable) if isinstance(rule, Rule) else rule.makes
+    )
+    lacked = next((op for op in made if not allows(op)), None)
+    if lacked is None or isinstance(target, str):
+        return ""
+    return f"{target.name} takes no {lacked}" + (f" of opset {opset}" if target.allows(lacked) else "")
+
+
+def _allowing(target: str | Target, opset: int) -> Callable[[str], bool]:
+    """Whether a target takes an op in models of the opset; each is asked about once."""
+    return cache(lambda op: isinstance(target, str) or target.allows(op, opset))
 
 
 def _is_called(rule: Rule | NativePass, name: str) -> bool:

@@ -56,6 +56,8 @@ class ExploredRegion:
     journal: Journal
     lost: list[str]
     """In words, the rewrites that were chosen and could not be applied."""
+    repeats: Repeats | None = None
+    """Of a block: the copies that it stands for."""
 
     @property
     def graph(self) -> Graph:
@@ -110,6 +112,9 @@ class Optimization:
         self.ahead = OperationBudget.of(graph)
         """What tidying may compute ahead in all rounds."""
         self.statistics = Statistics()
+        self.waiting: Counter[int] = Counter()
+        """By opset, at how many places of the first round that is all that a cheaper right side needs."""
+        self.round = 0
         self.put_off: set[str] = set()
         """The rules of which explorations put matches off, or that were stopped by a limit while they fired."""
 
@@ -119,6 +124,7 @@ class Optimization:
         """The regions of a graph, bodies of its nodes first: each is to be changed before the next is asked for. The
         graph itself is not changed; ``explored`` is what became of it."""
         self.as_expected = True
+        self.round += 1
         mark = self.journal.open()
         space = Workspace(graph.copy(), infer(graph, is_model=True))
         yield from self._within(space)
@@ -133,7 +139,7 @@ class Optimization:
         repeats = find_repeats(space.graph, space.facts)
         if repeats is not None:
             short = repeats.shortened()
-            block = ExploredRegion(Workspace(short, infer(short)), Journal(), [])
+            block = ExploredRegion(Workspace(short, infer(short)), Journal(), [], repeats)
             block.journal.open()
             yield block
             if self._copied(block, repeats, space):
@@ -232,6 +238,21 @@ class Optimization:
         if saturated.stop in LIMITS:
             self.put_off.update(name for name, counts in saturated.statistics.items() if counts.fired)
 
+    def note_waiting(self, saturated: Saturated, model: CostModel, region: ExploredRegion) -> None:
+        """Note where a newer opset is all that something cheaper needs, which the target then takes."""
+        lowest: dict[tuple[int, ...], int] = {}
+        for place in saturated.waiting if self.round == 1 else ():
+            opset = place.opset
+            if opset is None or not self.stated.reads(opset):
+                continue
+            is_taken = all(self.stated.allows(call.op, opset) for call in place.after)
+            if is_taken and model.of_calls(place.after) < model.of_calls(place.before):
+                lowest[place.roots] = min(opset, lowest.get(place.roots, opset))
+        nodes = {c: value.node for value, c in reversed(list(saturated.values.items()))}
+        for roots, opset in lowest.items():
+            node = next((nodes[c] for c in roots if c in nodes), None)
+            self.waiting[opset] += 1 if region.repeats is None or node is None else region.repeats.copies_like(node)
+
     def derive(self, extraction: Extraction, saturated: Saturated, region: ExploredRegion) -> Graph:
         """The chosen graph, which the rewrites that lead to it make of the region's."""
         lost = apply_chosen(saturated, extraction.choice, self.by_name, Alternatives(region.space), region.journal)
@@ -291,6 +312,7 @@ class Optimization:
             profiles=self.profiles,
             exploration=_together(self.explorations),
             explorations=tuple(self.explorations),
+            waiting=tuple(sorted(self.waiting.items())),
             rewrites=tuple(
                 AppliedRewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
                 for e in self.journal.rewrites

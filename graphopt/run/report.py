@@ -157,6 +157,8 @@ class Report(Displayed):
     """All explorations together."""
     explorations: tuple[Exploration, ...] = ()
     """Each by itself: those of bodies and of the main graph, in every round of the pipeline."""
+    waiting: tuple[tuple[int, int], ...] = ()
+    """By opset, at how many places nothing but that is needed for something cheaper (``graphopt explain --rule``)."""
     rewrites: tuple[AppliedRewrite, ...] = ()
     rules: tuple[RuleUse, ...] = ()
     """The rules that were tried and the passes that acted, those that took longest first."""

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import isclose
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from graphopt.display import duration
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.infer import infer
+from graphopt.ir.work import stored_bytes
 from graphopt.optimize import optimize_graph
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.checking.explain_match import find_node, unknown_node
+from graphopt.rewrite.egraph.egraph_snapshot import Place, Saturated
+from graphopt.rewrite.egraph.saturate import SaturationBudget, saturate
+from graphopt.rewrite.extract.choose import forced
+from graphopt.rewrite.extract.terms import Terms
 from graphopt.rewrite.match.describe import name_of
 from graphopt.rewrite.match.journal import SIGNATURE, Entry
-from graphopt.rewrite.match.matcher import root_ops, why_not
+from graphopt.rewrite.match.matcher import footprint, match, root_ops, why_not
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Rule, soundness
-from graphopt.rewrite.ruleset import Ruleset, ruleset
+from graphopt.rewrite.ruleset import Ruleset, ruleset, why_off
 from graphopt.run.derivation import (
     Derivation,
     check_is_of,
@@ -28,11 +36,15 @@ from graphopt.run.derivation import (
     read_derivation,
     reverted,
 )
+from graphopt.run.observer import Chosen, Watch
 from graphopt.run.steps import Steps
 from graphopt.run.write_result import deliver
 from graphopt.target import PORTABLE, Target
 from graphopt.tools.shell_check import failing
 from graphopt.verify.verification import Verification
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,36 +78,149 @@ def explain_node(output: str | Path, name: str, journal: str | Path | None = Non
 
 @dataclass(frozen=True, slots=True)
 class RuleExplanation:
-    """Where a rule acted in a model, and where it almost did: the reasons why not, with the sites of each."""
+    """Where a rule acted in a model, and where it almost did: the reasons why not, with the sites of each.
+
+    ``places`` counts where its left side came to be, in the model or by other rewrites.
+    """
 
     rule: str
     fired: tuple[Entry, ...]
     misses: Mapping[str, tuple[str, ...]]
+    places: int = 0
+
+
+FITS = "it fits"
+"""What is said of a place before it is known what came of it."""
+PRICED = 20
+"""At so many places at most the model is chosen anew, with the right side of a rule, to see what it costs then."""
 
 
 def explain_rule(
-    model: str | Path, name: str, rules: Any = None, target: Target | None = None, policy: str = "reals"
+    model: str | Path | Graph,
+    name: str,
+    rules: Any = None,
+    target: Target | None = None,
+    policy: str = "reals",
+    budget: SaturationBudget | None = None,
 ) -> RuleExplanation:
-    """Where a rule acts when the model is optimized, and at the other nodes of its op the first thing that it lacks."""
+    """Where a rule acts when the model is optimized, and why nowhere else.
+
+    Wherever its left side came to be, in the model or by other rewrites, that is the first guard that fails with its
+    value, the opset, the budget, or what the model would cost with it; at other nodes of its op, the first operand that
+    the rule lacks; and where its left side is in the model as it was read and not later, what acted there first.
+    """
     resolved, weakest = target or PORTABLE, soundness(policy)
     everything = ruleset(rules)
     (rule, *others) = everything.named(name).rules or (None,)
     if rule is None or others:
         raise UsageError(f"{name} is not the name of one rule: `graphopt rules list` shows them all")
-    graph = onnx_io.load(model)
+    graph = model if isinstance(model, Graph) else onnx_io.load(model)
     chosen = everything.select(policy=weakest, target=resolved, opset=graph.opset)
-    _, report = optimize_graph(graph, chosen, resolved, weakest)
+    watch = _Places(rule)
+    _, report = optimize_graph(graph, chosen, resolved, weakest, budget, watch)
     assert report.derivation is not None
     fired = tuple(e for e in report.derivation.rewrites if e.rule == rule.name)
+    why_not_on = why_off(rule, weakest, resolved, graph.opset)
+    off = f"{rule.name} is not on for target {resolved.name} and policy {weakest.value}: {why_not_on}"
+    reasons: dict[str, str] = {}
+    for site, why in watch.told(off if why_not_on else ""):
+        reasons.setdefault(site, why)
+    count = len(reasons.keys() | {e.site for e in fired})
     tidy = simplify(graph, [r for r in chosen.always if r.name != rule.name], chosen.passes)
-    sites = {e.site for e in fired}
-    misses: dict[str, list[str]] = {}
-    for site, why in near_misses(rule, tidy):
-        if site not in sites:
+    for site, why in (*_taken(rule, graph, report.derivation), *near_misses(rule, tidy)):
+        reasons.setdefault(site, off if why_not_on and why == FITS else why)
+    misses: dict[str, list[str]] = {off: []} if why_not_on else {}
+    for site, why in reasons.items():
+        if why not in ("", FITS) and site not in {e.site for e in fired}:
             misses.setdefault(why, []).append(site)
-    if rule not in chosen.rules:
-        misses = {f"{rule.name} is not on for target {resolved.name} and policy {weakest.value}": []}
-    return RuleExplanation(rule.name, fired, {why: tuple(at) for why, at in misses.items()})
+    return RuleExplanation(rule.name, fired, {why: tuple(at) for why, at in misses.items()}, count)
+
+
+class _Places(Watch):
+    """Keeps the choices of a pipeline, and all places of one rule in what was explored for each."""
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__()
+        self.rule = rule
+        self.priced = 0
+
+    def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
+        """What the function gives; saturation is asked about the rule."""
+        asked = partial(function, about=self.rule) if function is saturate else function
+        return super().__call__(name, asked, *arguments, **options)
+
+    def told(self, off: str) -> Iterator[tuple[str, str]]:
+        """Each place with what came of the rule there; nothing where its right side was chosen."""
+        for seen in self.seen:
+            best: dict[tuple[int, ...], Place] = {}
+            for place in seen.saturated.places:
+                if place.roots not in best or place.rank > best[place.roots].rank:
+                    best[place.roots] = place
+            terms = Terms(seen.saturated, seen.model)
+            for place in best.values():
+                yield self._site(seen.saturated, place), place.why or self._outcome(place, seen, terms, off)
+
+    def _site(self, saturated: Saturated, place: Place) -> str:
+        """The name of the value at whose place the left side is; of a value that rules made, the left side."""
+        names = _names(saturated)
+        return next((names[root] for root in place.roots if root in names), place.left)
+
+    def _outcome(self, place: Place, seen: Chosen, terms: Terms, off: str) -> str:
+        """Why the right side, which fits, is not in the result; nothing where it is."""
+        if off or not place.right:
+            return off or FITS
+        choice, classes = seen.extraction.choice, seen.saturated.classes
+        ends = {
+            root: node
+            for root, id in zip(place.roots, place.right, strict=True)
+            for node in classes.get(root, ())
+            if node.id == id
+        }
+        if not any(root in choice for root in place.roots):
+            return "what was chosen does not need it"
+        if all(choice.get(root) == node for root, node in ends.items()):
+            return ""
+        here, there = (duration(seen.model.of_calls(calls)) for calls in (place.after, place.before))
+        prices = f"{here} for it, {there} for what it replaces"
+        self.priced += 1
+        with_it = forced(terms, ends) if len(ends) == len(set(place.roots)) and self.priced <= PRICED else None
+        if with_it is None:
+            return f"something else costs less ({prices})"
+        total, least = with_it.cost.total.seconds, seen.extraction.cost.total.seconds
+        kept = [c for c in place.inner if c in with_it.choice and c not in terms.constants]
+        still = f"; {_named(seen.saturated, kept)} needed all the same" if kept else ""
+        stored = with_it.nbytes - stored_bytes(seen.saturated.graph)
+        if total < least and stored > seen.growth.free:
+            return f"its constants would take {stored:,} bytes more, of {seen.growth.free:,} that are free (--growth)"
+        if isclose(total, least, rel_tol=1e-9):
+            return f"something else costs as little ({prices})"
+        return f"costs more: {duration(total)} for the model, {duration(least)} without it ({prices}{still})"
+
+
+def _named(saturated: Saturated, classes: Sequence[int]) -> str:
+    """The values that classes are, as the graph or else the e-graph calls them, and the verb for so many."""
+    names = _names(saturated)
+    words = [names.get(c) or saturated.provenance.text(c) for c in classes]
+    return f"{', '.join(words)} {'is' if len(words) == 1 else 'are'}"
+
+
+def _names(saturated: Saturated) -> dict[int, str]:
+    """The names of the classes that the graph has values of: the first of each."""
+    graph = saturated.graph
+    values = reversed(list(saturated.values.items()))
+    return {c: name_of(graph, graph.node(value.node), value.port) for value, c in values}
+
+
+def _taken(rule: Rule, graph: Graph, derivation: Derivation) -> Iterator[tuple[str, str]]:
+    """Where a rule applies in the model as it was read, and what acted there first."""
+    facts, wanted = infer(graph), root_ops(rule)
+    for node in graph.order():
+        if node.op in (INPUT, CONSTANT) or (wanted is not None and node.op not in wanted):
+            continue
+        if not why_not(rule, graph, facts, node.id):
+            covered = {id for found in match(rule, graph, facts, node.id) for id in footprint(graph, found)}
+            first = next((e for e in derivation.rewrites if covered.intersection(e.matched)), None)
+            yield name_of(graph, node), FITS if first is None else f"{first.rule} (#{first.id}) acted there first"
 
 
 def near_misses(rule: Rule, graph: Graph) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,8 @@ def page_of_report(report: Report) -> Page:
     """The page of a run of the optimizer. MissingDependencyError where nothing lays graphs out."""
     facts = [("model", report.model), ("target", report.target), ("policy", report.policy), ("prices", report.prices)]
     facts += [("written to", report.output)] if report.output else []
+    if report.waiting:
+        facts.append(("waiting", ", ".join(f"{count} for opset {opset}" for opset, count in report.waiting)))
     if report.priced_at:
         facts.append(("priced at", report.priced_at))
     if report.measured is not None:

@@ -2,7 +2,8 @@ import sys
 
 import pytest
 
-from graphopt.cli.progress import _Line, duration, shown
+from graphopt.cli.progress import _Line, shown
+from graphopt.display import duration
 from graphopt.progress import Event
 
 

@@ -13,8 +13,8 @@ from graphopt.rewrite import passes
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import RuleStage, Soundness, calls
-from graphopt.rewrite.ruleset import Ruleset, standard
-from graphopt.target import PORTABLE, TARGETS
+from graphopt.rewrite.ruleset import Ruleset, standard, why_off
+from graphopt.target import ORT, PORTABLE, TARGETS
 
 FEW = Ruleset(
     tuple(
@@ -48,6 +48,22 @@ def test_policy_and_target() -> None:
     assert names(FEW.select()) == ["relu-relu", "relu-abs"]
     assert names(FEW.select(policy="exact")) == ["relu-relu"]
     assert names(FEW.select(policy=Soundness.APPROX, target="ort")) == names(FEW)
+
+
+def test_it_is_told_why_a_rule_is_off() -> None:
+    text = "# one [A1] {}\nr: Relu(Relu(x)) => {}(x)\n"
+    assert why_off(parse_rules(text.format("exact", "Relu"), "r")[0], Soundness.REALS, PORTABLE) == ""
+    quick, approx, gelu = (
+        parse_rules(text.format(*parts), "r")[0]
+        for parts in (("exact for ort", "Relu"), ("approx", "Relu"), ("exact", "com.microsoft::Gelu"))
+    )
+    assert why_off(quick, Soundness.REALS, PORTABLE) == "it is for ort"
+    assert why_off(quick, Soundness.REALS, ORT) == ""
+    assert why_off(approx, Soundness.REALS, PORTABLE) == "it is approx, which --policy reals does not admit"
+    assert why_off(gelu, Soundness.REALS, PORTABLE) == "portable takes no com.microsoft::Gelu"
+    lacking = replace(ORT, lacking_since={"com.microsoft::Gelu": 20})
+    assert why_off(gelu, Soundness.REALS, lacking, 20) == "ort takes no com.microsoft::Gelu of opset 20"
+    assert why_off(gelu, Soundness.REALS, lacking, 19) == ""
 
 
 def test_names_families_and_letters() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,9 @@ from graphopt.cli import run
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.rewrite.egraph.saturate import SaturationBudget
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.ruleset import Ruleset
 from graphopt.run.derivation import journal_path, read_derivation
 from graphopt.target import target
 from graphopt.tools.explanation import bisect, explain_node, explain_rule, revert
@@ -114,7 +121,7 @@ def test_the_commands_print_entries(
     assert run(["explain", str(result), "z"]) == 0
     assert "as it was in the original" in capsys.readouterr().out
     assert run(["explain", str(model), "--rule", "relu-holds"]) == 0
-    assert "acts at 1 place\n" in capsys.readouterr().out
+    assert "acts at 1 place, of 2 where its left side is\n" in capsys.readouterr().out
     assert run(["bisect", str(model), "--check", blames("HardSwish", tmp_path), "-q"]) == 0
     assert "begins to fail" in capsys.readouterr().out
     assert run(["explain", str(result)]) == 2
@@ -122,3 +129,147 @@ def test_the_commands_print_entries(
     journal_path(result).unlink()
     assert run(["explain", str(result), "y"]) == 3
     assert "graphopt optimize writes one beside its result" in capsys.readouterr().err
+
+
+# -- why did it not fire?
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A rule, the model in which it does not fire at ``y``, and why."""
+
+    rule: str
+    model: str
+    why: str
+    where: str = "y"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+SQUARE = "[A1] reals\nrule: Mul(x, x) => Pow(x, 2.0)"
+HARD_SWISH = """x: float32[2, 64]
+    b = Add(x, 3.0)
+    c = Clip(b, 0.0, 6.0)
+    d = Mul(x, c)
+    y = Div(d, 6.0)
+    return y"""
+
+PLANTED = {
+    "rank": Planted(
+        "[A1] reals\nrule: Add(MatMul(x, w), b) => Gemm(x, w, b)\n    where x.rank == 2",
+        "x: float32[2, 3, 4] w: float32[4, 5] b: float32[5] m = MatMul(x, w) y = Add(m, b) return y",
+        "`x` has rank 3, the rule wants 2",
+    ),
+    "a constant": Planted(
+        "[A1] reals\nrule: Div(x, c) => Mul(x, Reciprocal(c))\n    where c.is_const",
+        "x: float32[4] c: float32[4] y = Div(x, c) return y",
+        "`c` is not a constant",
+    ),
+    "used elsewhere": Planted(
+        "[A1] reals\nrule: Relu(Neg(x) as n) => Min(x, 0.0)\n    where n.uses == 1",
+        "x: float32[4] n = Neg(x) y = Relu(n) z = Abs(n) return y, z",
+        "`n` is used 2 times, the rule wants 1",
+    ),
+    "an output": Planted(
+        "[A1] reals\nrule: Relu(Neg(x) as n) => Min(x, 0.0)\n    where n.uses == 1",
+        "x: float32[4] n = Neg(x) y = Relu(n) z = Abs(x) return y, z, n",
+        "`n` is used 2 times, the rule wants 1",
+    ),
+    "needed all the same": Planted(
+        "[A1] reals\nrule: Relu(Neg(x)) => Abs(Neg(Abs(Abs(x))))",
+        "x: float32[4] n = Neg(x) y = Relu(n) return y, n",
+        "costs more: .* for the model, .* without it .* for what it replaces; n is needed all the same.",
+    ),
+    "the opset": Planted(
+        "[H8] reals\nrule: Mul(x, HardSigmoid(x, alpha=a)) => HardSwish(x)\n"
+        "# one op [H8] reals\n"
+        "first: Div(Mul(x, Clip(Add(x, 3.0), 0.0, 6.0)), 6.0) => Mul(x, HardSigmoid(x, alpha=1 / 6))",
+        f"graph old (ir 8, opset 11) {HARD_SWISH}",
+        "HardSwish needs opset 14, the model has 11",
+    ),
+    "the price": Planted(
+        SQUARE, "x: float32[4] y = Mul(x, x) return y", r"costs more: .* for the model, .* without it \(.* for it, .*"
+    ),
+    "the target": Planted(
+        "[A1] reals\nrule: Mul(x, Sigmoid(x)) => com.microsoft::QuickGelu(x, alpha=1.0)",
+        "x: float32[4] s = Sigmoid(x) y = Mul(x, s) return y",
+        "rule is not on for target portable and policy reals: portable takes no com.microsoft::QuickGelu",
+    ),
+    "whom it is for": Planted(
+        "[A1] reals for ort\nrule: Mul(x, x) => Pow(x, 2.0)",
+        "x: float32[4] y = Mul(x, x) return y",
+        "rule is not on for target portable and policy reals: it is for ort",
+    ),
+    "the policy": Planted(
+        "[A1] approx\nrule: Tanh(x) => x",
+        "x: float32[4] y = Tanh(x) return y",
+        "rule is not on for target portable and policy reals: it is approx, which --policy reals does not admit",
+    ),
+    "a size": Planted(
+        "[A1] reals\nrule: Add(x, z) => Sub(x, Neg(z))\n    where x.shape[0] == z.shape[0]",
+        "x: float32[N, 4] z: float32[M, 4] y = Add(x, z) return y",
+        r"x\.shape\[0\] is N, which is not known to be M",
+    ),
+    "a type": Planted(
+        "[A1] reals\nrule: Concat(x, z, axis=0) => Concat(Neg(Neg(x)), z, axis=0)\n    where x.dtype in float",
+        "x: int64[4] z: int64[4] y = Concat(x, z, axis=0) return y",
+        "`x` has dtype int64, the rule wants float",
+    ),
+    "an attribute": Planted(
+        "[A1] reals\nrule: Relu(Softmax(x, axis=0)) => Softmax(x, axis=0)",
+        "x: float32[2, 4] s = Softmax(x, axis=1) y = Relu(s) return y",
+        "attribute axis of Softmax is 1, the rule wants 0",
+    ),
+    "the order": Planted(
+        "[A1] reals\nrule: Sub(x, Relu(x)) => Min(x, 0.0)",
+        "x: float32[4] r = Relu(x) y = Sub(r, x) return y",
+        "an operand is an input of the graph, the rule wants Relu",
+    ),
+    "another came first": Planted(
+        "[A1] reals\nrule: Relu(Relu(Abs(x))) => Abs(x)\n# first [A1] reals always\nfirst: Relu(Relu(x)) => Relu(x)",
+        "x: float32[4] a = Abs(x) r = Relu(a) y = Relu(r) return y",
+        r"first \(#\d+\) acted there first",
+    ),
+    "the limit on e-nodes": Planted(
+        "[A1] reals\nrule: Max(a, b) => Where(Less(a, b), b, a)\n# many [A1] reals\nmore: Abs(x) => Max(x, Neg(x))",
+        "x: float32[4] y = Abs(x) return y",
+        "held back by the budget: exploration stopped at its limit on iterations",
+        options={"budget": SaturationBudget(iters=1)},
+    ),
+    "enough of it": Planted(
+        "[A1] reals\nrule: Neg(x) => Sub(0.0, x)",
+        "x: float32[4] a = Neg(x) b = Abs(a) y = Neg(b) return y",
+        r"held back by the budget: there is enough of it \(builds=1\)",
+        options={"budget": SaturationBudget(builds=1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PLANTED.values(), ids=PLANTED)
+def test_it_is_told_why_a_rule_did_not_fire(case: Planted) -> None:
+    rules = Ruleset(tuple(parse_rules(f"# {case.rule}\n", "planted.rules")))
+    found = explain_rule(parse(case.model), "rule", rules, **case.options)
+    assert case.where not in [e.site for e in found.fired]
+    why = [why for why, sites in found.misses.items() if case.where in sites]
+    assert why, found.misses
+    assert re.fullmatch(case.why, why[0])
+
+
+def test_operands_in_the_other_order_are_the_same() -> None:
+    rules = Ruleset(tuple(parse_rules("# one op [A1] reals\nrule: Add(x, Neg(y)) => Sub(x, y)\n", "planted.rules")))
+    found = explain_rule(parse("x: float32[4] a: float32[4] n = Neg(a) y = Add(n, x) return y"), "rule", rules)
+    assert [e.site for e in found.fired] == ["y"]
+    assert found.places == 1
+
+
+def test_a_guard_on_what_may_be_nan_is_told() -> None:
+    masked = """s: float32[2, 2]
+        m = float32[2, 2]{0.0, 0.0, -inf, -inf}
+        a = Add(s, m)
+        p = Softmax(a)
+        n = IsNaN(p)
+        y = Where(n, 0.0, p)
+        return y"""
+    found = explain_rule(parse(masked), "nan-guard-mask")
+    assert not found.fired
+    (why,) = [why for why, sites in found.misses.items() if "y" in sites]
+    assert "blanks" in why

@@ -35,6 +35,11 @@ class Repeats:
     positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each node of a copy: the number of the copy, and its position in it."""
 
+    def copies_like(self, id: int) -> int:
+        """For how many nodes of the graph one of the shortened graph stands."""
+        at, _ = self.positions.get(id, (0, 0))
+        return len(self.copies) - KEPT + 1 if at == 1 else 1
+
     def shortened(self) -> Graph:
         """The graph with all but the first two and the last two copies left out, and the outputs that those make."""
         first, last = 2, len(self.copies) - 2

@@ -95,7 +95,7 @@ class Classes:
         self._term(self._symbol(TermSymbol("_", NO_ATTRS)), (), NOTHING)
         self._load(facts)
         self.originals = len(self.terms)
-        self.limit = self.size + room
+        self.limit: float = self.size + room
         """The number of e-nodes that is never exceeded."""
 
     # -- reading the graph
@@ -151,6 +151,10 @@ class Classes:
     def members(self, name: int) -> list[int]:
         """The distinct terms of a class, in ascending order."""
         return sorted(t for t in self._members[name] if t not in self._duplicates)
+
+    def first_alike(self, term: int) -> int:
+        """The first term that applies the same symbol to the same classes: that which is a member of the class."""
+        return self._memo[self._key(*self.terms[term])]
 
     def distinct(self, name: int) -> int:
         """How many distinct terms a class has."""
@@ -416,10 +420,10 @@ class Classes:
                 facts = infer.infer_node(symbol.op, symbol.attrs, inputs, symbol.n_outputs, self.opset)
             except GraphoptError:
                 continue  # what was known still holds
-            for output, fact in zip(self._outputs(term), facts, strict=True):
+            for output, fact in zip(self.outputs(term), facts, strict=True):
                 self._learn(output, fact)
 
-    def _outputs(self, term: int) -> Sequence[int]:
+    def outputs(self, term: int) -> Sequence[int]:
         """The terms of the outputs of a term."""
         n = self.symbols[self.terms[term][0]].n_outputs
         if n == 1:

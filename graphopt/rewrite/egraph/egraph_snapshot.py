@@ -55,6 +55,47 @@ class SaturationRound(NamedTuple):
     """Matches applied so far."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An op on operands of which these facts are known; what it costs goes by nothing else."""
+
+    op: str
+    attrs: Attrs
+    inputs: tuple[Fact | None, ...]
+    outputs: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place of a rule: where the left side of a rule is, and what comes of the rule there."""
+
+    rule: str
+    roots: tuple[int, ...]
+    """The classes of the roots."""
+    left: str
+    """The left side, as the rule spells it."""
+    why: str = ""
+    """The first thing that is in the way; empty where the rule applies."""
+    opset: int | None = None
+    """The lowest opset at which it would apply, where the model's is all that is in the way."""
+    before: tuple[Call, ...] = ()
+    after: tuple[Call, ...] = ()
+    """What the two sides compute when the model runs, where the rule applies or would at that opset."""
+    inner: tuple[int, ...] = ()
+    """The classes between the roots and the operands of the left side."""
+    right: tuple[int, ...] = ()
+    """Where the rule applied: the e-nodes that the roots are on its right side, by ``id``."""
+
+    held: int = 0
+    """How many of the guards hold, up to the first that does not."""
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Of several places at one root that with the highest is told of: where the rule applies, or does but for the
+        opset, or got furthest."""
+        return not self.why, self.opset is not None, self.held
+
+
 @dataclass(frozen=True)
 class Saturated:
     """Equal graphs, side by side. All mappings are in ascending order of their keys."""
@@ -92,6 +133,10 @@ class Saturated:
     put_off: Mapping[str, int] = field(default_factory=dict)
     """The rules of which something was put off, with how many matches were because their class had enough of the rule;
     0 where it would have taken too long to find all of its matches."""
+    waiting: tuple[Place, ...] = ()
+    """Where nothing but the opset of the model is in the way of a rule."""
+    places: tuple[Place, ...] = ()
+    """All places of the rule that was asked about."""
 
     @property
     def reproducible(self) -> bool:

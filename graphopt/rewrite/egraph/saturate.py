@@ -10,9 +10,11 @@ Rules with several roots apply to terms of the graph only, and to each of those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from time import monotonic, thread_time
 
 from graphopt.errors import SENSELESS
@@ -22,8 +24,9 @@ from graphopt.ir.infer import infer, label_of
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.egraph.classes import Classes, Contradiction, Full
 from graphopt.rewrite.egraph.egglog import MatchRow
-from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated, SaturationRound
+from graphopt.rewrite.egraph.egraph_snapshot import ENode, Place, Saturated, SaturationRound
 from graphopt.rewrite.egraph.matching import Matching, Relation
+from graphopt.rewrite.egraph.places import place
 from graphopt.rewrite.egraph.provenance import Application, Applied, TermSpelling, term_of
 from graphopt.rewrite.egraph.substitutions import Instance, alone, independent, joined, own_names, shared
 from graphopt.rewrite.guards import expressions
@@ -39,6 +42,11 @@ EACH = 4
 """unless they are no more than so many for each term of the graph."""
 BAN = 4
 """Rounds that a rule sits out the first time; twice as many each time after that."""
+
+ROOTS = "a root was rewritten already, is not the graph's, or reads another"
+"""Why a rule with several roots is not applied to some."""
+FOLDED = "all that it reads is constant, so that it is computed ahead"
+"""Why no rule is applied to what costs nothing at run time."""
 
 TERMS = 800
 """Graphs of fewer terms than this have as many matches as those of so many."""
@@ -76,11 +84,17 @@ def saturate(
     rules: Sequence[Rule],
     budget: SaturationBudget | None = None,
     listener: Listener | None = None,
+    about: Rule | None = None,
 ) -> Saturated:
-    """All that the rules prove equal to the graph, within the budget (the standard one where none is given)."""
-    run = _Run(graph, infer(graph) if facts is None else facts, rules, budget or SaturationBudget(), listener)
+    """All that the rules prove equal to the graph, within the budget (the standard one where none is given).
+
+    Of the rule that is asked ``about``, one of these or another, which is then not applied, all places are told.
+    """
+    known = infer(graph) if facts is None else facts
+    run = _Run(graph, known, rules, budget or SaturationBudget(), listener, about)
     stop = run.run()
-    return run.result(stop)
+    saturated = run.result(stop)
+    return saturated if about is None else replace(saturated, places=tuple(run.places(about, stop)))
 
 
 class _BudgetSpent(Exception):  # noqa: N818
@@ -95,14 +109,16 @@ class _Run:
         rules: Sequence[Rule],
         budget: SaturationBudget,
         listener: Listener | None,
+        about: Rule | None = None,
     ) -> None:
         self.started, self.begun = monotonic(), thread_time()
         self.graph = graph
-        self.rules = [r for r in rules if not _asks_uses(r)]
+        self.rules = [r for r in rules if not asks_uses(r)]
         self.budget = budget
         self.listener = listener
         self.classes = Classes(graph, facts, budget.nodes)
-        self.matching = Matching(self.classes, self.rules)
+        more = [] if about is None or about in self.rules or asks_uses(about) else [about]
+        self.matching = Matching(self.classes, [*self.rules, *more])
         self.statistics = {rule.name: RuleStatistics() for rule in self.rules}
         self.often = max(OFTEN, EACH * self.classes.originals)
         self.bans = [0] * len(self.rules)
@@ -111,6 +127,10 @@ class _Run:
         """For rules with several roots, the terms that were roots already."""
         self.given: dict[tuple[int, int], int] = {}
         """How often a rule has fired at a class."""
+        self.too_new: dict[tuple[int, tuple[int, ...]], Instance] = {}
+        """Where a rule was refused for the opset of the model: by rule and roots, one of its matches."""
+        self.refusals: list[tuple[MatchRow, str]] | None = None
+        """Matches that were refused, and why, once all is explored and a rule is asked about."""
         self.iteration = 0
         self.matches = self.looked = 0
         self.rounds = [self.grown()]
@@ -189,7 +209,7 @@ class _Run:
     def put_off(self) -> dict[str, int]:
         """By rule, how many of its matches wait because there is enough of it; 0 where some were not found."""
         counts = dict.fromkeys(sorted(self.matching.put_off), 0)
-        for index, queries in enumerate(self.matching.relations):
+        for index, queries in enumerate(self.matching.relations[: len(self.rules)]):
             if count := sum(self.is_crowded(index, row) for query in queries for row in query.waiting):
                 counts[self.rules[index].name] = count
         return counts
@@ -199,9 +219,7 @@ class _Run:
         if instance is None:
             return None
         if len(instance.roots) > 1 and not self.are_fresh_roots(index, instance):
-            return self.refuse(
-                index, relation, row, "a root was rewritten already, is not the graph's, or reads another"
-            )
+            return self.refuse(index, relation, row, ROOTS)
         why = self.tried(index, row, partial(self.made, index, instance))
         if why is not None:
             self.refuse(index, relation, row, why)
@@ -226,6 +244,8 @@ class _Run:
 
     def refuse(self, index: int, relation: Relation, row: MatchRow, why: str) -> None:
         relation.settle(row, False)
+        if self.refusals is not None:
+            self.refusals.append((row, why))
         refused = self.statistics[self.rules[index].name].refused
         refused[why] = refused.get(why, 0) + 1
 
@@ -260,7 +280,20 @@ class _Run:
     # -- several roots
 
     def apply_to_families(self, index: int, matches: Sequence[tuple[Relation, MatchRow]]) -> None:
-        """Group the matches of single members by what they share, and apply the rule to each group."""
+        """Apply the rule to each group of matches of single members."""
+        for instance, members in self.groups(index, matches):
+            act = partial(self.made, index, instance)
+            fresh = self.are_fresh_roots(index, instance)
+            why = self.tried(index, members[0][1], act) if fresh else "one root is computed from another"
+            if why is not None:
+                for query, row in members:
+                    self.refuse(index, query, row, why)
+
+    def groups(
+        self, index: int, matches: Sequence[tuple[Relation, MatchRow]]
+    ) -> Iterator[tuple[Instance, list[tuple[Relation, MatchRow]]]]:
+        """The matches of single members grouped by what they share, each with the one match that they are together;
+        those that cannot be members, or of which there is one alone, are refused."""
         families: dict[object, list[tuple[Instance, Relation, MatchRow]]] = {}
         for query, row in matches:
             instance = self.read(index, query, row)
@@ -274,15 +307,11 @@ class _Run:
         for members in families.values():
             by_root = {instance.roots[0]: instance for instance, _, _ in reversed(members)}
             kept = sorted(by_root.values(), key=lambda m: term_of(m.left(self.classes)[0]))
-            why = "only one of the calls fits, the rule wants at least two" if len(kept) < 2 else None
-            if why is None:
-                instance = joined(kept)
-                fresh = self.are_fresh_roots(index, instance)
-                act = partial(self.made, index, instance)
-                why = self.tried(index, members[0][2], act) if fresh else "one root is computed from another"
-            if why is not None:
+            if len(kept) < 2:
                 for _, query, row in members:
-                    self.refuse(index, query, row, why)
+                    self.refuse(index, query, row, "only one of the calls fits, the rule wants at least two")
+            else:
+                yield joined(kept), [(query, row) for _, query, row in members]
 
     def unfit(self, index: int, member: Instance) -> str | None:
         """Why one call cannot be a member of a family, or None."""
@@ -318,6 +347,8 @@ class _Run:
             terms = replacements(rule, instance.bindings, instance.roots, classes)
         except Refused as refused:
             classes.undo(mark)
+            if refused.opset is not None:
+                self.too_new.setdefault((index, instance.roots), instance)
             return str(refused)
         except Full:
             classes.undo(mark)
@@ -380,10 +411,68 @@ class _Run:
             tuple(classes.contradictions),
             tuple(self.rounds),
             self.put_off(),
+            tuple(self.waiting()),
         )
 
+    def waiting(self) -> Iterator[Place]:
+        """Where nothing but the opset of the model is in the way of a rule."""
+        told: set[tuple[str, tuple[int, ...]]] = set()
+        for instance in self.too_new.values():
+            found = place(instance, self.classes)
+            if found.opset is not None and (found.rule, found.roots) not in told:
+                told.add((found.rule, found.roots))
+                yield found
 
-def _asks_uses(rule: Rule) -> bool:
+    # -- the places of one rule
+
+    def places(self, about: Rule, stop: str) -> Iterator[Place]:
+        """All places of a rule once all is explored, whether it was tried there or not."""
+        if asks_uses(about):
+            return
+        index = next(i for i, rule in enumerate(self.matching.rules) if rule == about)
+        tried = {row for relation in self.matching.relations[index] for row in relation.seen}
+        self.matching.search([index])
+        rows = [(f, row) for f in self.matching.relations[index] for row in sorted({*f.seen, *f.waiting})]
+        held = {row: "" if row in tried else self.held(index, row, stop) for _, row in rows}
+        # what is asked from here on is no part of the run
+        self.statistics, self.rooted = {about.name: RuleStatistics()}, [set() for _ in self.matching.rules]
+        self.budget = replace(self.budget, rows=sys.maxsize, seconds=inf)
+        self.refusals = []
+        if family(about.lhs[0]):
+            for instance, members in self.groups(index, rows):
+                fits = self.are_fresh_roots(index, instance)
+                why = next(filter(None, (held[row] for _, row in members)), "")
+                yield place(instance, self.classes, why if fits else "one root is computed from another")
+            yield from (self.misfit(about, row, why) for row, why in self.refusals)
+            return
+        for relation, row in rows:
+            root = self.classes.find(row[0])
+            found = FOLDED if self.classes.fact(root).is_const else relation.reader.read(row, self.classes)
+            if isinstance(found, Instance):
+                fits = len(found.roots) == 1 or self.are_fresh_roots(index, found)
+                yield place(found, self.classes, held[row] if fits else ROOTS)
+            else:
+                yield self.misfit(about, row, found)
+
+    def misfit(self, about: Rule, row: MatchRow, why: str) -> Place:
+        """A place at which the left side fits but for its attributes, or in which there is nothing to gain."""
+        root = self.classes.find(row[0])
+        return Place(about.name, (root,), self.classes.provenance.text(root), why)
+
+    def held(self, index: int, row: MatchRow, stop: str) -> str:
+        """Why a match was not tried."""
+        if index >= len(self.rules):
+            return ""
+        if self.is_crowded(index, row):
+            fired = self.statistics[self.rules[index].name].fired
+            limit = f"builds={fired}" if fired >= self.budget.builds else f"members={self.budget.members}"
+            return f"held back by the budget: there is enough of it ({limit})"
+        if self.free_at[index] > self.iteration:
+            return "held back: it matches far more often than others, and sat out when exploration ended"
+        return f"held back by the budget: exploration stopped at its limit on {stop}"
+
+
+def asks_uses(rule: Rule) -> bool:
     """Whether a guard counts readers: such rules are directed."""
     return any(isinstance(e, Field) and e.name == "uses" for guard in rule.where for e in subexpressions(guard))
 

@@ -74,6 +74,13 @@ class RowReader:
         """The terms of the roots, as the rule spells them."""
         return tuple(self._spell(r, row, classes) for r in self.query.roots)
 
+    def terms(self, row: MatchRow, classes: Classes) -> list[int]:
+        """The terms that the calls of the pattern stand for, the outermost first."""
+        at = self._column
+        children = ([ABSENT if c == NOBODY else classes.find(row[at[c]]) for c in m.children] for m in self.query.calls)
+        calls = zip(self.query.calls, children, strict=True)
+        return [term_of(classes.spell(row[at[m.symbol]], read)) for m, read in calls]
+
     def _spell(self, variable: str, row: MatchRow, classes: Classes) -> TermSpelling:
         matched = self._by_value.get(variable)
         if matched is None:

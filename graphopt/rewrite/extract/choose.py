@@ -161,6 +161,27 @@ def extract(
     return Extraction(chosen, after, before, proven, terms.stored_by(chosen), changed, reproducible, expected)
 
 
+@dataclass(frozen=True)
+class Forced:
+    """What would be chosen if classes had to be computed by given e-nodes, wherever they are needed."""
+
+    choice: Mapping[int, ENode]
+    cost: Breakdown
+    nbytes: int
+    """Bytes of the constants that the choice stores."""
+
+
+def forced(terms: Terms, nodes: Mapping[int, ENode], limits: SolverLimits | None = None) -> Forced | None:
+    """The cheapest choice in which these e-nodes compute their classes; None where that would be circular."""
+    only = terms.only(nodes)
+    try:
+        solution = solve(problem(only, terms.cost_model.target.prices.stored_byte), limits or SolverLimits())
+    except ValueError:  # nothing computes the outputs then
+        return None
+    choice = only.complete(decode(solution.choice))
+    return None if choice is None else Forced(choice, _appraise(terms, choice), terms.stored_by(choice))
+
+
 def appraise(graph: Graph, facts: Mapping[Value, Fact], cost_model: CostModel) -> Breakdown:
     """What a graph costs, executed as cheaply as the target can."""
     saturated = as_classes(graph, facts)

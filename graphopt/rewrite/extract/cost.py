@@ -10,7 +10,7 @@ count as stated numbers, in costs only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -22,6 +22,7 @@ from graphopt.ir.infer import MOST_ELEMENTS, infer
 from graphopt.ir.op_table import OPS
 from graphopt.ir.ops import KINDS
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
+from graphopt.rewrite.egraph.egraph_snapshot import Call
 from graphopt.rewrite.extract.profiles import Profiles, phases
 from graphopt.rewrite.extract.workload import FEW, workload
 from graphopt.rewrite.match.workspace import captured_facts
@@ -210,6 +211,10 @@ class CostModel:
                 cost = self._as_measured(cost, op, attrs, inputs, len(outputs), blocked)
             self._costs[op, attrs, types, blocked] = cost
         return cost
+
+    def of_calls(self, calls: Iterable[Call]) -> float:
+        """What some calls cost together, each by itself: modelled seconds."""
+        return sum(self.cost(c.op, c.attrs, c.inputs, c.outputs).seconds for c in calls)
 
     def call(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool = False

@@ -61,6 +61,17 @@ class Terms:
         }
         return twin
 
+    def only(self, nodes: Mapping[int, ENode]) -> Terms:
+        """The terms without the alternatives to these e-nodes of classes that are computed when the model runs."""
+        twin = copy(self)
+        twin.classes = {**self.classes, **{c: (node,) for c, node in nodes.items()}}
+        twin.working = {c: [nodes[c]] if c in nodes else found for c, found in self.working.items()}
+        twin.fused = {
+            c: [f for f in found if all(nodes.get(p, node) == node for p, node in f.parts)]
+            for c, found in self.fused.items()
+        }
+        return twin
+
     def roots(self) -> tuple[int, ...]:
         """The classes that the outputs are, each once."""
         return tuple(dict.fromkeys(c for c in self.saturated.roots if c is not None))

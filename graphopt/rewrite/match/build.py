@@ -8,7 +8,7 @@ stands behind every guard: what cannot be shown to fit is refused, with the reas
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -40,7 +40,11 @@ H = TypeVar("H", bound=Hashable)
 
 
 class Refused(Exception):  # noqa: N818 - a right side that does not fit is no error
-    """The right side does not fit here; the message says why."""
+    """The right side does not fit here; the message says why. ``opset`` is the first that has what this one lacks."""
+
+    def __init__(self, why: str, opset: int | None = None) -> None:
+        super().__init__(why)
+        self.opset = opset
 
 
 def build(
@@ -158,17 +162,29 @@ Inferred: TypeAlias = "dict[tuple[str, Attrs, tuple[int, ...], int], tuple[Seque
 (which are kept with it), and the number of outputs."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Misfit:
+    """Why a call does not fit, and the first opset of which that is not true, where the model's stands in the way."""
+
+    why: str
+    opset: int | None = None
+
+
 def _infer(
     op: str, exact: Attrs, attrs: Attrs, facts: Sequence[Fact | None], count: int, opset: int
-) -> tuple[Fact, ...] | str:
+) -> tuple[Fact, ...] | _Misfit:
     """What is known of the outputs of a call, or why it does not fit."""
-    reason = ops.refusal(op, attrs, facts, opset) or _lacking(op, facts) or _rounded(exact, facts)
+    reason = ops.refusal(op, attrs, facts, opset)
     if reason is not None:
-        return reason
+        newer = (n for n in range(opset + 1, ops.LATEST + 1) if ops.refusal(op, attrs, facts, n) is None)
+        return _Misfit(reason, next(newer, None))
+    reason = _lacking(op, facts) or _rounded(exact, facts)
+    if reason is not None:
+        return _Misfit(reason)
     try:
         return infer.infer_node(op, attrs, facts, count, opset)
     except GraphoptError as error:
-        return str(error)
+        return _Misfit(str(error))
 
 
 class _Instantiation(Generic[H]):
@@ -251,8 +267,8 @@ class _Instantiation(Generic[H]):
         if signature not in table:
             table[signature] = facts_of_inputs, _infer(op, exact, attrs, facts_of_inputs, count, self.builder.opset)
         facts = table[signature][1]
-        if isinstance(facts, str):
-            raise Refused(facts)
+        if isinstance(facts, _Misfit):
+            raise Refused(facts.why, facts.opset)
         outputs = self.builder.call(op, inputs, attrs, facts)
         self.instances[key] = outputs
         return outputs

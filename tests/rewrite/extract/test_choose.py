@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
-from graphopt.rewrite.extract.choose import Growth, SolverLimits, allowance, extract, integer_program, solve
+from graphopt.rewrite.extract.choose import Growth, SolverLimits, allowance, extract, forced, integer_program, solve
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.rewrite.extract.dag import Option, Problem, components, greedy, needed, price, prune
+from graphopt.rewrite.extract.terms import Terms
 from graphopt.target import CPU, ORT, PORTABLE, Target
 from tests.rewrite.dag_problems import brute_force, problem, problems
 from tests.rewrite.hand_made import classes_of, constant, e
@@ -38,6 +39,21 @@ def test_one_op_is_cheaper_than_two() -> None:
     assert found.optimal
     assert found.cost.total.seconds < found.original.total.seconds
     assert found.cost.by_op["HardSwish"][0] == 1
+
+
+def test_another_choice_can_be_forced() -> None:
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [e(1, "HardSigmoid", 0, node=True)],
+        [e(2, "Mul", 0, 1, node=True), e(3, "HardSwish", 0), e(4, "Neg", 2)],
+        roots=(2,),
+    )
+    mul, _, circle = s.classes[2]
+    found, other = extract(s, MODEL), forced(Terms(s, MODEL), {2: mul})
+    assert other is not None
+    assert {c: n.op for c, n in other.choice.items()} == {0: INPUT, 1: "HardSigmoid", 2: "Mul"}
+    assert other.cost == found.original
+    assert forced(Terms(s, MODEL), {2: circle}) is None
 
 
 def test_what_others_need_anyway_is_shared() -> None:
