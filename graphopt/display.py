@@ -65,7 +65,7 @@ def counted(number: int, noun: str) -> str:
 def duration(seconds: float) -> str:
     """Seconds in the unit that reads best."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
+        if seconds >= size * (1 - 5e-4):  # three digits are told
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
 

@@ -28,7 +28,7 @@ CODES_ELSEWHERE = "Exit codes are listed by: graphopt --help"
 
 TASKS = {
     "Optimize": ("demo", "optimize", "convert", "extract", "calibrate"),
-    "Understand": ("inspect", "explain", "diff", "bisect", "revert", "certify", "reduce"),
+    "Understand": ("inspect", "explain", "egraph", "diff", "bisect", "revert", "certify", "reduce"),
     "Compile and run": ("run", "bench", "compile", "show", "tune", "db"),
     "Rules and targets": ("rules", "learn-rule", "target"),
     "Work with it": ("serve", "doctor", "completion"),

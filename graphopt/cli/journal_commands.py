@@ -1,4 +1,5 @@
-"""``graphopt explain``, ``bisect``, ``revert`` and ``certify``: commands that read the journal of a run."""
+"""``graphopt explain``, ``egraph``, ``bisect``, ``revert`` and ``certify``: commands that tell how a result came to be,
+from its journal or its e-graph."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from graphopt.cli.app import Piped, app, register
 from graphopt.cli.options import (
     Check,
     Journal,
+    Json,
     Model,
     NoProgress,
     Policy,
@@ -22,7 +24,7 @@ from graphopt.cli.options import (
     Verify,
     written,
 )
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, naming
 
 if TYPE_CHECKING:
     from graphopt.rewrite.match.journal import Entry
@@ -102,6 +104,54 @@ def explain(
     for why, sites in sorted(explained.misses.items(), key=lambda item: (-len(item[1]), item[0])):
         shown = ", ".join(sites[:3]) + (", …" if len(sites) > 3 else "")
         print(printable(f"  not at {len(sites)}: {why}  ({shown})" if sites else f"  nowhere: {why}"))
+
+
+@register(
+    app,
+    examples=(
+        "graphopt egraph model.onnx",
+        "graphopt egraph model.onnx --target ort --html egraph.html",
+        "graphopt egraph model.onnx --json - | jq .",
+    ),
+)
+def egraph(
+    model: Model,
+    *,
+    target: Runtime,
+    policy: Policy,
+    rules: RuleFiles,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="nodes=N,iters=N,...", help="Limits of equality saturation.", show_default=False),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page to look around in.", show_default=False)
+    ] = None,
+    json: Json,
+) -> None:
+    """Show which equal terms the rules found for a model, what each costs, why the chosen one won, and what another
+    would change."""
+    from graphopt.calibration.table import priced
+    from graphopt.cli import files, tables
+    from graphopt.rewrite.egraph.saturate import SaturationBudget
+    from graphopt.rewrite.ruleset import ruleset
+    from graphopt.target import target as named
+    from graphopt.tools.egraph import egraphs, to_json
+
+    files.check_written({"--html": html, "--json": json}, [model, *(rules or ())])
+    limits = None if budget is None else SaturationBudget(**values.budget(budget))
+    for_target = priced(named(target)).target
+    with naming(model):
+        told = egraphs(model, ruleset(rules or None), for_target, policy, limits)
+    if html is not None:
+        from graphopt.web.page import write_page
+        from graphopt.web.runs import page_of_egraphs
+
+        write_page(page_of_egraphs(str(model), for_target.name, policy, told), html)
+    if json is not None:
+        files.write_or_print(json, to_json(told, str(model), for_target.name))
+    if not files.is_stdout(json):
+        tables.show_egraphs(told)
 
 
 @register(

@@ -30,7 +30,10 @@ from graphopt.cli.options import (
 from graphopt.errors import UsageError, naming
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphopt.run.report import Report
+    from graphopt.tools.egraph import ExploredGraph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,10 +240,16 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     certificate = None if options.dry_run else options.certificate
     written = {"--json": options.json, "--journal": journal, "--certificate": certificate, "--report": options.report}
     files.check_written({"-o": output, **written}, read)
+    kept = None
     if options.report is not None:
+        from graphopt.calibration.table import priced
+        from graphopt.target import target
+        from graphopt.tools.egraph import Kept
         from graphopt.web.layered import check
 
         check()
+        kept = Kept(priced(target(options.target, makes_models=True), options.costs).target)
+        keywords = {**keywords, "steps": kept.steps(keywords.get("steps"))}
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
         progress.shown(options.quiet, options.verbose) as listener,
@@ -256,11 +265,11 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
             listener=listener,
             **keywords,
         )
-        _show(replace(report, output=str(output)), output, options)
+        _show(replace(report, output=str(output)), output, options, () if kept is None else kept.told())
     return 0
 
 
-def _show(report: Report, output: Path, options: OptimizeOptions) -> None:
+def _show(report: Report, output: Path, options: OptimizeOptions, egraphs: Sequence[ExploredGraph]) -> None:
     """Write and print what was done."""
     from graphopt.cli import files
 
@@ -270,7 +279,7 @@ def _show(report: Report, output: Path, options: OptimizeOptions) -> None:
         from graphopt.web.page import write_page
         from graphopt.web.runs import page_of_report
 
-        write_page(page_of_report(report), options.report)
+        write_page(page_of_report(report, egraphs), options.report)
     if options.quiet:
         warnings = [str(left_out) for left_out in report.left_out]
         if report.verification is not None and report.verification.reason:

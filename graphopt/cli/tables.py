@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphopt.run.report import Measured, Race, Report
     from graphopt.tools.alternatives_report import Alternative, ProgramChoice
     from graphopt.tools.diff import Difference
+    from graphopt.tools.egraph import ExploredGraph
     from graphopt.tools.inspection import Inspection
     from graphopt.tools.reduce import ReducedModel
     from graphopt.verify.verification import Verification
@@ -263,6 +264,29 @@ def show_difference(difference: Difference | None) -> None:
         for op, (a, b) in difference.ops.items():
             table.add_row(escape(op), str(a or ""), str(b or ""))
         out.print(table)
+
+
+TOLD = 20
+"""Classes of an e-graph in its table: those whose choice was closest."""
+
+
+def show_egraphs(told: Sequence[ExploredGraph]) -> None:
+    """The closest choices of each e-graph, with why they were made."""
+    out = console()
+    if not told:
+        out.print("nothing to choose: every class has one member")
+    for number, graph in enumerate(told, 1):
+        sizes = f"{graph.nodes:,} e-nodes in {graph.total:,} classes, {graph.choices:,} with a choice"
+        prices = f"{duration(graph.seconds)} chosen, {duration(graph.original)} as it was"
+        out.print(f"[bold]e-graph {number}[/]   {sizes}; {prices}", soft_wrap=True)
+        table = Table("value", "members", "chosen", "why", box=None, pad_edge=False)
+        needed = [c for c in graph.classes if c.chosen is not None]
+        for c in sorted(needed, key=lambda c: (c.margin, c.number))[:TOLD]:
+            cells = (c.name, str(len(c.members) + c.omitted), c.members[c.chosen or 0].op, c.why)
+            table.add_row(*(escape(printable(cell)) for cell in cells))
+        out.print(table)
+        if len(needed) > TOLD:
+            out.print(f"and {len(needed) - TOLD} more; --html shows all")
 
 
 def show_choices(choices: Sequence[ProgramChoice]) -> None:

@@ -92,7 +92,8 @@ class RuleExplanation:
 FITS = "it fits"
 """What is said of a place before it is known what came of it."""
 PRICED = 20
-"""At so many places at most the model is chosen anew, with the right side of a rule, to see what it costs then."""
+"""At so many places at most the whole model is chosen anew to see what it costs with the right side of a rule, where
+that does not go with all else as it is."""
 
 
 def explain_rule(
@@ -183,7 +184,9 @@ class _Places(Watch):
         here, there = (duration(seen.model.of_calls(calls)) for calls in (place.after, place.before))
         prices = f"{here} for it, {there} for what it replaces"
         self.priced += 1
-        with_it = forced(terms, ends) if len(ends) == len(set(place.roots)) and self.priced <= PRICED else None
+        with_it = forced(terms, ends, choice) if len(ends) == len(set(place.roots)) else None
+        if with_it is None and self.priced <= PRICED:
+            with_it = forced(terms, ends)
         if with_it is None:
             return f"something else costs less ({prices})"
         total, least = with_it.cost.total.seconds, seen.extraction.cost.total.seconds

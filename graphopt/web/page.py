@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from graphopt.saving import whole
+from graphopt.tools.egraph import ExploredGraph
 from graphopt.web.kernels import Kernels
 from graphopt.web.rewriting import Rewriting
 
@@ -26,7 +27,7 @@ SCHEMA = 1
 
 SCRIPTS = (
     "elements", "data", "theme", "canvas", "graph", "charts",
-    "overview", "details", "explorer", "kernels", "rules", "page",
+    "overview", "details", "explorer", "egraph", "kernels", "rules", "page",
 )  # fmt: skip
 """The parts of the script, in the order in which they stand."""
 
@@ -37,11 +38,13 @@ class Page:
 
     title: str
     kind: str
-    """What the run did: ``optimize``, ``compile`` or ``bench``."""
+    """What the run did: ``optimize``, ``compile``, ``bench`` or ``egraph``."""
     facts: tuple[tuple[str, str], ...] = ()
     """What is said of the run as a whole: names and values."""
     rewriting: Rewriting | None = None
     kernels: Kernels | None = None
+    egraphs: tuple[ExploredGraph, ...] = ()
+    """Those in which there was a choice, in the order in which they were explored."""
     steps: tuple[tuple[str, float], ...] = ()
     """What was done, and the seconds that it took."""
     warnings: tuple[str, ...] = ()

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from graphopt.program.compiled_model import Compiled
     from graphopt.run.report import Report
     from graphopt.runtime.profile import ProfileRow
+    from graphopt.tools.egraph import ExploredGraph
 
 
-def page_of_report(report: Report) -> Page:
-    """The page of a run of the optimizer. MissingDependencyError where nothing lays graphs out."""
+def page_of_report(report: Report, egraphs: Sequence[ExploredGraph] = ()) -> Page:
+    """The page of a run of the optimizer, with the e-graphs of the run where they are given. MissingDependencyError
+    where nothing lays graphs out."""
     facts = [("model", report.model), ("target", report.target), ("policy", report.policy), ("prices", report.prices)]
     facts += [("written to", report.output)] if report.output else []
     if report.waiting:
@@ -35,9 +37,16 @@ def page_of_report(report: Report) -> Page:
         "optimize",
         tuple(facts),
         rewriting(report),
+        egraphs=tuple(egraphs),
         steps=tuple((s.name, s.seconds) for s in report.steps),
         warnings=report.warnings,
     )
+
+
+def page_of_egraphs(model: str, target: str, policy: str, told: Sequence[ExploredGraph]) -> Page:
+    """The page of the e-graphs of a model."""
+    facts = (("model", model), ("target", target), ("policy", policy))
+    return Page(PurePath(model).name or "model", "egraph", facts, egraphs=tuple(told))
 
 
 def page_of_program(
@@ -74,6 +83,6 @@ def page_of_program(
         tuple(facts),
         rewrites,
         section,
-        tuple((s.name, s.seconds) for s in compiled.report.steps),
-        compiled.report.warnings,
+        steps=tuple((s.name, s.seconds) for s in compiled.report.steps),
+        warnings=compiled.report.warnings,
     )

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from graphopt.errors import ReadError
+from graphopt.ir.text import parse
 from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.run.report import StepReport
+from graphopt.tools.egraph import egraphs
 from graphopt.web.page import html, write_page
-from graphopt.web.runs import page_of_report
+from graphopt.web.runs import page_of_egraphs, page_of_report
 from tests.web.models import HOSTILE, hostile, large, optimized, small
 
 LIMIT = 2_000_000
@@ -51,6 +53,27 @@ def test_what_a_model_is_called_is_never_markup() -> None:
     assert text.count("</script>") == 2
     assert text.count("<!--") == 0
     assert HOSTILE in json.dumps(held(text), ensure_ascii=False).replace('\\"', '"').replace("\\u0000", "\x00")
+
+
+def test_equal_terms_of_strangers_are_never_markup() -> None:
+    graph = parse("x: float32[4] b = Add(x, 3.0) c = Clip(b, 0.0, 6.0) d = Mul(x, c) y = Div(d, 6.0) return y")
+    graph.names = {value: f"{name}{HOSTILE}" for value, name in graph.names.items()}
+    told = egraphs(graph)
+    assert any(HOSTILE in c.name for t in told for c in t.classes)
+    for page in (
+        page_of_egraphs(HOSTILE, "portable", "reals", told),
+        page_of_report(replace(optimized(hostile()), model=HOSTILE), told),
+    ):
+        text = html(page)
+        assert "<img" not in text
+        assert text.count("</script>") == 2
+        assert len(held(text)["egraphs"]) == len(told)
+
+
+def test_the_equal_terms_of_a_model_of_2000_ops_are_a_small_page() -> None:
+    told = egraphs(large(2000), budget=SaturationBudget(iters=1))
+    assert told
+    assert len(html(page_of_egraphs("m", "portable", "reals", told))) < LIMIT
 
 
 def test_a_model_of_2000_ops_is_a_small_page() -> None:

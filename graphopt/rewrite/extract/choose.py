@@ -107,6 +107,10 @@ class Growth:
         return Growth(self.free - taken, self.most - taken)
 
 
+ATTEMPTS = 10
+"""How often constants get ten times as dear at most."""
+
+
 def allowance(stored: int, target: Target, share: float | None = None) -> Growth:
     """By how many bytes the constants of a model may grow: by a ``share`` of what is stored; by default by 10 %, and,
     where that pays, by 10 MB. Those of a program, which is no file that is handed on, by three times as many."""
@@ -133,7 +137,7 @@ def extract(
     before = _appraise(terms, original)
     solution, chosen, proven = Solution({}, optimal=False), original, False
     larger: tuple[Solution, dict[int, ENode], bool] | None = None
-    for attempt in range(10):  # constants get dearer until they fit
+    for attempt in range(ATTEMPTS):  # constants get dearer until they fit
         solution = solve(problem(terms, byte), limits or SolverLimits())
         candidate = terms.complete(decode(solution.choice))
         added = inf if candidate is None else terms.stored_by(candidate) - stored
@@ -171,15 +175,28 @@ class Forced:
     """Bytes of the constants that the choice stores."""
 
 
-def forced(terms: Terms, nodes: Mapping[int, ENode], limits: SolverLimits | None = None) -> Forced | None:
-    """The cheapest choice in which these e-nodes compute their classes; None where that would be circular."""
-    only = terms.only(nodes)
-    try:
-        solution = solve(problem(only, terms.cost_model.target.prices.stored_byte), limits or SolverLimits())
-    except ValueError:  # nothing computes the outputs then
-        return None
-    choice = only.complete(decode(solution.choice))
-    return None if choice is None else Forced(choice, _appraise(terms, choice), terms.stored_by(choice))
+def forced(
+    terms: Terms,
+    nodes: Mapping[int, ENode],
+    kept: Mapping[int, ENode] | None = None,
+    limits: SolverLimits | None = None,
+) -> Forced | None:
+    """The cheapest choice in which these e-nodes compute their classes; None where that would be circular.
+
+    Where a choice is to be ``kept``, all else stays as it is there, and only what these read beyond it is chosen.
+    """
+    nodes = {**{c: node for c, node in (kept or {}).items() if c in terms.working}, **nodes}
+    only, byte = terms.only(nodes), terms.cost_model.target.prices.stored_byte
+    for _ in range(ATTEMPTS):  # what is folded into others may be circular until constants are dearer
+        try:
+            solution = solve(problem(only, byte), limits or SolverLimits())
+        except ValueError:  # nothing computes the outputs then
+            return None
+        choice = only.complete(decode(solution.choice))
+        if choice is not None:
+            return Forced(choice, _appraise(terms, choice), terms.stored_by(choice))
+        byte *= 10
+    return None
 
 
 def appraise(graph: Graph, facts: Mapping[Value, Fact], cost_model: CostModel) -> Breakdown:

@@ -84,6 +84,7 @@ function toldOfNode(explorer, side, box, k) {
     .filter(([c]) => c.picture === explorer.picture && (side === "before" ? c.taken : c.made).includes(k))
     .slice(0, 20);
   const readers = pane.readers[k].slice(0, 20);
+  const toClass = explorer.toClass?.(box.makes.map((m) => m.name));
   return [
     h(
       "h3",
@@ -96,6 +97,7 @@ function toldOfNode(explorer, side, box, k) {
     box.reads.length ? [h("h4", {}, "Reads"), h("ul", {}, box.reads.map(value))] : null,
     h("h4", {}, "Makes"),
     h("ul", {}, box.makes.map(value)),
+    toClass ? h("p", {}, link("Equal terms, and why one was chosen", toClass)) : null,
     readers.length
       ? [
           h("h4", {}, "Read by"),

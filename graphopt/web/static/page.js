@@ -7,6 +7,19 @@ function build(page, place) {
     explorer = new Explorer(rewriting);
     parts.push(explorer.element);
   }
+  if (page.egraphs.length) {
+    const browser = new EGraphBrowser(page.egraphs);
+    if (explorer)
+      explorer.toClass = (names) => {
+        const found = browser.find(names);
+        if (!found) return null;
+        return () => {
+          browser.open(...found);
+          document.getElementById("egraph").scrollIntoView();
+        };
+      };
+    parts.push(browser.element);
+  }
   if (kernels && kernels.calls.length) {
     const browser = new KernelBrowser(kernels, (boxes) => {
       if (!explorer) return;
