@@ -14,7 +14,7 @@ import typer
 
 from graphopt.cli import COMPLETE, names, optimize, values
 from graphopt.cli.app import Piped, app, register
-from graphopt.cli.options import Atol, Check, Fed, Memory, Model, Quiet, Repeated, Rtol, Verify, written
+from graphopt.cli.options import Atol, Check, Fed, Json, Memory, Model, Quiet, Repeated, Rtol, Verify, written
 from graphopt.errors import UsageError, naming
 
 if TYPE_CHECKING:
@@ -101,18 +101,46 @@ def diff(
     atol: Atol,
     input: Fed,
     memory: Memory,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Compare values inside, too, and tell where they first diverge.")
+    ] = False,
+    json: Json,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page of the layers.", show_default=False)
+    ] = None,
 ) -> None:
-    """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
-    from graphopt.cli import tables
-    from graphopt.tools.diff import diff as compare
+    """Compare two models: their structure, their outputs on random inputs, and the values inside. Exits with 6 where
+    outputs differ."""
+    from graphopt.cli import files, tables
+    from graphopt.errors import VerificationError
+    from graphopt.tools import diff as comparing
     from graphopt.verify.verification import Demands, verify_as_asked
 
-    most = values.nbytes(memory)
-    tables.show_difference(compare(a, b))
-    called = str(a), str(b)
-    drawn, demands = values.inputs(input or ()), Demands(rtol=rtol, atol=atol)
-    verification = verify_as_asked(a, b, values.draws(verify), drawn, called, most, demands=demands)
-    tables.show_verification("outputs", verification)
+    files.check_written({"--json": json, "--html": html}, [a, b])
+    most, called, drawn = values.nbytes(memory), (str(a), str(b)), values.inputs(input or ())
+    structure = comparing.diff(a, b)
+    compared = comparing.layers(a, b, drawn, rtol, atol) if layers or html is not None else None
+    if html is not None and compared is not None:
+        from graphopt.web.page import write_page
+        from graphopt.web.runs import page_of_layers
+
+        write_page(page_of_layers(called, compared), html)
+    if not files.is_stdout(json):
+        tables.show_difference(structure)
+        if compared is not None:
+            tables.show_layers(compared)
+    verification, mismatch = None, ""
+    try:
+        demands = Demands(rtol=rtol, atol=atol)
+        verification = verify_as_asked(a, b, values.draws(verify), drawn, called, most, demands=demands)
+        if not files.is_stdout(json):
+            tables.show_verification("outputs", verification)
+    except VerificationError as error:
+        mismatch = str(error)
+        raise
+    finally:
+        if json is not None and (verification is not None or mismatch):
+            files.write_or_print(json, comparing.to_json(called, structure, compared, verification, mismatch))
 
 
 @register(

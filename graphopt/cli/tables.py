@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from graphopt.run.certificate import Certificate, Certified
     from graphopt.run.report import Measured, Race, Report
     from graphopt.tools.alternatives_report import Alternative, ProgramChoice
-    from graphopt.tools.diff import Difference
+    from graphopt.tools.diff import Difference, LayerComparison
     from graphopt.tools.egraph import ExploredGraph
     from graphopt.tools.inspection import Inspection
     from graphopt.tools.reduce import ReducedModel
@@ -264,6 +265,44 @@ def show_difference(difference: Difference | None) -> None:
         for op, (a, b) in difference.ops.items():
             table.add_row(escape(op), str(a or ""), str(b or ""))
         out.print(table)
+
+
+AROUND = 5
+"""Layers that are listed before and after the first that diverges, beside the worst."""
+
+
+def show_layers(compared: LayerComparison) -> None:
+    """The first layer that diverges with those around it, and the layers that are furthest apart."""
+    out, layers, first = console(), compared.layers, compared.first
+    sizes = ", ".join(f"{name}={size}" for name, size in compared.sizes.items())
+    at = f" ({escape(printable(sizes))})" if sizes else ""
+    others = f"{compared.unpaired[0]} and {compared.unpaired[1]} values have no partner"
+    apart = sum(layer.diverges for layer in layers)
+    out.print(
+        f"layers      {len(layers)} compared in {escape(compared.engine)}{at}, {apart} diverge; {others}",
+        soft_wrap=True,
+    )
+    if first is None:
+        shown = sorted(range(len(layers)), key=lambda k: (-layers[k].error, k))[:AROUND]
+    else:
+        position = layers.index(first)
+        words = "is of another kind" if isinf(first.error) else f"{first.error:.3g} times the tolerance"
+        out.print(
+            f"[yellow]diverges[/]    first at {escape(printable(first.name))} ({escape(first.ops[1])}): {words}",
+            soft_wrap=True,
+        )
+        shown = list(range(max(0, position - AROUND), min(len(layers), position + AROUND + 1)))
+    table = Table("value", "in B", "ops", "by", box=None, pad_edge=False)
+    for name in ("of tolerance", "absolute", "relative"):
+        table.add_column(name, justify="right")
+    for k in shown:
+        layer = layers[k]
+        other = "" if layer.other == layer.name else layer.other
+        ops = layer.ops[0] if layer.ops[0] == layer.ops[1] else " -> ".join(layer.ops)
+        cells = (layer.name, other, ops, layer.by)
+        numbers = (f"{n:.3g}" for n in (layer.error, layer.absolute, layer.relative))
+        table.add_row(*(escape(printable(c)) for c in cells), *numbers, style="yellow" * layer.diverges)
+    out.print(table)
 
 
 TOLD = 20

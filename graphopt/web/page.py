@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
@@ -27,7 +28,7 @@ SCHEMA = 1
 
 SCRIPTS = (
     "elements", "data", "theme", "canvas", "graph", "charts",
-    "overview", "details", "explorer", "egraph", "kernels", "rules", "page",
+    "overview", "details", "explorer", "egraph", "layers", "kernels", "rules", "page",
 )  # fmt: skip
 """The parts of the script, in the order in which they stand."""
 
@@ -38,13 +39,15 @@ class Page:
 
     title: str
     kind: str
-    """What the run did: ``optimize``, ``compile``, ``bench`` or ``egraph``."""
+    """What the run did: ``optimize``, ``compile``, ``bench``, ``egraph`` or ``diff``."""
     facts: tuple[tuple[str, str], ...] = ()
     """What is said of the run as a whole: names and values."""
     rewriting: Rewriting | None = None
     kernels: Kernels | None = None
     egraphs: tuple[ExploredGraph, ...] = ()
     """Those in which there was a choice, in the order in which they were explored."""
+    layers: Mapping[str, object] | None = None
+    """The values inside two models, compared (``tools.diff.plain``)."""
     steps: tuple[tuple[str, float], ...] = ()
     """What was done, and the seconds that it took."""
     warnings: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from graphopt.tools.diff import plain
 from graphopt.web.kernels import kernels
 from graphopt.web.page import Page
 from graphopt.web.rewriting import rewriting
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from graphopt.program.compiled_model import Compiled
     from graphopt.run.report import Report
     from graphopt.runtime.profile import ProfileRow
+    from graphopt.tools.diff import LayerComparison
     from graphopt.tools.egraph import ExploredGraph
 
 
@@ -47,6 +49,14 @@ def page_of_egraphs(model: str, target: str, policy: str, told: Sequence[Explore
     """The page of the e-graphs of a model."""
     facts = (("model", model), ("target", target), ("policy", policy))
     return Page(PurePath(model).name or "model", "egraph", facts, egraphs=tuple(told))
+
+
+def page_of_layers(models: tuple[str, str], compared: LayerComparison) -> Page:
+    """The page of the values inside two models."""
+    facts = [("A", models[0]), ("B", models[1]), ("computed in", compared.engine)]
+    facts += [("sizes", ", ".join(f"{n}={size}" for n, size in compared.sizes.items()))] if compared.sizes else []
+    title = " and ".join(PurePath(model).name or "model" for model in models)
+    return Page(title, "diff", tuple(facts), layers=plain(compared))
 
 
 def page_of_program(

@@ -7,6 +7,7 @@ function build(page, place) {
     explorer = new Explorer(rewriting);
     parts.push(explorer.element);
   }
+  if (page.layers) parts.push(layersSection(page.layers));
   if (page.egraphs.length) {
     const browser = new EGraphBrowser(page.egraphs);
     if (explorer)

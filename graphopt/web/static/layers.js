@@ -1,0 +1,72 @@
+const ROWS = 100;
+
+/** The values inside two models, in the order in which they are computed: which diverge, and from where on. */
+function layersSection(compared) {
+  const all = compared.layers;
+  const diverging = all.filter((l) => l.diverges).length;
+  let page = compared.first === null ? 0 : Math.floor(compared.first / ROWS);
+  const search = h("input", {
+    type: "search",
+    placeholder: "Find a value or an op",
+    autocomplete: "off",
+    spellcheck: "false",
+    "aria-label": "Find a value",
+    oninput: () => fill(true),
+  });
+  const only = h("input", { type: "checkbox", onchange: () => fill(true) });
+  const status = h("p", { class: "note", role: "status" });
+  const place = h("div");
+  const turn = (far) => () => {
+    page += far;
+    fill(false);
+  };
+  const back = h("button", { type: "button", onclick: turn(-1) }, "Previous");
+  const forth = h("button", { type: "button", onclick: turn(1) }, "Next");
+  const number = (n) => (n === null ? "∞" : short(n));
+
+  function fill(isNew) {
+    if (isNew) page = 0;
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = all
+      .map((l, k) => [l, k])
+      .filter(
+        ([l]) =>
+          (!only.checked || l.diverges) &&
+          words.every((w) => `${l.name} ${l.other} ${l.ops.join(" ")}`.toLowerCase().includes(w)),
+      );
+    const last = Math.max(0, Math.ceil(found.length / ROWS) - 1);
+    page = Math.max(0, Math.min(last, page));
+    status.textContent = `${COUNT.format(found.length)} value${found.length === 1 ? "" : "s"}${last ? `, page ${page + 1} of ${last + 1}` : ""}`;
+    back.disabled = page === 0;
+    forth.disabled = page === last;
+    const rows = found
+      .slice(page * ROWS, (page + 1) * ROWS)
+      .map(([l, k]) => [
+        h("code", {}, l.name),
+        l.other === l.name ? "" : h("code", {}, l.other),
+        l.ops[0] === l.ops[1] ? l.ops[0] : l.ops.join(" → "),
+        l.by,
+        h("span", { class: l.diverges ? "more" : null }, number(l.error)),
+        number(l.absolute),
+        number(l.relative),
+        k === compared.first ? h("span", { class: "chip before" }, "first") : l.diverges ? "diverges" : "",
+      ]);
+    const heads = ["value", "in B", "op", "paired by", ["of tolerance", "number"], ["absolute", "number"], ["relative", "number"], ""];
+    refill(place, table("Values inside both models", heads, rows));
+  }
+
+  const first = compared.first === null ? null : all[compared.first];
+  const what = first
+    ? `${COUNT.format(diverging)} of ${COUNT.format(all.length)} values diverge, the first is ${first.name} (${first.ops[1]}).`
+    : `None of ${COUNT.format(all.length)} values diverges.`;
+  const alone = `${COUNT.format(compared.unpaired[0])} values of A and ${COUNT.format(compared.unpaired[1])} of B have no partner.`;
+  fill(false);
+  return section(
+    "layers",
+    "Values inside",
+    `${what} ${alone}`,
+    h("div", { class: "bar-of-tools" }, search, h("label", { class: "choice" }, only, " only what diverges"), status),
+    place,
+    h("div", { class: "pages" }, back, forth),
+  );
+}
