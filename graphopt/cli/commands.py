@@ -14,7 +14,20 @@ import typer
 
 from graphopt.cli import COMPLETE, names, optimize, values
 from graphopt.cli.app import Piped, app, register
-from graphopt.cli.options import Atol, Check, Fed, Json, Memory, Model, Quiet, Repeated, Rtol, Verify, written
+from graphopt.cli.options import (
+    Atol,
+    Check,
+    Fed,
+    FixedSizes,
+    Json,
+    Memory,
+    Model,
+    Quiet,
+    Repeated,
+    Rtol,
+    Verify,
+    written,
+)
 from graphopt.errors import UsageError, naming
 
 if TYPE_CHECKING:
@@ -69,19 +82,58 @@ def demo(
     ),
 )
 def inspect(
-    model: Model,
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL...", help="An ONNX file; several side by side.", show_default=False),
+        Piped,
+    ],
+    *,
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes instead: number, op, name, outputs.")] = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="List the nodes with FLOPs, parameters and memory instead.")
+    ] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="List the weights instead: range, mean, deviation, zeros, NaN.")
+    ] = False,
+    sizes: FixedSizes,
+    json: Json,
 ) -> None:
-    """Print what a model holds: ops, sizes, types, open dimensions, opsets."""
-    from graphopt.cli import printable, tables
-    from graphopt.tools.inspection import inspect as look
-    from graphopt.tools.inspection import list_nodes
+    """Print what a model holds: ops, sizes, types, open dimensions, opsets, and the work and memory that it takes."""
+    from dataclasses import asdict
+    from json import dumps
 
+    from graphopt.cli import files, printable, tables
+    from graphopt.tools import inspection as look
+
+    if [nodes, layers, weights].count(True) > 1:
+        raise UsageError("--nodes, --layers and --weights exclude each other")
+    files.check_written({"--json": json}, models)
     if nodes:
-        for line in list_nodes(model):
+        for line in (line for model in models for line in look.list_nodes(model)):
             print(printable(line))
         return
-    tables.show_inspection(look(model))
+    found = []
+    for model in models:
+        with naming(model):
+            size = look.layer_sizes(model, sizes.shapes, sizes.dims)
+            of_weights = look.weight_statistics(model) if weights else ()
+            found.append((look.inspect(model), size, of_weights))
+    if json is not None:
+        totals = ({"flops": s.flops, "parameters": s.parameters, "weights": s.weights} for _, s, _ in found)
+        content = [
+            {**asdict(i), **total, "size": asdict(s), **({"statistics": [asdict(w) for w in ws]} if weights else {})}
+            for (i, s, ws), total in zip(found, totals, strict=True)
+        ]
+        files.write_or_print(json, dumps(content, indent=1, default=dict) + "\n")
+    if files.is_stdout(json):
+        return
+    if layers or weights:
+        for _, size, of_weights in found:
+            tables.show_weights(size, of_weights) if weights else tables.show_layer_sizes(size)
+    elif len(found) == 1:
+        tables.show_inspection(*found[0][:2])
+    else:
+        tables.show_beside([(i, s) for i, s, _ in found])
 
 
 @register(

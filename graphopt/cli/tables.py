@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from graphopt.tools.alternatives_report import Alternative, ProgramChoice
     from graphopt.tools.diff import Difference, LayerComparison
     from graphopt.tools.egraph import ExploredGraph
-    from graphopt.tools.inspection import Inspection
+    from graphopt.tools.inspection import Inspection, ModelSize, WeightStatistics
     from graphopt.tools.reduce import ReducedModel
     from graphopt.verify.verification import Verification
 
@@ -230,8 +230,8 @@ def show_certified(certified: Certified) -> None:
             out.print(f"  {escape(printable(f'{rewrite}: {check.why}'))}", soft_wrap=True)
 
 
-def show_inspection(inspection: Inspection) -> None:
-    """What a model holds."""
+def show_inspection(inspection: Inspection, model_size: ModelSize | None = None) -> None:
+    """What a model holds, and what it takes."""
     out = console()
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in inspection.opsets)
     producer = f", made by {escape(inspection.producer)}" if inspection.producer else ""
@@ -249,6 +249,86 @@ def show_inspection(inspection: Inspection) -> None:
     for dtype, (number, count) in inspection.constants.items():
         constants.add_row(escape(dtype), str(number), size(count))
     out.print(constants)
+    if model_size is not None:
+        out.print(f"takes       {_takes(model_size)}", soft_wrap=True)
+
+
+def _takes(model_size: ModelSize) -> str:
+    """The work and memory of a model in words."""
+    sizes = ", ".join(f"{name}={n}" for name, n in model_size.sizes.items())
+    at = f", at {escape(printable(sizes))}" if sizes else ""
+    counts = f"{prefixed(model_size.flops)}FLOPs, {prefixed(model_size.parameters)}parameters"
+    return f"{counts}, {size(model_size.weights)} of weights, {size(model_size.peak)} of other values at most{at}"
+
+
+def prefixed(number: float) -> str:
+    """A number with the prefix of its unit that reads best, and a space."""
+    for prefix in ("", "k", "M", "G"):
+        if number < 1000:
+            return f"{number:.3g} {prefix}"
+        number /= 1000
+    return f"{number:.3g} T"
+
+
+def show_layer_sizes(model_size: ModelSize) -> None:
+    """A line for each layer, with its share of the work."""
+    out = console()
+    out.print(f"[bold]{escape(printable(model_size.model))}[/]  {_takes(model_size)}", soft_wrap=True)
+    table = Table("layer", "op", "output", box=None, pad_edge=False)
+    for name in ("FLOPs", "share", "parameters", "weights", "output bytes"):
+        table.add_column(name, justify="right")
+    whole = model_size.flops or 1.0
+    for layer in model_size.layers:
+        cells = (escape(printable(text)) for text in (layer.name, layer.op, layer.type))
+        numbers = (
+            prefixed(layer.flops),
+            f"{layer.flops / whole:.1%}",
+            f"{layer.parameters:,}" if layer.parameters else "",
+        )
+        table.add_row(*cells, *numbers, size(layer.weights) if layer.weights else "", size(layer.activations))
+    out.print(table)
+
+
+def show_weights(model_size: ModelSize, weights: Sequence[WeightStatistics]) -> None:
+    """A line for each constant, the largest first."""
+    out = console()
+    lost = sum(w.lost for w in weights)
+    out.print(f"[bold]{escape(printable(model_size.model))}[/]  {size(model_size.weights)} of weights", soft_wrap=True)
+    table = Table("weight", "type", box=None, pad_edge=False)
+    for name in ("bytes", "smallest", "largest", "mean", "deviation", "zeros", "NaN, inf"):
+        table.add_column(name, justify="right")
+    for w in weights:
+        numbers = ("" if n is None else f"{n:.4g}" for n in (w.smallest, w.largest, w.mean, w.deviation))
+        table.add_row(
+            escape(printable(w.name)), w.type, size(w.bytes), *numbers, f"{w.zeros:.1%}", str(w.lost or ""),
+            style="yellow" * bool(w.lost),
+        )  # fmt: skip
+    out.print(table)
+    if lost:
+        out.print(f"[yellow]{count_of(lost, 'element')} of weights NaN or infinite[/]")
+
+
+def show_beside(found: Sequence[tuple[Inspection, ModelSize]]) -> None:
+    """Several models, a column for each."""
+    table = Table("", box=None, pad_edge=False)
+    for inspection, _ in found:
+        table.add_column(escape(printable(inspection.model)), justify="right")
+    rows = {
+        "file": [size(i.bytes) for i, _ in found],
+        "opset": [", ".join(f"{d or 'ai.onnx'} {v}" for d, v in i.opsets) for i, _ in found],
+        "ops": [str(sum(i.ops.values())) for i, _ in found],
+        "FLOPs": [prefixed(s.flops).strip() for _, s in found],
+        "parameters": [prefixed(s.parameters).strip() for _, s in found],
+        "weights": [size(s.weights) for _, s in found],
+        "other values": [size(s.peak) for _, s in found],
+    }
+    for name, cells in rows.items():
+        table.add_row(name, *map(escape, map(printable, cells)), style="bold" * (name == "ops"))
+    for op in sorted(
+        {op for i, _ in found for op in i.ops}, key=lambda op: (-max(i.ops.get(op, 0) for i, _ in found), op)
+    ):
+        table.add_row(f"  {escape(printable(op))}", *(str(i.ops.get(op, "")) for i, _ in found))
+    console().print(table)
 
 
 def show_difference(difference: Difference | None) -> None:

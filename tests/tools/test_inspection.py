@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -5,8 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.cli import run
+from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.tools.inspection import heirs, inspect
+from graphopt.tools import inspection
+from graphopt.tools.inspection import heirs, inspect, layer_sizes, weight_statistics
 
 
 @pytest.fixture
@@ -78,3 +81,74 @@ def test_what_a_node_became_part_of_is_the_nearest_that_is_left() -> None:
     assert heirs(graph, "a", {"b", "c", "y"}) == ("b", "c")
     assert heirs(graph, "a", {"y"}) == ("y",)
     assert heirs(graph, "a", {"x"}) == heirs(graph, "x", {"y"}) == heirs(graph, "nowhere", {"y"}) == ()
+
+
+def weighted(path: Path, batch: str = "n") -> Path:
+    """Two products by one weight, with something between."""
+    rng = np.random.default_rng(0)
+    w = numpy_helper.from_array(rng.standard_normal((64, 64)).astype("f4"), "w")
+    nodes = [("MatMul", ["x", "w"], "a"), ("Relu", ["a"], "b"), ("MatMul", ["b", "w"], "c"), ("Flatten", ["c"], "y")]
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, [output], name=f"layer_{output}") for op, inputs, output in nodes],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 64])],
+        [w],
+    )
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    )
+    return path
+
+
+def test_work_and_memory_are_told_by_layer(tmp_path: Path) -> None:
+    found = layer_sizes(weighted(tmp_path / "m.onnx"), dims={"n": 8})
+    assert [(layer.name, layer.flops, layer.parameters) for layer in found.layers] == [
+        ("layer_a", 2 * 8 * 64 * 64, 64 * 64), ("layer_b", 8 * 64, 0), ("layer_c", 2 * 8 * 64 * 64, 0),
+        ("layer_y", 0, 0),
+    ]  # fmt: skip
+    assert found.weights == 4 * 64 * 64
+    assert found.peak == 2 * 4 * 8 * 64
+    assert found.sizes == {}
+    assert layer_sizes(tmp_path / "m.onnx").sizes == {"n": 1}
+
+
+def test_layers_of_bodies_stand_behind_their_node(model: Path) -> None:
+    found = layer_sizes(model)
+    assert [layer.op for layer in found.layers] == ["Add", "If", "Neg", "Neg", "custom::my.domain"]
+    assert sorted(layer.name for layer in found.layers[2:4]) == ["y/else_branch/b", "y/then_branch/b"]
+
+
+def test_weights_are_told_by_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.array([[1.0, 0.0, -3.0], [np.nan, np.inf, 1e4]], np.float32)
+    path = tmp_path / "w.onnx"
+    graph = parse("x: float32[2, 3] y = Add(x, float32[2, 3]{1.0, 0.0, -3.0, nan, inf, 10000.0}) return y")
+    onnx_io.save(graph, path)
+    finite = values[np.isfinite(values)].astype(np.float64)
+    for chunk in (inspection.CHUNK, 2):
+        monkeypatch.setattr(inspection, "CHUNK", chunk)
+        (found,) = weight_statistics(path)
+        assert (found.type, found.bytes, found.smallest, found.largest) == ("float32[2, 3]", 24, -3.0, 1e4)
+        assert found.mean == pytest.approx(finite.mean())
+        assert found.deviation == pytest.approx(finite.std())
+        assert (found.zeros, found.lost) == (1 / 6, 2)
+
+
+def test_models_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = str(weighted(tmp_path / "a.onnx")), str(weighted(tmp_path / "b.onnx", "m"))
+    assert run(["inspect", a, b, "--dim", "n=2"]) == 2
+    capsys.readouterr()
+    assert run(["inspect", a, b]) == 0
+    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert rows["parameters"] == ["4.1", "k", "4.1", "k"]
+    assert rows["MatMul"] == ["2", "2"]
+    assert run(["inspect", a, "--layers"]) == 0
+    assert "layer_c" in capsys.readouterr().out
+    assert run(["inspect", a, "--weights"]) == 0
+    assert "float32[64, 64]" in capsys.readouterr().out
+    assert run(["inspect", a, "--weights", "--layers"]) == 2
+    capsys.readouterr()
+    assert run(["inspect", a, b, "--weights", "--json", "-"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [c["parameters"] for c in content] == [4096, 4096]
+    assert content[0]["statistics"][0]["name"] == "w"
