@@ -25,10 +25,11 @@ from graphopt.cli.options import (
     Quiet,
     Repeated,
     Rtol,
+    Seconds,
     Verify,
     written,
 )
-from graphopt.errors import UsageError, naming
+from graphopt.errors import StoppedError, UsageError, naming
 
 if TYPE_CHECKING:
     from graphopt.tools.convert import Conversion
@@ -211,19 +212,23 @@ def reduce(
     timeout: Annotated[
         float, typer.Option(metavar="S", help="Seconds that CMD may take; more counts as another failure.")
     ] = 60,
+    seconds: Seconds,
     quiet: Quiet,
 ) -> None:
-    """Find the smallest model on which CMD still fails with the same exit code."""
+    """Find the smallest model on which CMD still fails with the same exit code. Ctrl-C keeps the smallest so far."""
     from graphopt.cli import files, progress, tables
     from graphopt.tools.reduce import reduce_file
 
     values.number("--timeout", timeout, 0)
+    values.number("--seconds", seconds, 0)
     path = output or files.beside(model, "reduced")
     files.check_written({"-o": path}, [model])
     with progress.shown(quiet, False) as listener, naming(model), files.delivered(path) as place:
-        reduction = reduce_file(model, check, place, timeout=timeout, listener=listener)
+        reduction = reduce_file(model, check, place, timeout=timeout, seconds=seconds, listener=listener)
         if not quiet:
             tables.show_reduction(reduction, path)
+    if reduction.ending == "interrupted":
+        raise StoppedError(f"interrupted; the smallest model so far is in {path}")
 
 
 @register(

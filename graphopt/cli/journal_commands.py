@@ -21,10 +21,11 @@ from graphopt.cli.options import (
     Repeated,
     RuleFiles,
     Runtime,
+    Seconds,
     Verify,
     written,
 )
-from graphopt.errors import UsageError, naming
+from graphopt.errors import StoppedError, UsageError, naming
 
 if TYPE_CHECKING:
     from graphopt.rewrite.match.journal import Entry
@@ -170,6 +171,7 @@ def bisect(
     policy: Policy,
     rules: RuleFiles,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that CMD may take; more is a failure.")] = 60,
+    seconds: Seconds,
     quiet: NoProgress,
 ) -> None:
     """Find the single rewrite with which CMD begins to fail: it succeeds on MODEL with all rewrites before it."""
@@ -179,6 +181,7 @@ def bisect(
     from graphopt.tools import explanation
 
     values.number("--timeout", timeout, 0)
+    values.number("--seconds", seconds, 0)
     with progress.shown(quiet, False) as listener:
         culprit = explanation.bisect(
             model,
@@ -187,8 +190,17 @@ def bisect(
             target=named(target),
             policy=policy,
             timeout=timeout,
+            seconds=seconds,
             listener=listener,
         )
+    if culprit.ending:
+        early = "when time was up" if culprit.ending == "time" else "when it was interrupted"
+        print(f"{early}, it was one of these {len(culprit.others) + 1} rewrites, of {culprit.rewrites}:")
+        for entry in (*culprit.others, culprit.entry):
+            _print_entry(entry)
+        if culprit.ending == "interrupted":
+            raise StoppedError("interrupted; what was found until then is printed")
+        return
     tried = count_of(culprit.tries, "model")
     print(f"{check!r} begins to fail with this rewrite, one of {culprit.rewrites} (tried {tried}):")
     _print_entry(culprit.entry)

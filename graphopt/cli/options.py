@@ -276,5 +276,10 @@ class Printing:
 
 # -- messages
 
+Seconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="Stop after so long, with what was found until then.", show_default=False),
+    Default(),
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only."), Default(False)]
 NoProgress = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress."), Default(False)]

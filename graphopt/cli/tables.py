@@ -433,9 +433,9 @@ def show_reduction(reduction: ReducedModel, output: Path) -> None:
     """What reducing left."""
     out = console()
     tried = count_of(reduction.tries, "trial")
-    out.print(
-        f"{reduction.nodes_before} nodes -> {reduction.nodes_after}, in {tried}: {escape(str(output))}", soft_wrap=True
-    )
+    early = ", when time was up" if reduction.ending == "time" else ""
+    nodes = f"{reduction.nodes_before} nodes -> {reduction.nodes_after}"
+    out.print(f"{nodes}, in {tried}{early}: {escape(str(output))}", soft_wrap=True)
     out.print(_counts("op", "", reduction.ops))
 
 

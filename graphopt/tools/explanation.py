@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isclose
 from pathlib import Path
+from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
 from graphopt.display import duration
@@ -240,11 +241,16 @@ def near_misses(rule: Rule, graph: Graph) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The rewrite with which a check begins to fail; None where the original fails or the result does not."""
+    """The rewrite with which a check begins to fail, among so many, found in so many tries.
+
+    ``ending`` is what ended the search early, ``interrupted`` or ``time``; then ``others`` may be to blame as well.
+    """
 
     entry: Entry
     rewrites: int
     tries: int
+    ending: str = ""
+    others: tuple[Entry, ...] = ()
 
 
 def bisect(
@@ -255,6 +261,7 @@ def bisect(
     target: Target | None = None,
     policy: str = "reals",
     timeout: float = 60,
+    seconds: float | None = None,
     listener: Listener | None = None,
 ) -> Culprit:
     """The single rewrite that makes a shell command fail: with all before it the command still succeeds.
@@ -265,7 +272,7 @@ def bisect(
     graph = onnx_io.load(model)
     _, report = optimize_graph(graph, rules, target or PORTABLE, soundness(policy), None, Steps(listener))
     assert report.derivation is not None
-    return bisect_derivation(graph, report.derivation, check, str(model), timeout, listener)
+    return bisect_derivation(graph, report.derivation, check, str(model), timeout, listener, seconds)
 
 
 def bisect_derivation(
@@ -275,9 +282,11 @@ def bisect_derivation(
     model: str = "the model",
     timeout: float = 60,
     listener: Listener | None = None,
+    seconds: float | None = None,
 ) -> Culprit:
-    """The rewrite of a derivation with which a shell command begins to fail."""
-    rewrites = derivation.rewrites
+    """The rewrite of a derivation with which a shell command begins to fail, or those that are left after so many
+    seconds, or on Ctrl-C, once the result is known to fail."""
+    rewrites, deadline = derivation.rewrites, None if seconds is None else monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         fails = failing(check, Path(folder) / "candidate.onnx", timeout)
         if fails(graph):
@@ -290,12 +299,17 @@ def bisect_derivation(
 
         if not rewrites or not fails_with(len(rewrites)):
             raise UsageError(f"--check {check!r} succeeds on the optimized model too: there is nothing to find")
-        good, bad, tries = 0, len(rewrites), 2
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            good, bad = (good, middle) if fails_with(middle) else (middle, bad)
-            tries += 1
-    return Culprit(rewrites[bad - 1], len(rewrites), tries)
+        good, bad, tries, ending = 0, len(rewrites), 2, ""
+        try:
+            while bad - good > 1 and not ending:
+                middle = (good + bad) // 2
+                good, bad = (good, middle) if fails_with(middle) else (middle, bad)
+                tries += 1
+                if deadline is not None and monotonic() > deadline and bad - good > 1:
+                    ending = "time"
+        except KeyboardInterrupt:
+            ending = "interrupted"
+    return Culprit(rewrites[bad - 1], len(rewrites), tries, ending, tuple(rewrites[good : bad - 1]))
 
 
 @dataclass(frozen=True, slots=True)

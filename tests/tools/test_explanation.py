@@ -273,3 +273,14 @@ def test_a_guard_on_what_may_be_nan_is_told() -> None:
     assert not found.fired
     (why,) = [why for why, sites in found.misses.items() if "y" in sites]
     assert "blanks" in why
+
+
+def test_a_bisection_that_ends_early_tells_what_is_left(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, early = (bisect(model, blames("HardSwish", tmp_path), seconds=seconds) for seconds in (None, 0))
+    assert (whole.ending, whole.others) == ("", ())
+    assert early.ending == "time"
+    assert whole.entry in (*early.others, early.entry)
+    assert run(["bisect", str(model), "--check", blames("HardSwish", tmp_path), "--seconds", "0", "-q"]) == 0
+    assert "when time was up, it was one of these" in capsys.readouterr().out
