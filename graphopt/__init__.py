@@ -147,7 +147,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted(__all__)  # what it is made of is not listed where a prompt completes names
 
 
 class _Moved:
