@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from graphopt.run.report import Report as Report
     from graphopt.tools.build import Executable as Executable
     from graphopt.tools.build import build as build
+    from graphopt.tools.rule_evidence import check as check
+    from graphopt.tools.rule_evidence import prove as prove
     from graphopt.tools.submodel import extract as extract
 
 _HOMES = {
@@ -91,6 +93,7 @@ _HOMES = {
     "apply_rules": "graphopt.lowering.module.scheduling",
     "as_pass": "graphopt.interop.passes",
     "build": "graphopt.tools.build",
+    "check": "graphopt.tools.rule_evidence",
     "compile": "graphopt.compile",
     "difference": "graphopt.lowering.module.structural_equality",
     "equal": "graphopt.lowering.module.structural_equality",
@@ -104,6 +107,7 @@ _HOMES = {
     "lower": "graphopt.lowering.operators.table",
     "optimize": "graphopt.optimize",
     "pipeline_named": "graphopt.program.pipelines",
+    "prove": "graphopt.tools.rule_evidence",
     "register": "graphopt.lowering.module.external",
     "rule": "graphopt.rewrite.reading.decorator",
     "rule_from_pair": "graphopt.interop.pairs",

@@ -129,10 +129,10 @@ def optimize(
 
     ``model`` is bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``torch.onnx.ONNXProgram``, a ``Graph``, a
     ``Module``, of which the graph comes back, or a path, which needs ``output`` and gives it back. ``rules`` are a
-    ``Ruleset``, or files added to the standard set; ``only`` and ``without`` name rules or families. ``shapes``
-    (of inputs, by name) and ``dims`` (by symbol) fix open dimensions, ``opset`` converts first, ``freeze`` folds
-    initializers that a caller could override. ``growth`` is by what share stored weights may grow at most: by
-    default by 0.1, and by up to 10 MB where that saves 5 % of the modelled time.
+    ``Ruleset``, or files, modules or packages of rules added to the standard set; ``only`` and ``without`` name rules
+    or families. ``shapes`` (of inputs, by name) and ``dims`` (by symbol) fix open dimensions, ``opset`` converts
+    first, ``freeze`` folds initializers that a caller could override. ``growth`` is by what share stored weights may
+    grow at most: by default by 0.1, and by up to 10 MB where that saves 5 % of the modelled time.
     ``journal`` is the file for the rewrites, for ``graphopt.tools.explanation``; ``certificate`` is the file for what
     the result rests on, for ``graphopt certify``. ``costs`` are ``"analytic"``, ``"measured"`` (``graphopt
     calibrate``), ``"auto"`` (measured if there are some), or a database of prices. ``measure`` times results beside

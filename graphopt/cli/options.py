@@ -32,12 +32,20 @@ Models = Annotated[
 Rules = Annotated[
     Repeated | None,
     typer.Argument(
-        metavar="[NAME|FILE]...", help="Rules, families or rule files; default: all standard rules.", show_default=False
+        metavar="[NAME|FILE]...",
+        help="Rules, families, files of rules (.rules, .py), modules or packages; default: all standard rules.",
+        show_default=False,
     ),
     Default(),
 ]
 RuleFiles = Annotated[
-    list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False), Default()
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE|MODULE|PACKAGE",
+        help="More rules: of a file (.rules, .py, which is run), or of a module or package of Python; repeatable.",
+        show_default=False,
+    ),
+    Default(),
 ]
 Journal = Annotated[
     Path | None,

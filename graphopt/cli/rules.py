@@ -16,6 +16,7 @@ from graphopt.errors import LimitError, RuleError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.rewrite.checking.explain_match import GuardResult, Trial
+    from graphopt.rewrite.rule.rule import Rule
     from graphopt.tools.coverage import Coverage
 
 commands = group("rules", "List, show, check and try rules.")
@@ -31,11 +32,19 @@ commands = group("rules", "List, show, check and try rules.")
     ),
 )
 def list_rules() -> None:
-    """List the standard rules and native passes: name, family, class, evidence, stage, reason."""
+    """List the standard rules and native passes, and the rules of installed packages: name, family, class, evidence,
+    stage, where from, reason."""
     from graphopt.cli import tables
+    from graphopt.rewrite.reading.modules import names_of, packages, rules_of_package
     from graphopt.rewrite.ruleset import standard
 
-    tables.show_rules(standard())
+    announced: dict[str, list[Rule]] = {}
+    for entry in packages():
+        try:
+            announced.setdefault(names_of(entry)[0], []).extend(rules_of_package(entry))
+        except RuleError as error:  # of one package, which is no reason to list no others
+            tables.show_warnings([str(error)])
+    tables.show_rules(standard(), announced)
 
 
 @register(
@@ -48,15 +57,17 @@ def list_rules() -> None:
     ),
 )
 def show_rules(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=names.rules)],
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", show_default=False, autocompletion=names.rules)],
 ) -> None:
-    """Print a rule, or all rules of a family, as rule files write them, with the meaning of their families."""
+    """Print a rule, all rules of a family, or those of Python or a package, as rule files write them, with the meaning
+    of their families."""
     from graphopt.proof.evidence import evidence_of
+    from graphopt.rewrite.checking.check import chosen
     from graphopt.rewrite.rule.notation import show_rule
-    from graphopt.rewrite.ruleset import standard
+    from graphopt.rewrite.ruleset import Ruleset, standard
     from graphopt.tools.catalogue import catalogue, ids
 
-    selected = standard().named(name)
+    selected = standard().named(name) if standard().has(name) else Ruleset(tuple(chosen([name])))
     named = [name, *(p.family for p in selected.passes), *(r.family for r in selected.rules)]
     for id in dict.fromkeys(id for families in named for id in ids(families) if id in catalogue()):
         print(f"# {id} {catalogue()[id].name}: {catalogue()[id].meaning}")
@@ -332,14 +343,14 @@ def prove_rules(
     from graphopt.proof import evidence, prove, solver
     from graphopt.rewrite.checking.check import check_rule, chosen
     from graphopt.rewrite.checking.verdicts import Verdicts
-    from graphopt.rewrite.rule.rule import Rule
     from graphopt.rewrite.ruleset import standard, standard_folder
 
-    rules = list(standard().rules) if update else chosen(what or ())
+    named = chosen(what or ())
+    rules = list(standard().rules) if update else named
     file = standard_folder() / evidence.FILE
     is_of_solver = evidence.kept() and evidence.solver_of(file) == solver.version()
     evidence_by_rule = dict(evidence.kept()) if cache and is_of_solver and (update or not what) else {}
-    for rule in chosen(what) if what else ():
+    for rule in named if what else ():
         evidence_by_rule.pop(evidence.key(rule), None)  # who is named is proved again
     check = Verdicts().check if cache else check_rule
     proved: list[tuple[Rule, evidence.Evidence | None]] = []
@@ -376,7 +387,7 @@ def try_rule(
         str,
         typer.Argument(
             metavar="RULE|FILE",
-            help="A rule or family, or a rule file.",
+            help="A rule or family, a file of rules, or a module or package with some.",
             show_default=False,
             autocompletion=names.rules,
         ),

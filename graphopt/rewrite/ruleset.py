@@ -18,6 +18,8 @@ from graphopt.target import Target
 if TYPE_CHECKING:
     from graphopt.rewrite.passes import NativePass
 
+RULES = ".rules"
+"""How the name of a rule file ends."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -52,7 +54,10 @@ class Ruleset(Displayed):
 
     @staticmethod
     def from_files(paths: Iterable[str | Path], strict: bool = False) -> Ruleset:
-        """The rules of these files. Raises ReadError, or RuleError with line and column."""
+        """The rules of these files, of Python files, of Python modules and of installed packages, by their names.
+
+        Raises ReadError, or RuleError with the line, and the column where that is known.
+        """
         return Ruleset(tuple(rule for path in paths for rule in _read(Path(path), strict)))
 
     @property
@@ -114,10 +119,19 @@ class Ruleset(Displayed):
         rules = tuple(r for r in self.rules if _is_called(r, name))
         return Ruleset(rules, tuple(p for p in self.passes if _is_called(p, name)))
 
-    def _find(self, name: str) -> None:
+    def has(self, name: str) -> bool:
+        """Whether a name means rules or passes: one of these, or a family.
+
+        >>> graphopt.standard().has("max-zero"), graphopt.standard().has("H8"), graphopt.standard().has("max-one")
+        (True, True, False)
+        """
         everything: list[Rule | NativePass] = [*self.rules, *self.passes]
-        if any(_is_called(r, name) for r in everything) or _is_family(name):
+        return any(_is_called(r, name) for r in everything) or _is_family(name)
+
+    def _find(self, name: str) -> None:
+        if self.has(name):
             return
+        everything: list[Rule | NativePass] = [*self.rules, *self.passes]
         names = {r.name for r in everything} | {f for r in everything for f in r.family.split(",")}
         hint = nearest(name, names) or "; `graphopt rules list` shows them all"
         raise RuleError(f"unknown rule or family {name}{hint}")
@@ -161,10 +175,20 @@ def _is_family(name: str) -> bool:
     return name[:1] in FAMILIES and (not number or (number.isdecimal() and 1 <= int(number) <= FAMILIES[name[0]]))
 
 
-def _read(path: Path, strict: bool) -> list[Rule]:
-    from graphopt.rewrite.reading.parse import parse_rules  # which loads a grammar: rules are read from the cache
+def _read(source: Path, strict: bool) -> list[Rule]:
+    """The rules of a file, by how its name ends; where there is no such file, of a package or module of that name."""
+    from graphopt.rewrite.reading.modules import PYTHON, rules_of_file, rules_of_name
+    from graphopt.rewrite.reading.parse import parse_rules  # which loads a grammar: standard rules come from the cache
 
-    return parse_rules(read_text(path), str(path), strict)
+    if source.suffix == PYTHON:
+        return rules_of_file(source, strict)
+    if not source.exists():
+        named = rules_of_name(str(source), strict)
+        if named is not None:
+            return named
+        if source.suffix != RULES:
+            raise ReadError(f"{source}: no file is there, and no installed package of rules or module is called so")
+    return parse_rules(read_text(source), str(source), strict)
 
 
 def read_text(path: Path) -> str:

@@ -1,4 +1,5 @@
 import shutil
+import sys
 from pathlib import Path
 
 import onnx
@@ -53,3 +54,66 @@ def test_an_interrupt_keeps_the_evidence_of_rules_that_were_not_proved_again(
     monkeypatch.setattr(prove, "find_evidence", found)
     assert run(["rules", "prove", "--update", "--no-cache", "-q"]) == 130
     assert set(evidence.read(tmp_path / evidence.FILE)) == {evidence.key(r) for r in (first, second, third)}
+
+
+def python_rules(path: Path) -> Path:
+    path.write_text(
+        "from graphopt import ops, rule\n\n\n@rule(family='A22', exact=True)\ndef twice_relu(x):\n"
+        "    'A second Relu is needless.'\n    return ops.Relu(ops.Relu(x)).becomes(ops.Relu(x))\n"
+    )
+    return path
+
+
+def test_rules_in_python_go_wherever_files_of_rules_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = save(tmp_path / "m.onnx", "=> (float[n,3] y) { a = Relu(x)  y = Relu(a) }")
+    python_rules(tmp_path / "mine.py")
+    (tmp_path / "deep").mkdir()
+    python_rules(tmp_path / "deep" / "rules.py").with_name("__init__.py").write_text("")
+    for given in ("mine.py", "deep.rules"):
+        where = "mine.py:4" if given == "mine.py" else "rules.py:4"
+        assert run(["rules", "check", given, "--no-cache"]) == 0
+        assert f"{where}: twice-relu ok" in capsys.readouterr().out
+        assert run(["rules", "prove", given, "--no-cache"]) == 0
+        assert f"{where}: twice-relu: exact, proved ieee" in capsys.readouterr().out
+        assert run(["rules", "show", given]) == 0
+        assert "twice-relu:  Relu(Relu(x))  =>  Relu(x)" in capsys.readouterr().out
+        assert run(["rules", "try", given, model, "y"]) == 0
+        assert "twice-relu: applies" in capsys.readouterr().out
+        only = ["--rules", given, "--only", "twice-relu"]
+        assert run(["optimize", model, "-o", "out.onnx", *only, "--explain"]) == 0
+        assert "twice-relu [A22] at " in capsys.readouterr().out
+        assert "twice-relu:  Relu(Relu(x))" in Path("out.journal.json").read_text()  # what replays needs no Python
+        assert run(["explain", model, "--rule", "twice-relu", "--rules", given]) == 0
+        assert "twice-relu: acts at 0 places" in capsys.readouterr().out
+    check = f"{sys.executable} -c 'import onnx, sys; sys.exit(len(onnx.load(sys.argv[1]).graph.node) < 2)'"
+    assert run(["bisect", model, "--check", check, "--rules", "mine.py"]) == 0
+    assert "begins to fail with this rewrite" in capsys.readouterr().out
+
+
+def test_rules_of_installed_packages_are_listed_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text in (("acme_good", python_rules(tmp_path / "x.py").read_text()), ("acme_broken", "RULES = 1 / 0")):
+        (tmp_path / f"{name}.py").write_text(text)
+        (info := tmp_path / f"{name}-1.0.dist-info").mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[graphopt.rules]\n{name.removeprefix('acme_')} = {name}\n")
+    assert run(["rules", "list"]) == 0
+    printed = capsys.readouterr()
+    (line,) = (line for line in printed.out.splitlines() if line.startswith("twice-relu"))
+    assert "acme-good: acme_good.py:4" in line
+    assert "acme_broken.py:1: ZeroDivisionError" in printed.err
+    for name in ("good", "acme-good"):
+        assert run(["rules", "check", name]) == 0
+        assert "twice-relu ok" in capsys.readouterr().out
+    model = save(tmp_path / "m.onnx", "=> (float[n,3] y) { a = Relu(x)  y = Relu(a) }")
+    assert (
+        run(["optimize", model, "-o", str(tmp_path / "out.onnx"), "--rules", "acme-good", "--only", "twice-relu"]) == 0
+    )
+    assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 1
+    assert run(["optimize", model, "-o", str(tmp_path / "out.onnx"), "--rules", "broken"]) == 7
+    assert "acme_broken.py:1: ZeroDivisionError: division by zero" in capsys.readouterr().err

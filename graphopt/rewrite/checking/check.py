@@ -118,6 +118,11 @@ class CheckReport:
     is_late: bool = False
     """Whether time was up before all was tried."""
 
+    def __str__(self) -> str:
+        found = "agrees" if self.problem is None else "is wrong"
+        tried = f"{self.compared} random inputs of {self.fired} graphs{', when time was up' * self.is_late}"
+        return f"{self.rule.name} {found}, on {tried}{f': {self.problem}' if self.problem else ''}"
+
 
 def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK, violated: GuardExpr | None = None) -> CheckReport:
     """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed.
@@ -256,7 +261,8 @@ def draws(soundness: Soundness, graph: Graph) -> tuple[str, ...]:
 
 
 def chosen(arguments: Sequence[str | Path]) -> list[Rule]:
-    """The rules that arguments mean: those of a rule file, the standard rule or family of a name; all without any.
+    """The rules that arguments mean, all standard ones without any. An argument is a file of rules or of Python, a
+    module, the name of a standard rule or family, or else of an installed package.
 
     Raises RuleError for a file without rules, where a name is a standard rule's, and for a name that means nothing.
     """
@@ -264,19 +270,26 @@ def chosen(arguments: Sequence[str | Path]) -> list[Rule]:
 
     if not arguments:
         return list(standard().rules)
-    files = {Path(a): Ruleset.from_files([a], strict=True) for a in arguments if _is_file(a)}
-    for file, ruleset in files.items():
+    sources = {a: Ruleset.from_files([a], strict=True) for a in arguments if _is_source(a)}
+    for source, ruleset in sources.items():
         if not ruleset.rules:
-            raise RuleError(f"{file}: holds no rules")
-    user_rules = [rule for file in files if file.resolve().parent != standard_folder() for rule in files[file].rules]
-    standard() + user_rules  # names are unique
-    Ruleset(tuple(rule for ruleset in files.values() for rule in ruleset.rules))
-    rules = (rule for a in arguments for rule in (files[Path(a)] if _is_file(a) else standard().named(str(a))).rules)
+            raise RuleError(f"{source}: holds no rules")
+    named = {a: standard().named(str(a)) for a in arguments if a not in sources}
+    is_standard = {a: a in named or Path(a).resolve().parent == standard_folder() for a in arguments}
+    standard() + [rule for a in sources if not is_standard[a] for rule in sources[a].rules]  # names are unique
+    Ruleset(tuple(rule for ruleset in sources.values() for rule in ruleset.rules))
+    rules = (rule for a in arguments for rule in (sources | named)[a].rules)
     return list(dict.fromkeys(rules))
 
 
-def _is_file(argument: str | Path) -> bool:
-    return isinstance(argument, Path) or argument.endswith(".rules") or Path(argument).is_file()
+def _is_source(argument: str | Path) -> bool:
+    """Whether rules are to be read, and not those of a standard name, which has no dot in it."""
+    from graphopt.rewrite.reading.modules import names_of, packages
+    from graphopt.rewrite.ruleset import standard
+
+    if isinstance(argument, Path) or "." in argument or Path(argument).is_file():
+        return True
+    return not standard().has(argument) and any(argument in names_of(entry) for entry in packages())
 
 
 def check_files(
