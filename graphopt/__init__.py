@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from graphopt.interop.drop_in import slim as slim
     from graphopt.interop.learned import learn_rule as learn_rule
     from graphopt.interop.onnxscript_rules import rules_from_onnxscript as rules_from_onnxscript
-    from graphopt.interop.pairs import rule_from_pair as rule_from_pair
     from graphopt.interop.passes import as_pass as as_pass
     from graphopt.ir.graph import Graph as Graph
     from graphopt.ir.onnx_io import load as load
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from graphopt.program.dispatch import fuse_by_pattern as fuse_by_pattern
     from graphopt.program.pipelines import pipeline_named as pipeline_named
     from graphopt.rewrite.reading.decorator import rule as rule
+    from graphopt.rewrite.reading.pairs import rule_from_pair as rule_from_pair
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
     from graphopt.rewrite.ruleset import standard as standard
     from graphopt.run.report import Report as Report
@@ -110,7 +110,7 @@ _HOMES = {
     "prove": "graphopt.tools.rule_evidence",
     "register": "graphopt.lowering.module.external",
     "rule": "graphopt.rewrite.reading.decorator",
-    "rule_from_pair": "graphopt.interop.pairs",
+    "rule_from_pair": "graphopt.rewrite.reading.pairs",
     "rules_from_onnxscript": "graphopt.interop.onnxscript_rules",
     "save": "graphopt.ir.onnx_io",
     "simplify": "graphopt.interop.drop_in",

@@ -21,9 +21,9 @@ saving rewrite.rule
 ir runtime
 target
 rewrite.guards kernels lowering.loops verify
-rewrite.reading rewrite.match lowering.index lowering.intrinsics te
-rewrite.egraph lowering.analysis lowering.emit ops
-rewrite.extract lowering.cpu
+rewrite.match lowering.index lowering.intrinsics te
+rewrite.egraph rewrite.reading lowering.analysis lowering.emit
+rewrite.extract ops lowering.cpu
 rewrite.passes lowering.operators calibration
 rewrite.ruleset lowering.cuda lowering.lower tensor
 rewrite.derivations rewrite.checking lowering.fuse lowering.schedule

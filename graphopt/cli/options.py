@@ -33,7 +33,7 @@ Rules = Annotated[
     Repeated | None,
     typer.Argument(
         metavar="[NAME|FILE]...",
-        help="Rules, families, files of rules (.rules, .py), modules or packages; default: all standard rules.",
+        help="Rules, families, files of rules (.rules, .py, .onnx), modules, packages; default: all standard rules.",
         show_default=False,
     ),
     Default(),
@@ -42,7 +42,8 @@ RuleFiles = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE|MODULE|PACKAGE",
-        help="More rules: of a file (.rules, .py, which is run), or of a module or package of Python; repeatable.",
+        help="More rules: of a file (.rules, .py, which is run, pairs of functions in .onnx), or of a module or "
+        "package of Python; repeatable.",
         show_default=False,
     ),
     Default(),

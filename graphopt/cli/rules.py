@@ -293,9 +293,9 @@ def pair(
 ) -> None:
     """Write two small models of the same inputs as a rule: what the first computes becomes the second."""
     from graphopt.cli import files
-    from graphopt.interop.pairs import rule_from_pair
-    from graphopt.interop.region import identifier
     from graphopt.rewrite.reading.formatting import format_rules
+    from graphopt.rewrite.reading.pairs import rule_from_pair
+    from graphopt.rewrite.reading.region import identifier
     from graphopt.rewrite.rule.notation import show_rule
 
     files.check_written({"-o": output}, [left, right])
@@ -309,6 +309,68 @@ def pair(
         always=always,
     )
     files.write_or_print(output, format_rules(show_rule(rule)))
+
+
+@register(
+    commands,
+    "export",
+    examples=(
+        "graphopt rules export mine.rules -o pairs.onnx",
+        "graphopt rules export H8 -o pairs.onnx",
+        "graphopt rules export my_rules.py -o mine.rules",
+    ),
+)
+def export_rules(
+    *,
+    what: Rules,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT.onnx|OUT.rules",
+            help="Where to write: pairs of functions in a model, or the text of a file of rules.",
+            show_default=False,
+        ),
+    ],
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print the sum only.")] = False,
+) -> None:
+    """Write rules as pairs of ONNX functions, or as text, such as those of Python or of such pairs.
+
+    Which rules no functions can say is printed, with the reason. What only graphopt reads, such as guards, stands in
+    the metadata of the functions.
+    """
+    from graphopt.cli import files
+    from graphopt.rewrite.checking.check import chosen
+    from graphopt.rewrite.reading.formatting import format_rules
+    from graphopt.rewrite.reading.functions import UnwritableRule, functions_of, only_for_us, save_rules
+    from graphopt.rewrite.rule.notation import show_rule
+    from graphopt.rewrite.ruleset import MODEL, RULES
+
+    if output.suffix not in (MODEL, RULES):
+        raise UsageError(f"-o {output}: the name must end in {MODEL} or {RULES}")
+    files.check_written({"-o": output}, [path for path in map(Path, what or ()) if path.is_file()])
+    rules = chosen(what or ())
+    if output.suffix == RULES:
+        files.write_text(output, format_rules("\n".join(map(show_rule, rules))))
+        print(f"{count_of(len(rules), 'rule')} written")
+        return
+    written, reasons = [], []
+    for rule in rules:
+        try:
+            functions_of(rule)
+            written.append(rule)
+        except UnwritableRule as error:
+            reasons.append(str(error))
+    if not written:
+        raise RuleError(f"no functions say these rules: {reasons[0]}{', and others' * (len(reasons) > 1)}")
+    save_rules(written, output)
+    for reason in () if quiet else reasons:
+        print(f"left out: {reason}")
+    guarded = [f"{rule.name}: only graphopt reads: {own}" for rule in written if (own := only_for_us(rule))]
+    for line in () if quiet else guarded:
+        print(line)
+    print(f"{count_of(len(written), 'rule')} written, {len(guarded)} with guards in metadata; {len(reasons)} left out")
 
 
 @register(

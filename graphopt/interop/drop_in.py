@@ -227,7 +227,7 @@ def _refuse(function: str, **given: object) -> None:
 
 def _rules(perform_optimization: bool, pairs: Sequence[tuple[Any, Any]]) -> Ruleset | None:
     """The rules: the standard set, or what only computes constants, and pairs of functions; None for the standard."""
-    from graphopt.interop.pairs import rule_from_pair
+    from graphopt.rewrite.reading.pairs import rule_from_pair
     from graphopt.rewrite.ruleset import Ruleset, standard
 
     selected = [

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import RuleError, UsageError
-from graphopt.interop.region import GraphRegion, RegionGuard, TermWriter, between, guards_on, rule_name
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
@@ -18,6 +17,7 @@ from graphopt.rewrite.match.describe import name_of
 from graphopt.rewrite.match.matcher import match
 from graphopt.rewrite.reading.formatting import wrapped
 from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.reading.region import GraphRegion, RegionGuard, TermWriter, between, guards_on, rule_name
 from graphopt.rewrite.rule.notation import show_expr, show_term
 from graphopt.rewrite.rule.rule import Rule, Term, VarPattern
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt.errors import RuleError
-from graphopt.interop.constants import term_of
 from graphopt.interop.onnxscript_pattern import OnnxscriptPattern, one_of
-from graphopt.interop.region import as_expr as attribute_expr
 from graphopt.interop.symbolic import NotPlain, StandIn, SymbolicOperand, Trail, as_expr, ways
 from graphopt.ir import ops
+from graphopt.rewrite.reading.constants import term_of
+from graphopt.rewrite.reading.region import as_expr as attribute_expr
 from graphopt.rewrite.reading.wellformed import check, place
 from graphopt.rewrite.rule.notation import show_rule, show_term
 from graphopt.rewrite.rule.rule import (

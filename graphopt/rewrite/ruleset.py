@@ -18,8 +18,8 @@ from graphopt.target import Target
 if TYPE_CHECKING:
     from graphopt.rewrite.passes import NativePass
 
-RULES = ".rules"
-"""How the name of a rule file ends."""
+RULES, MODEL = ".rules", ".onnx"
+"""How the names of rule files end, and of models whose functions are rules."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -182,6 +182,10 @@ def _read(source: Path, strict: bool) -> list[Rule]:
 
     if source.suffix == PYTHON:
         return rules_of_file(source, strict)
+    if source.suffix == MODEL:
+        from graphopt.rewrite.reading.functions import load_rules  # with all that reads models
+
+        return load_rules(source, strict)
     if not source.exists():
         named = rules_of_name(str(source), strict)
         if named is not None:

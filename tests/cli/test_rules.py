@@ -117,3 +117,31 @@ def test_rules_of_installed_packages_are_listed_and_used(
     assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 1
     assert run(["optimize", model, "-o", str(tmp_path / "out.onnx"), "--rules", "broken"]) == 7
     assert "acme_broken.py:1: ZeroDivisionError: division by zero" in capsys.readouterr().err
+
+
+def test_rules_are_exported_to_pairs_of_functions_and_to_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = save(tmp_path / "m.onnx", "=> (float[n,3] y) { a = Relu(x)  y = Relu(a) }")
+    python_rules(tmp_path / "mine.py")
+    (tmp_path / "more.rules").write_text(
+        "# a root [H4] reals\nroot:  Sqrt(Mul(x, x))  =>  x\n    where x.low >= 0\n"
+        "# any op [H4] exact\nany:  f(Neg(Neg(x)))  =>  f(x)\n    where f in unary\n"
+    )
+    assert run(["rules", "export", "mine.py", "more.rules", "-o", "pairs.onnx"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "left out: any: f stands for any op",
+        "root: only graphopt reads: where x.low >= 0",
+        "2 rules written, 1 with guards in metadata; 1 left out",
+    ]
+    assert run(["rules", "check", "pairs.onnx"]) == 0
+    assert "pairs.onnx: twice-relu ok" in capsys.readouterr().out
+    assert run(["optimize", model, "-o", "out.onnx", "--rules", "pairs.onnx", "--only", "twice-relu", "-q"]) == 0
+    assert len(onnx.load("out.onnx").graph.node) == 1
+    assert run(["rules", "export", "pairs.onnx", "-o", "text.rules"]) == 0
+    assert Ruleset.from_files(["text.rules"]) == Ruleset.from_files(["pairs.onnx"])
+    assert run(["rules", "export", "more.rules", "-o", "text.txt"]) == 2
+    assert run(["rules", "export", "pairs.onnx", "-o", "pairs.onnx"]) == 2
+    assert run(["optimize", model, "-o", "out.onnx", "--rules", "m.onnx"]) == 7
+    assert "m.onnx: holds no rules" in capsys.readouterr().err

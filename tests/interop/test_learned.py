@@ -8,7 +8,6 @@ import pytest
 
 from graphopt.errors import RuleError, UsageError
 from graphopt.interop.learned import learn_rule, learned, rule_variables, same_terms
-from graphopt.interop.region import between
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io import load
@@ -17,6 +16,7 @@ from graphopt.rewrite.match.matcher import match
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.reading.region import between
 from graphopt.rewrite.rule.notation import show_term
 from graphopt.rewrite.rule.rule import Rule
 

@@ -9,12 +9,12 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from graphopt.errors import RuleError, UsageError
-from graphopt.interop.pairs import rule_from_pair
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.onnx_io import load, to_proto
 from graphopt.rewrite.checking.check import check_rule
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.simplify import simplify
+from graphopt.rewrite.reading.pairs import rule_from_pair
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.notation import show_rule
 from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness
@@ -62,6 +62,19 @@ def test_functions_make_a_rule_that_fires() -> None:
     assert check_rule(rule).problem is None
     proto = model("g (float[n,4] a, float[4,5] k, float[5] c) => (float[n,5] y) { t = MatMul(a, k)  y = Add(c, t) }")
     assert rewritten(rule, proto) == ["Gemm"]
+
+
+def test_attributes_whose_default_rests_on_the_rank_are_handed_on() -> None:
+    left = function("p <perm> (x) => (y) { t = Transpose <perm: ints = @perm> (x)  y = Relu(t) }")
+    right = function("q <perm> (x) => (y) { t = Relu(x)  y = Transpose <perm: ints = @perm> (t) }")
+    rule = rule_from_pair(left, right, name="relu-first", soundness="exact")
+    assert body(rule) == "relu-first:  Relu(Transpose(x, perm=perm))  =>  Transpose(Relu(x), perm=perm)"
+
+
+def test_an_output_that_is_an_input_is_the_variable() -> None:
+    left = function("p (x) => (y) { t = Neg(x)  y = Neg(t) }")
+    right = function("q (x) => (y) { y = Identity(x) }")
+    assert body(rule_from_pair(left, right, name="twice", soundness="exact")) == "twice:  Neg(Neg(x))  =>  x"
 
 
 def test_attributes_of_functions_are_attributes_of_the_rule() -> None:

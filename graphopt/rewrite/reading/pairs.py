@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from graphopt.errors import RuleError
-from graphopt.interop.constants import spelled, typed
-from graphopt.interop.region import GraphRegion, TermWriter, guards_on, identifier, literal_of, rule_name, whole
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Function, Graph, Node, Value
 from graphopt.ir.types import TensorType
+from graphopt.rewrite.reading.constants import spelled, typed
+from graphopt.rewrite.reading.region import GraphRegion, TermWriter, guards_on, identifier, literal_of, rule_name, whole
 from graphopt.rewrite.reading.wellformed import check
 from graphopt.rewrite.rule.rule import (
     CallPattern,
@@ -89,6 +89,8 @@ def _read(model: Any) -> tuple[Graph, bool]:
 
     if isinstance(model, Graph):
         return model, False
+    if isinstance(model, Function):
+        return model.body, True
     if hasattr(model, "to_function_proto"):  # onnxscript's
         model = model.to_function_proto()
     if type(model).__name__ in ("FunctionProto", "Function"):
@@ -166,6 +168,9 @@ class _Right(TermWriter):
         return replace(call, inputs=tuple(self.typed(node, i, v, t) for i, (v, t) in parts))
 
     def term(self, value: Value | None, suggested: str = "x") -> Term:
+        node = None if value is None else self.graph.producer(value)
+        if node is not None and node.op == "Identity":  # by which models give an input as an output
+            return self.term(node.inputs[0], suggested)
         constant = self.graph.constant_of(value)
         if constant is None or literal_of(constant) is not None:
             return super().term(value, suggested)

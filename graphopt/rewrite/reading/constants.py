@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import RuleError
-from graphopt.interop.region import literal_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.dtypes import CODES
 from graphopt.rewrite.guards.expressions import SMALL
+from graphopt.rewrite.reading.region import literal_of
 from graphopt.rewrite.rule.rule import CallPattern, Computed, GuardExpr, Lit, Series, Term
 
 

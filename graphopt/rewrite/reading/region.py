@@ -161,7 +161,9 @@ class TermWriter:
         inputs = tuple(
             self.term(v, f.name.lower() if f is not None else "x") for v, f in zip(node.inputs, formals, strict=True)
         )
-        attrs = tuple((n, self.attribute(node, n, a)) for n, a in ops.canonical(node.op, node.attrs).items())
+        handed = {n: a for n, a in node.attrs.items() if isinstance(a, AttrRef)}  # whatever the default is
+        said = ops.canonical(node.op, node.attrs.with_(**dict.fromkeys(handed))).with_(**handed)
+        attrs = tuple((n, self.attribute(node, n, a)) for n, a in said.items())
         call = CallPattern(node.op, inputs, attrs, output=value.port)
         if not is_shared:
             return call

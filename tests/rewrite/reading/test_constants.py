@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from graphopt.errors import RuleError
-from graphopt.interop.constants import spelled, term_of
 from graphopt.ir.constants import Constant
+from graphopt.rewrite.reading.constants import spelled, term_of
 from graphopt.rewrite.rule.notation import show_term
 
 

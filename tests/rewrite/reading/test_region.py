@@ -2,12 +2,21 @@ import numpy as np
 import pytest
 
 from graphopt.errors import RuleError, UsageError
-from graphopt.interop.region import TermWriter, as_expr, between, guards_on, identifier, literal_of, rule_name, whole
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType, symbol
 from graphopt.rewrite.checking.explain_match import find_node
+from graphopt.rewrite.reading.region import (
+    TermWriter,
+    as_expr,
+    between,
+    guards_on,
+    identifier,
+    literal_of,
+    rule_name,
+    whole,
+)
 from graphopt.rewrite.rule.notation import show_expr, show_term
 
 GRAPH = """
