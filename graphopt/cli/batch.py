@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from graphopt.cli.optimize import OptimizeOptions
     from graphopt.progress import Event
     from graphopt.run.report import Report
-    from graphopt.tools.batch import BatchJob, BatchSummary, CostChange
+    from graphopt.tools.batch import BatchJob, BatchOutcome, BatchSummary, CostChange, Runs
 
 
 def is_asked(models: Sequence[Path], options: OptimizeOptions) -> bool:
@@ -41,10 +42,10 @@ def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> li
 
 def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], options: OptimizeOptions) -> int:
     """Optimize all, print the summary, and give the exit code of the worst."""
-    from graphopt.cli import files, progress
-    from graphopt.optimize import optimize
-    from graphopt.run.derivation import journal_path
+    from graphopt.cli import files
+    from graphopt.rewrite.ruleset import ruleset
     from graphopt.tools import batch
+    from graphopt.tools.kept_results import KeptResults
 
     of_one_model = {
         "--print-after": options.printing.print_after,
@@ -57,16 +58,46 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
     }
     if alone := [name for name, is_on in of_one_model.items() if is_on]:
         raise UsageError(f"{alone[0]} takes one model")
-    jobs = find_jobs(models, options.output, options.in_place)
+    if options.resume and options.dry_run:
+        raise UsageError("--resume and --dry-run exclude each other: a dry run keeps nothing")
+    is_several = batch.is_several(models)
+    if options.resume and not is_several:
+        raise UsageError("--resume takes several models, whose results go into the folder that -o names")
+    given = {**keywords, "rules": ruleset(options.rules or None)}
+    has_journal = not options.no_journal and not options.dry_run
+    jobs = [replace(j, options=given, journal=has_journal) for j in find_jobs(models, options.output, options.in_place)]
     target, baseline = options.target, options.baseline
     earlier = None if baseline is None else batch.read_summary(baseline)
     if earlier is not None and earlier.target != target:
         raise UsageError(f"--baseline {baseline} is of target {earlier.target}, whose costs are not those of {target}")
     files.check_written({"--json": options.json}, [*(job.model for job in jobs), *([baseline] if baseline else [])])
+    kept = KeptResults(options.output) if options.resume and options.output is not None else None
+    with running(jobs, options.executor, options.quiet, options.verbose, options.dry_run) as (run, runs):
+        summary = batch.optimize_all(jobs, run, target, runs=runs, kept=kept)
+    changes = batch.compare(summary, earlier)
+    if options.fail_if_slower is not None:
+        summary = batch.judged(summary, changes, options.fail_if_slower)
+    if options.json is not None:
+        files.write_or_print(options.json, summary.to_json())
+    report(summary, options.quiet, changes if earlier is not None else (), on_stderr=files.is_stdout(options.json))
+    return summary.exit_code
+
+
+@contextmanager
+def running(
+    jobs: Sequence[BatchJob], executor: str | None, quiet: bool, verbose: bool, dry_run: bool = False
+) -> Iterator[tuple[Callable[[BatchJob], Report], Runs | None]]:
+    """What optimizes a job here, and shows how far it is; and what has all done elsewhere, where that is asked for."""
+    from graphopt.cli import progress
+    from graphopt.tools import batch
+    from graphopt.tools.elsewhere import on_workers
+
+    numbers = {job.name: number for number, job in enumerate(jobs, 1)}
     prefix = ""
     with (
+        ExitStack() as stack,
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
-        progress.shown(options.quiet, options.verbose) as listener,
+        progress.shown(quiet, verbose) as listener,
     ):
 
         def listen(event: Event) -> None:
@@ -75,26 +106,29 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
 
         def run(job: BatchJob) -> Report:
             nonlocal prefix
-            prefix = f"{jobs.index(job) + 1} of {len(jobs)}, {job.name}"
-            output = Path(scratch) / job.output.name if options.dry_run else job.output
-            output.parent.mkdir(parents=True, exist_ok=True)
-            journal = None if options.no_journal or options.dry_run else journal_path(output)
-            given = {**keywords, "journal": journal, "output": output, "listener": listener and listen}
-            _, report = optimize(job.model, return_report=True, **given)
-            for warning in () if options.quiet else report.warnings:
-                print(f"warning: {job.name}: {warning}", file=sys.stderr)
-            return report  # type: ignore[no-any-return]
+            prefix = f"{numbers[job.name]} of {len(jobs)}, {job.name}"
+            job = replace(job, output=Path(scratch) / job.output.name) if dry_run else job
+            job.output.parent.mkdir(parents=True, exist_ok=True)
+            return batch.optimize_job(job, listener=listener and listen)
 
-        summary = batch.optimize_all(jobs, run, target)
-    changes = batch.compare(summary, earlier)
-    if options.fail_if_slower is not None:
-        summary = batch.judged(summary, changes, options.fail_if_slower)
-    if options.json is not None:
-        files.write_or_print(options.json, summary.to_json())
+        if executor is None:
+            yield run, None
+            return
+        if dry_run:
+            raise UsageError("--executor and --dry-run exclude each other")
+        from graphopt.tuning.executors import executor_named
+
+        yield run, on_workers(stack.enter_context(executor_named(executor)))
+
+
+def report(summary: BatchSummary, quiet: bool, changes: Sequence[CostChange] = (), *, on_stderr: bool = False) -> None:
+    """Print what went wrong, warnings, and the table."""
+    for outcome in () if quiet else summary.outcomes:
+        for warning in outcome.warnings:
+            print(f"warning: {outcome.model}: {warning}", file=sys.stderr)
     _complain(summary)
-    if not options.quiet:
-        _show(summary, changes if earlier is not None else (), on_stderr=files.is_stdout(options.json))
-    return summary.exit_code
+    if not quiet:
+        _show(summary, changes, on_stderr=on_stderr)
 
 
 def _complain(summary: BatchSummary) -> None:
@@ -118,27 +152,24 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
 
     by_model = {change.model: change for change in changes}
     table = Table("model", box=None, pad_edge=False)
-    columns = ("ops", "file", *(("measured",) if any(o.measured for o in summary.outcomes) else ()), "modelled")
-    for name in (*columns, *(("since baseline",) if changes else ()), "seconds"):
+    columns: dict[str, Callable[[BatchOutcome], str]] = {
+        "ops": lambda o: "" if o.ops_after is None else f"{o.ops_before} -> {o.ops_after}",
+        "file": lambda o: "" if o.bytes_after is None else size(o.bytes_after),
+    }
+    if any(o.measured for o in summary.outcomes):  # before what is only modelled
+        columns["measured"] = lambda o: f"{o.measured:.2f}x" if o.measured else ""
+    columns["modelled"] = lambda o: modelled(o.cost_before / o.cost_after) if o.cost_before and o.cost_after else ""
+    if any(o.metric_after is not None for o in summary.outcomes):
+        columns["metric"] = lambda o: "" if o.metric_after is None else f"{o.metric_before:.4g} -> {o.metric_after:.4g}"
+    if changes:
+        columns["since baseline"] = lambda o: _since(by_model.get(o.model))
+    columns["seconds"] = lambda o: "kept" if o.is_kept else f"{o.seconds:.1f}"
+    for name in columns:
         table.add_column(name, justify="right")
     table.add_column("")
     for o in summary.outcomes:
-        row = [
-            "" if o.ops_after is None else f"{o.ops_before} -> {o.ops_after}",
-            "" if o.bytes_after is None else size(o.bytes_after),
-            modelled(o.cost_before / o.cost_after) if o.cost_before and o.cost_after else "",
-        ]
-        if "measured" in columns:
-            row.insert(2, f"{o.measured:.2f}x" if o.measured else "")
-        if changes:
-            row.append(_since(by_model.get(o.model)))
-        table.add_row(
-            escape(o.model),
-            *row,
-            f"{o.seconds:.1f}",
-            escape(o.error or o.verification),
-            style="red" * bool(o.exit_code),
-        )
+        row = [cell(o) for cell in columns.values()]
+        table.add_row(escape(o.model), *row, escape(o.error or o.verification), style="red" * bool(o.exit_code))
     out = console(stderr=on_stderr)
     out.print(table)
     failed = sum(o.exit_code != 0 for o in summary.outcomes)

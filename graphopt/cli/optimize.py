@@ -13,6 +13,7 @@ from graphopt.cli import names, values
 from graphopt.cli.app import Piped, app, register
 from graphopt.cli.options import (
     Atol,
+    Executor,
     Fed,
     FixedSizes,
     Memory,
@@ -136,6 +137,14 @@ class OptimizeOptions:
         Path | None,
         typer.Option(metavar="FILE", help="Compare with the summary of an earlier run.", show_default=False),
     ] = None
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Keep what an earlier run of several models finished, where model and options are the same.",
+        ),
+    ] = False
+    executor: Executor
     fail_if_slower: Annotated[
         float | None,
         typer.Option(
@@ -212,7 +221,7 @@ def optimize(
     if options.journal and options.no_journal:
         raise UsageError("--journal and --no-journal exclude each other")
     keywords = options.keywords()
-    if batch.is_asked(models, options):
+    if options.resume or options.executor is not None or batch.is_asked(models, options):
         return batch.optimize_several(models, keywords, options)
     if steps := options.printing.steps("optimize"):
         keywords["steps"] = steps

@@ -283,6 +283,16 @@ class Printing:
         return print_after(steps if self.print_between else self.print_after or (), steps)
 
 
+# -- many models
+
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="dask://HOST:PORT", help="A Dask cluster whose workers optimize the models.", show_default=False
+    ),
+    Default(),
+]
+
 # -- messages
 
 Seconds = Annotated[

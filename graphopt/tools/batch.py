@@ -11,29 +11,40 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError
+from graphopt.run.derivation import journal_path
 from graphopt.run.report import Report
 
 SCHEMA = 1
 """The version of the summary's JSON."""
 SLOWER = 9
 """The exit code where a result is slower than it may be."""
+CERTIFICATE = ".certificate.json"
+"""How the name of the certificate beside a result ends."""
 WORST_FIRST = (130, 1, 6, 4, 5, 3, 8, 7, 2, SLOWER)
 """Exit codes; that of the worst model is that of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A model to optimize, and where to. ``name`` is what a summary calls it: its path in the folder or pattern."""
+    """A model to optimize, and where to. ``name`` is what a summary calls it: its path in the folder or pattern.
+
+    ``options`` are those of ``graphopt.optimize``; a journal and a certificate are written where that is said.
+    """
 
     name: str
     model: Path
     output: Path
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    journal: bool = False
+    certificate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,12 @@ class BatchOutcome:
     """How many times as fast as the original the result ran, where that was measured."""
     verification: str = ""
     seconds: float = 0.0
+    metric_before: float | None = None
+    """What a metric of the user's says of the original, where there is one."""
+    metric_after: float | None = None
+    warnings: tuple[str, ...] = ()
+    is_kept: bool = False
+    """Whether it is the result of an earlier run."""
     traceback: str = ""
     """Where an internal error came from; not part of the JSON."""
 
@@ -121,29 +138,75 @@ def is_several(sources: Sequence[Path]) -> bool:
     return len(sources) != 1 or sources[0].is_dir() or _is_pattern(sources[0])
 
 
+class Kept(Protocol):
+    """Results of earlier runs, and a place for those of this one."""
+
+    def get(self, job: BatchJob) -> BatchOutcome | None:
+        """What came of the job, where that still holds."""
+
+    def put(self, job: BatchJob, outcome: BatchOutcome) -> None:
+        """Keep what came of it."""
+
+
+Runs: TypeAlias = Callable[[Sequence[BatchJob]], Iterable[tuple[BatchJob, BatchOutcome]]]
+"""Has jobs done, and tells what came of each as it is done."""
+
+
 def optimize_all(
     jobs: Iterable[BatchJob],
     run: Callable[[BatchJob], Report],
     target: str = "portable",
     told: Callable[[BatchJob], object] = lambda _: None,
+    *,
+    runs: Runs | None = None,
+    checked: Callable[[BatchJob, BatchOutcome], BatchOutcome] = lambda _, outcome: outcome,
+    kept: Kept | None = None,
 ) -> BatchSummary:
-    """Optimize each model by ``run``. ``told`` is called with each before its turn.
+    """Optimize each model by ``run``, or all by ``runs``. ``told`` is called with each before its turn.
 
-    An interruption is an outcome too: that of the model at work, and of all that are left.
+    ``checked`` may find fault with what came of one; what is ``kept`` of an earlier run is not done again. An
+    interruption is an outcome too: that of the model at work, and of all that are left.
     """
-    outcomes: list[BatchOutcome] = []
+    jobs = list(jobs)
+    outcomes: dict[str, BatchOutcome] = {}
+    for job in jobs if kept is not None else ():
+        if (earlier := kept.get(job)) is not None:  # type: ignore[union-attr]
+            outcomes[job.name] = replace(earlier, is_kept=True)
+    for job, outcome in (runs or partial(in_turn, run=run, told=told))([j for j in jobs if j.name not in outcomes]):
+        outcomes[job.name] = checked(job, outcome) if not outcome.exit_code else outcome
+        if kept is not None:
+            kept.put(job, outcomes[job.name])
+    return BatchSummary(tuple(outcomes[job.name] for job in jobs), target)
+
+
+def in_turn(
+    jobs: Sequence[BatchJob], run: Callable[[BatchJob], Report], told: Callable[[BatchJob], object] = lambda _: None
+) -> Iterator[tuple[BatchJob, BatchOutcome]]:
+    """What comes of each job, one after another, up to an interruption."""
     is_interrupted = False
     for job in jobs:
         if is_interrupted:
-            outcomes.append(BatchOutcome(job.name, 130, "interrupted before its turn"))
+            yield job, BatchOutcome(job.name, 130, "interrupted before its turn")
             continue
         told(job)
-        outcomes.append(_outcome(job, run))
-        is_interrupted = outcomes[-1].exit_code == 130
-    return BatchSummary(tuple(outcomes), target)
+        outcome = outcome_of(job, run)
+        is_interrupted = outcome.exit_code == 130
+        yield job, outcome
 
 
-def _outcome(job: BatchJob, run: Callable[[BatchJob], Report]) -> BatchOutcome:
+def optimize_job(job: BatchJob, **options: Any) -> Report:
+    """Optimize the model of a job, and write what it asks for."""
+    from graphopt.optimize import optimize
+
+    journal = journal_path(job.output) if job.journal else None
+    certificate = job.output.with_suffix(CERTIFICATE) if job.certificate else None
+    written = {"output": job.output, "journal": journal, "certificate": certificate, "return_report": True}
+    _, report = optimize(job.model, **{**job.options, **written, **options})
+    return report  # type: ignore[no-any-return]
+
+
+def outcome_of(job: BatchJob, run: Callable[[BatchJob], Report]) -> BatchOutcome:
+    """What comes of a job, whatever goes wrong with it."""
     start = time.monotonic()
     try:
         return _of(job.name, run(job))
@@ -173,6 +236,7 @@ def _of(name: str, report: Report) -> BatchOutcome:
         measured=report.measured.race.ratio if report.measured else None,
         verification="" if report.verification is None else report.verification.status,
         seconds=report.seconds,
+        warnings=tuple(map(str, report.warnings)),
     )
 
 
@@ -182,11 +246,16 @@ def read_summary(path: Path) -> BatchSummary:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema"] != SCHEMA:
             raise ReadError(f"{path}: a summary of schema {content['schema']}; this graphopt reads schema {SCHEMA}")
-        return BatchSummary(tuple(BatchOutcome(**entry) for entry in content["models"]), content["target"])
+        return BatchSummary(tuple(map(outcome_from_json, content["models"])), content["target"])
     except OSError as error:
         raise ReadError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ReadError(f"{path}: is no summary that graphopt optimize wrote with --json for several models") from None
+
+
+def outcome_from_json(entry: Mapping[str, Any]) -> BatchOutcome:
+    """An outcome as a summary writes it. TypeError where it is none."""
+    return BatchOutcome(**{**entry, "warnings": tuple(entry.get("warnings", ()))})
 
 
 def compare(now: BatchSummary, before: BatchSummary | None) -> tuple[CostChange, ...]:

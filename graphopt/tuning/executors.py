@@ -11,7 +11,7 @@ from concurrent import futures
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar
 
 from graphopt.errors import ExecutionError, GraphoptError, MissingDependencyError, UsageError
 from graphopt.runtime import cpu
@@ -21,6 +21,7 @@ from graphopt.tuning.record import Candidate, Outcome
 
 P = ParamSpec("P")
 R = TypeVar("R")
+G = TypeVar("G")
 
 Measure: TypeAlias = Callable[[Candidate, float], Outcome]
 
@@ -140,10 +141,23 @@ def outcomes(
     causes, such as a cache that cannot be written. When KeyboardInterrupt comes, what waits is cancelled, what is done
     is told, and it is raised again.
     """
-    handed = _Handed(executor, limit, measuring)
+    return results(executor, candidates, measuring, (limit,), _lost, until)
+
+
+def results(
+    executor: Executor,
+    given: Iterable[G],
+    call: Callable[..., R],
+    arguments: tuple[Any, ...],
+    lost: Callable[[str], R],
+    until: float | None = None,
+) -> Iterator[tuple[G, R]]:
+    """What a call gives for each of several things and further arguments, with the thing: ``outcomes`` of anything.
+    ``lost`` makes a result of the reason why there is none."""
+    handed: _Handed[G, R] = _Handed(executor, call, arguments, lost)
     try:
-        for candidate in candidates:
-            handed.hand(candidate)
+        for one in given:
+            handed.hand(one)
         while handed.waiting:
             left = None if until is None else max(until - monotonic(), 0)
             done = futures.wait(handed.waiting, left, FIRST_COMPLETED).done
@@ -159,40 +173,46 @@ def outcomes(
         raise handed.error
 
 
-class _Handed:
-    """Candidates in the hands of an executor."""
+def _lost(reason: str) -> Outcome:
+    return Outcome(problem=f"lost: {reason}")
 
-    def __init__(self, executor: Executor, limit: float, measuring: Measure) -> None:
-        self._executor, self._limit, self._measuring = executor, limit, measuring
-        self.waiting: dict[Future[Outcome], tuple[Candidate, int]] = {}
+
+class _Handed(Generic[G, R]):
+    """Things in the hands of an executor."""
+
+    def __init__(
+        self, executor: Executor, call: Callable[..., R], arguments: tuple[Any, ...], lost: Callable[[str], R]
+    ) -> None:
+        self._executor, self._arguments, self._call, self._lost = executor, arguments, call, lost
+        self.waiting: dict[Future[R], tuple[G, int]] = {}
         self.error: GraphoptError | None = None
-        """What is wrong with those who measure."""
+        """What is wrong with those who do it."""
 
-    def hand(self, candidate: Candidate, count: int = 1) -> None:
+    def hand(self, given: G, count: int = 1) -> None:
         """Hand one over, for the first time or once more."""
         try:
-            future = self._executor.submit(self._measuring, candidate, self._limit)
+            future = self._executor.submit(self._call, given, *self._arguments)
         except Exception as error:  # executors have exceptions of their own
             reason = f"{type(error).__name__}: {one_line(error)}"
             self.error = self.error or ExecutionError(f"no more candidates can be measured: {reason}")
         else:
-            self.waiting[future] = candidate, count
+            self.waiting[future] = given, count
 
-    def told(self, done: Iterable[Future[Outcome]], again: bool = True) -> Iterator[tuple[Candidate, Outcome]]:
+    def told(self, done: Iterable[Future[R]], again: bool = True) -> Iterator[tuple[G, R]]:
         """What came of those that are done; those whose worker was lost are handed over ``again``."""
         for future in done:
-            candidate, count = self.waiting.pop(future)
+            given, count = self.waiting.pop(future)
             try:
-                outcome = future.result()
+                result = future.result()
             except GraphoptError as error:
                 self.error = self.error or error
             except Exception as error:  # each kind of executor has its own for a worker that is lost
                 if count == TRIES:
-                    yield candidate, Outcome(problem=f"lost: {type(error).__name__}: {one_line(error)}")
+                    yield given, self._lost(f"{type(error).__name__}: {one_line(error)}")
                 elif again:
-                    self.hand(candidate, count + 1)
+                    self.hand(given, count + 1)
             else:
-                yield candidate, outcome
+                yield given, result
 
     def cancel(self) -> None:
         """Nobody wants what waits any more."""

@@ -84,15 +84,22 @@ def bytes_on_disk(path: str | Path, graph: Graph) -> int:
 
 def bytes_of(path: str | Path) -> int:
     """What a model takes on disk, with all data files that it refers to; 0 where it cannot be read."""
+    try:
+        return sum(file.stat().st_size for file in files_of(path))
+    except OSError:
+        return 0
+
+
+def files_of(path: str | Path) -> list[Path]:
+    """The file of a model, and the data files that it refers to and that are there; none where it cannot be read."""
     from graphopt.ir.onnx_io.wire import MalformedError, detach, locations
 
     path = Path(path)
     try:
         skeleton, _ = detach(_map(path))
-        files = [path, *(path.parent / name for name in locations(skeleton))]
-        return sum(file.stat().st_size for file in files if file.is_file())
+        return [file for file in (path, *(path.parent / name for name in locations(skeleton))) if file.is_file()]
     except (ReadError, MalformedError, OSError, ValueError):
-        return 0
+        return []
 
 
 def _map(path: Path) -> memoryview:

@@ -90,7 +90,7 @@ def test_changed_functions_count_under_the_guards_that_stand_there(tmp_path: Pat
         for node in function.node:
             node.input[:] = ["z" if name == "x" else name for name in node.input]
     onnx.save(model, path)
-    with pytest.raises(RuleError, match=r"pairs\.onnx: a:2: a: `x` is not bound"):  # the guard speaks of what is not there
+    with pytest.raises(RuleError, match=r"pairs\.onnx: a:2: a: `x` is not bound"):  # of which the guard speaks
         load_rules(path)
 
 

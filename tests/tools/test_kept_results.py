@@ -1,0 +1,63 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.errors import ReadError
+from graphopt.rewrite.ruleset import Ruleset, standard
+from graphopt.tools.batch import BatchJob, BatchOutcome
+from graphopt.tools.kept_results import FILE, KeptResults
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> BatchJob:
+    for name in ("a.onnx", "out/a.onnx", "prices"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    options = {"rules": standard(), "inputs": {"x": np.ones(3)}, "costs": str(tmp_path / "prices")}
+    return BatchJob("a.onnx", tmp_path / "a.onnx", tmp_path / "out" / "a.onnx", options)
+
+
+DONE = BatchOutcome("a.onnx", ops_before=3, ops_after=1, warnings=("one",))
+
+
+def test_a_result_is_kept_for_another_run(job: BatchJob) -> None:
+    kept = KeptResults(job.output.parent)
+    assert kept.get(job) is None
+    kept.put(job, DONE)
+    assert KeptResults(job.output.parent).get(job) == DONE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job: job.model.write_bytes(b"another"),
+        lambda job: job.output.write_bytes(b"another"),
+        lambda job: job.output.unlink(),
+        lambda job: Path(job.options["costs"]).write_bytes(b"another"),
+        lambda job: replace(job, options={**job.options, "policy": "exact"}),
+        lambda job: replace(job, options={**job.options, "rules": Ruleset(standard().rules[:-1])}),
+        lambda job: replace(job, options={**job.options, "inputs": {"x": np.zeros(3)}}),
+        lambda job: replace(job, journal=True),
+        lambda job: replace(job, name="b.onnx"),
+    ],
+)
+def test_what_rests_on_something_else_is_done_again(job: BatchJob, change) -> None:  # type: ignore[no-untyped-def]
+    KeptResults(job.output.parent).put(job, DONE)
+    changed = change(job)
+    assert KeptResults(job.output.parent).get(changed if isinstance(changed, BatchJob) else job) is None
+
+
+def test_what_failed_is_not_kept(job: BatchJob) -> None:
+    kept = KeptResults(job.output.parent, {"a.onnx": "checks"})
+    kept.put(job, DONE)
+    assert KeptResults(job.output.parent).get(job) is None  # other checks
+    kept.put(job, replace(DONE, exit_code=6))
+    assert KeptResults(job.output.parent, {"a.onnx": "checks"}).get(job) is None
+
+
+def test_a_file_of_something_else_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"schema": 1}')
+    with pytest.raises(ReadError, match="holds no results of graphopt"):
+        KeptResults(tmp_path)
