@@ -489,6 +489,7 @@ def learn_rule(
 __all__ = ["app", "optimize"]
 
 from graphopt.cli import (  # noqa: E402, F401
+    ci,
     database,
     journal_commands,
     programs,

@@ -98,6 +98,22 @@ class BatchSummary:
         codes = {outcome.exit_code for outcome in self.outcomes}
         return next((code for code in WORST_FIRST if code in codes), 0)
 
+    def to_junit(self, name: str) -> str:
+        """The summary as JUnit's XML: a test suite of that name, with a test for each model."""
+        from xml.etree.ElementTree import Element, SubElement, tostring
+
+        broken = [o for o in self.outcomes if o.exit_code in (1, 130)]
+        failed = [o for o in self.outcomes if o.exit_code and o not in broken]
+        seconds = sum(0.0 if o.is_kept else o.seconds for o in self.outcomes)
+        counts = {"tests": len(self.outcomes), "failures": len(failed), "errors": len(broken)}
+        suite = Element("testsuite", {"name": name, "time": f"{seconds:.3f}"} | {k: str(v) for k, v in counts.items()})
+        for o in self.outcomes:
+            case = SubElement(suite, "testcase", classname=name, name=_xml(o.model), time=f"{o.seconds:.3f}")
+            if o.exit_code:
+                kind = "error" if o in broken else "failure"
+                SubElement(case, kind, type=f"exit code {o.exit_code}", message=_xml(o.error)).text = o.traceback
+        return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(suite, encoding="unicode")}\n'
+
     def to_json(self) -> str:
         """The summary as JSON, with the version of its schema."""
         models = [asdict(replace(outcome, traceback="")) for outcome in self.outcomes]
@@ -105,6 +121,11 @@ class BatchSummary:
             del model["traceback"]
         content = {"schema": SCHEMA, "target": self.target, "exit_code": self.exit_code, "models": models}
         return json.dumps(content, indent=2) + "\n"
+
+
+def _xml(text: str) -> str:
+    """A text without what XML cannot hold."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def find_jobs(sources: Sequence[Path], output: Path | None) -> list[BatchJob]:

@@ -34,12 +34,12 @@ _ROOT = Path(__file__).resolve().parents[1]
 class KeptResults:
     """The results that are kept in a folder. ``more`` says of a job what else its result rests on."""
 
-    def __init__(self, folder: Path, more: Mapping[str, object] | None = None) -> None:
-        """Raises ReadError where the file of the folder is of something else."""
+    def __init__(self, folder: Path, more: Mapping[str, object] | None = None, fresh: bool = False) -> None:
+        """``fresh`` takes none of those that are there. Raises ReadError where their file is of something else."""
         self.path = folder / FILE
         self.more = more or {}
         self._keys: dict[str, str] = {}
-        self._entries = self._read()
+        self._entries = {} if fresh else self._read()
 
     def get(self, job: BatchJob) -> BatchOutcome | None:
         """What came of a job, where it rests on the same as now and its result is still there."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+from zipfile import BadZipFile
 
 import numpy as np
 
 from graphopt.errors import ReadError, UsageError
 
-SUFFIX = ".npy"
+SUFFIX, ARCHIVE = ".npy", ".npz"
 
 
 def read_array(path: str | Path) -> np.ndarray[Any, Any]:
@@ -23,6 +25,41 @@ def read_array(path: str | Path) -> np.ndarray[Any, Any]:
     if not isinstance(array, np.ndarray):
         raise ReadError(f"{path}: holds several arrays; write one array with numpy.save")
     return array
+
+
+Samples: TypeAlias = "Iterator[tuple[str, dict[str, np.ndarray[Any, Any]]]]"
+"""Inputs by name for one run after another, each with the name of the file or folder that they are from."""
+
+
+def read_samples(path: str | Path) -> Samples:
+    """The samples in a ``.npz`` file (one, its arrays by the names of inputs), in a folder of such files (one each, in
+    order of name), or in a folder of ``.npy`` files (one, each by the name of its input).
+
+    Raises ReadError where there are none.
+    """
+    path = Path(path)
+    if path.is_file() and path.suffix == ARCHIVE:
+        yield path.name, _archive(path)
+        return
+    archives = sorted(path.glob(f"*{ARCHIVE}"))
+    arrays = sorted(path.glob(f"*{SUFFIX}"))
+    if not archives and not arrays:
+        what = "is neither a folder nor a file of arrays" if not path.is_dir() else "holds no arrays"
+        raise ReadError(f"{path}: {what}; expected {ARCHIVE} files, or {SUFFIX} files that are called as inputs are")
+    for archive in archives:
+        yield archive.name, _archive(archive)
+    if not archives:
+        yield path.name, {array.stem: read_array(array) for array in arrays}
+
+
+def _archive(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except OSError as error:
+        raise ReadError(f"{path}: cannot read: {error.strerror or error}") from None
+    except (ValueError, EOFError, BadZipFile, AttributeError):
+        raise ReadError(f"{path}: holds no arrays of numbers, or is damaged; write it with numpy.savez") from None
 
 
 def filled(array: Any, how: str) -> np.ndarray[Any, Any]:

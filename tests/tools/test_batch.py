@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -177,3 +178,24 @@ def test_slower_results_fail_beyond_the_margin() -> None:
     failed = judged(summary, changes, 3)
     assert failed.exit_code == SLOWER
     assert [o.error for o in failed.outcomes] == ["slower by 4.0 %", ""]
+
+
+def test_junit_has_a_test_for_each_model() -> None:
+    outcomes = (
+        BatchOutcome("a & b", seconds=1.5),
+        BatchOutcome("<bad>\x00", 3, "no\nmodel"),
+        BatchOutcome("c", 1, "internal", traceback="Traceback"),
+        BatchOutcome("d", 130, "interrupted"),
+    )
+    suite = ElementTree.fromstring(BatchSummary(outcomes).to_junit("nets").encode())
+    assert [suite.get(key) for key in ("name", "tests", "failures", "errors", "time")] == [
+        "nets",
+        "4",
+        "1",
+        "2",
+        "1.500",
+    ]
+    assert [case.get("name") for case in suite] == ["a & b", "<bad>\\x00", "c", "d"]
+    assert [[found.tag for found in case] for case in suite] == [[], ["failure"], ["error"], ["error"]]
+    assert suite[1][0].attrib == {"type": "exit code 3", "message": "no\\nmodel"}
+    assert suite[2][0].text == "Traceback"

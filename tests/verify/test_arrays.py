@@ -7,7 +7,7 @@ import pytest
 
 from graphopt.errors import ReadError, UsageError
 from graphopt.run.local_checks import off
-from graphopt.verify.arrays import comparable, filled, read_array
+from graphopt.verify.arrays import comparable, filled, read_array, read_samples
 
 
 def test_an_array_is_read(tmp_path: Path) -> None:
@@ -55,3 +55,24 @@ def test_what_holds_no_maps_is_compared_as_it_is() -> None:
     arrays = [np.zeros(2), np.ones(3)]
     assert comparable(arrays) is arrays
     assert comparable([]) == []
+
+
+def test_samples_are_read_from_archives_and_folders(tmp_path: Path) -> None:
+    np.savez(tmp_path / "b.npz", x=np.ones(2), y=np.zeros(1))
+    np.savez(tmp_path / "a.npz", x=np.zeros(2))
+    (tmp_path / "plain").mkdir()
+    np.save(tmp_path / "plain" / "x.npy", np.arange(3))
+    assert [(name, sorted(s)) for name, s in read_samples(tmp_path / "b.npz")] == [("b.npz", ["x", "y"])]
+    assert [(name, sorted(s)) for name, s in read_samples(tmp_path)] == [("a.npz", ["x"]), ("b.npz", ["x", "y"])]
+    ((name, sample),) = read_samples(tmp_path / "plain")
+    assert name == "plain"
+    assert np.array_equal(sample["x"], np.arange(3))
+
+
+@pytest.mark.parametrize("name", ["absent", "empty", "bad.npz", "text.txt"])
+def test_what_holds_no_samples_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.npz").write_bytes(b"PK\3\4garbage")
+    (tmp_path / "text.txt").write_text("x")
+    with pytest.raises(ReadError, match=name):
+        list(read_samples(tmp_path / name))

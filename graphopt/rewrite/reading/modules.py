@@ -51,7 +51,7 @@ def rules_of_file(path: Path, strict: bool = False) -> list[Rule]:
         exec(compile(source, str(path), "exec"), vars(module))
         return module
 
-    with _importing_from(str(path.resolve().parent), first=True):
+    with importing_from(str(path.resolve().parent), first=True):
         rules = _defined(str(path), run, path.resolve().parent)
     return [_kept(replace(rule, source=_placed(rule.source, path)), strict) for rule in rules]
 
@@ -66,7 +66,7 @@ def rules_of_name(name: str, strict: bool = False) -> list[Rule] | None:
         return list(dict.fromkeys(rule for entry in found for rule in rules_of_package(entry, strict)))
     if not all(part.isidentifier() for part in name.split(".")):
         return None
-    with _importing_from(str(Path.cwd()), first=False):
+    with importing_from(str(Path.cwd()), first=False):
         root = _root(name)
         if root is None:
             return None
@@ -111,12 +111,12 @@ def _root(module: str) -> Path | None:
 
 def _defined(name: str, load: Callable[[], Any], root: Path) -> list[Rule]:
     """The rules of what is loaded: those of a module, or the ones that are named there."""
-    loaded = _loaded(name, load, root)
-    if isinstance(loaded, ModuleType):
-        public = getattr(loaded, "__all__", None)
-        values = [v for n, v in vars(loaded).items() if not n.startswith("__") and (public is None or n in public)]
+    found = loaded(name, load, root)
+    if isinstance(found, ModuleType):
+        public = getattr(found, "__all__", None)
+        values = [v for n, v in vars(found).items() if not n.startswith("__") and (public is None or n in public)]
     else:
-        values = [loaded]
+        values = [found]
     rules = {id(rule): rule for value in values for rule in _rules(value)}
     if not rules:
         raise RuleError(f"{name}: holds no rules: make some by the decorator graphopt.rule")
@@ -129,13 +129,13 @@ def _rules(value: Any) -> Iterable[Rule]:
     return [rule for rule in held if isinstance(rule, Rule)] if isinstance(held, list | tuple) else []
 
 
-def _loaded(name: str, load: Callable[[], T], root: Path) -> T:
-    """What ``load`` gives; RuleError with the last line of what lies in ``root`` where it fails."""
+def loaded(name: str, load: Callable[[], T], root: Path, kind: type[GraphoptError] = RuleError) -> T:
+    """What a user's code gives; an error of a kind, with the last line of what lies in ``root``, where that fails."""
     try:
         return load()
     except SyntaxError as error:
         place = f"{_relative(error.filename)}:{error.lineno}" if error.filename else name
-        raise RuleError(f"{place}: {type(error).__name__}: {error.msg}") from None
+        raise kind(f"{place}: {type(error).__name__}: {error.msg}") from None
     except (Exception, SystemExit) as error:
         frames = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
         users = [f for f in frames if not f[0].startswith((_PACKAGE, "<"))]
@@ -146,7 +146,7 @@ def _loaded(name: str, load: Callable[[], T], root: Path) -> T:
             what = f"{type(error).__name__}: {what}".rstrip(": ")
         place = f"{_relative(file)}:{line}" if line else name
         own = re.match(rf"{re.escape(Path(file).name)}:\d+: ", what)  # a rule that is wrong says where it stands
-        raise RuleError(f"{_relative(file)[: -len(Path(file).name)]}{what}" if own else f"{place}: {what}") from None
+        raise kind(f"{_relative(file)[: -len(Path(file).name)]}{what}" if own else f"{place}: {what}") from None
 
 
 def _relative(file: str) -> str:
@@ -166,7 +166,7 @@ def _kept(rule: Rule, strict: bool) -> Rule:
 
 
 @contextmanager
-def _importing_from(folder: str, first: bool) -> Iterator[None]:
+def importing_from(folder: str, first: bool) -> Iterator[None]:
     """Have modules looked for in a folder, too: before all others, or after."""
     sys.path.insert(0 if first else len(sys.path), folder)
     try:
