@@ -27,7 +27,7 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meanin
 CODES_ELSEWHERE = "Exit codes are listed by: graphopt --help"
 
 TASKS = {
-    "Optimize": ("demo", "optimize", "convert", "extract", "calibrate"),
+    "Optimize": ("demo", "optimize", "ci", "convert", "extract", "calibrate"),
     "Understand": ("inspect", "explain", "egraph", "diff", "bisect", "revert", "certify", "reduce"),
     "Compile and run": ("run", "bench", "compile", "show", "tune", "db"),
     "Rules and targets": ("rules", "learn-rule", "target"),

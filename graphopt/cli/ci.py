@@ -13,7 +13,14 @@ from graphopt.cli.options import Executor, Quiet
 RECIPE = Path("graphopt.toml")
 
 
-@register(app)
+@register(
+    app,
+    examples=(
+        "graphopt ci",
+        "graphopt ci graphopt.toml --junit results.xml",
+        "graphopt ci graphopt.toml --json - --fresh",
+    ),
+)
 def ci(
     recipe: Annotated[Path, typer.Argument(metavar="[RECIPE.toml]", help="Which models, options and checks.")] = RECIPE,
     *,
