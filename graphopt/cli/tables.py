@@ -70,6 +70,8 @@ def show_report(
                 f"{rule} {count}" if count else f"{rule} (too wide)" for rule, count in exploration.put_off
             )
             out.print(f"put off     matches of {escape(rules)}", soft_wrap=True)
+    if report.attentions is not None and report.attentions.told:
+        out.print(f"attention   {escape(printable(report.attentions.told))}", soft_wrap=True)
     if report.waiting:
         (opset, count), *others = report.waiting
         more = "".join(f", {n} more for --opset {newer}" for newer, n in others)

@@ -32,6 +32,7 @@ from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset
+from graphopt.run.attentions import attentions
 from graphopt.run.derivation import Derivation, Preparation
 from graphopt.run.report import AppliedRewrite, Exploration, Report
 from graphopt.run.rule_uses import rule_uses
@@ -94,8 +95,8 @@ class Optimization:
         self.stated = self.target = target
         """The target as it was stated, and with the prices that choices went by."""
         self.growth = allowance(stored_bytes(graph), target, growth)
-        self.limit = stored_bytes(graph) + self.growth.most
-        """Bytes of constants that the result may store."""
+        self.limit = stored_bytes(graph) + self.growth.free
+        """Bytes of constants that the result may store: as many as it may grow by for any gain, or as choices took."""
         self.profiles = shape_profiles(graph, target)
         """The sizes at which graphs are priced, where those of decode and of prefill are."""
         self.journal = Journal(_price(self.model(graph)))
@@ -220,7 +221,9 @@ class Optimization:
     def keep(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> None:
         """Note a choice for the report, and the bytes that it takes of those that may be added."""
         self.step.listen(Event("choose", cost=extraction.cost.total.seconds))
-        self.growth = self.growth.less(max(0, extraction.nbytes - stored_bytes(graph)))
+        taken = max(0, extraction.nbytes - stored_bytes(graph))
+        self.limit += max(0, taken - max(0, self.growth.free))
+        self.growth = self.growth.less(taken)
         self.as_expected &= extraction.as_expected
         self.explorations.append(
             Exploration(
@@ -310,6 +313,7 @@ class Optimization:
             cost_after=cost_after,
             counted_at=counted_at(before),
             profiles=self.profiles,
+            attentions=attentions(after, facts_after, self.rules.rules),
             exploration=_together(self.explorations),
             explorations=tuple(self.explorations),
             waiting=tuple(sorted(self.waiting.items())),

@@ -13,6 +13,7 @@ from graphopt.verify.verification import Verification
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
     from graphopt.rewrite.egraph.egraph_snapshot import SaturationRound
+    from graphopt.run.attentions import Attentions
     from graphopt.run.certificate import Certificate
     from graphopt.run.derivation import Derivation
     from graphopt.run.leave_out import LeftOut
@@ -173,6 +174,8 @@ class Report(Displayed):
     """What open dimensions count as in modelled costs."""
     profiles: tuple[tuple[Mapping[str, int], float], ...] = ()
     """Where a cache grows: what they count as instead, in decode and in prefill, and the weights of the two."""
+    attentions: Attentions | None = None
+    """How many attentions of the result are one op, and why others are not."""
     measured: Measured | None = None
     warnings: tuple[str, ...] = ()
     derivation: Derivation | None = None

@@ -28,6 +28,8 @@ def page_of_report(report: Report, egraphs: Sequence[ExploredGraph] = ()) -> Pag
     facts += [("written to", report.output)] if report.output else []
     if report.waiting:
         facts.append(("waiting", ", ".join(f"{count} for opset {opset}" for opset, count in report.waiting)))
+    if report.attentions is not None and report.attentions.told:
+        facts.append(("attention", report.attentions.told))
     if report.priced_at:
         facts.append(("priced at", report.priced_at))
     if report.measured is not None:

@@ -90,14 +90,14 @@ class Terms:
         return self.constant_bytes.get(c, 0) * (1 if c not in self.constants or self.constants[c].op == CONSTANT else 2)
 
     def stored_by(self, choice: Mapping[int, ENode]) -> int:
-        """Bytes of the constants that the working nodes of a choice read, each once. A large one that is computed from
-        others stays an expression where that stores less: the transpose of tied weights takes nothing beside them."""
+        """Bytes of the constants that the working nodes of a choice read, each once. One that is computed from others
+        stays an expression where that stores less: the transpose of tied weights takes nothing beside them."""
         read = {c for c in self.saturated.roots if c is not None}
         for c, node in choice.items():
             if c not in self.constant_bytes:
                 read.update(n for n in node.children if n is not None)
         read &= self.constant_bytes.keys()
-        computed = {c for c in read if self.constants[c].op != CONSTANT and self.constant_bytes[c] > LARGE}
+        computed = {c for c in read if self.constants[c].op != CONSTANT}
         stored = read - computed
         for c in sorted(computed):
             sources = self._sources(c)
