@@ -45,13 +45,16 @@ def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path |
     return rules
 
 
+_PARTS = ("reading", "rule", "guards")
+"""The folders beside this one that rules are read by: the notation, what it makes, and which functions there are."""
 _SCHEMAS = ("ops.py", "op_table.py", "contrib.py")
-"""The modules of ``ir`` that rules are read by: which ops there are, in which sets, with which inputs."""
+"""The modules of ``ir`` that they are read by: which ops there are, in which sets, with which inputs."""
 
 
 @cache
 def _sources() -> str:
-    return disk_cache.digest_of_code((_ROOT, *(_ROOT.parent / "ir" / name for name in _SCHEMAS)), ("onnx",))
+    parts = (_ROOT / name for name in _PARTS)
+    return disk_cache.digest_of_code((*parts, *(_ROOT.parent / "ir" / name for name in _SCHEMAS)), ("onnx",))
 
 
 # -- as JSON: each value once, after those that it is made of. A number, a string, a truth value or None is itself; any
@@ -65,7 +68,6 @@ _CLASSES: dict[str, Any] = {
 _FIELDS = {name: [f.name for f in fields(kind)] for name, kind in _CLASSES.items() if is_dataclass(kind)}
 _MAKERS: dict[str, Callable[..., object]] = {
     **_CLASSES,
-    "tuple": lambda *parts: parts,
     "set": lambda *parts: frozenset(parts),
 }
 
@@ -101,7 +103,7 @@ def _decoded(table: list[Any]) -> object:
     for entry in table:
         if isinstance(entry, list):
             name, *places = entry
-            values.append(_MAKERS[name](*map(part, places)))
+            values.append(tuple(map(part, places)) if name == "tuple" else _MAKERS[name](*map(part, places)))
         else:
             values.append(entry)
     return values[-1]
