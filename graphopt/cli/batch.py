@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 def is_asked(models: Sequence[Path], options: OptimizeOptions) -> bool:
     """Whether the arguments ask for a summary rather than for one model."""
+    if options.baseline is not None or options.fail_if_slower is not None:
+        return True
+    if len(models) == 1 and models[0].is_file():  # most often; what tells others from it takes time to import
+        return False
     from graphopt.tools.batch import is_several
 
-    return is_several(models) or options.baseline is not None or options.fail_if_slower is not None
+    return is_several(models)
 
 
 def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> list[BatchJob]:

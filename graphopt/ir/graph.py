@@ -38,6 +38,10 @@ class Value(NamedTuple):
     port: int = 0
 
 
+_made = tuple.__new__
+"""A value of its parts, as ``Value`` makes it, by way of no function of Python's: nothing is made as often."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttrRef:
     """Inside a local function: the attribute of the call that stands here. ``kind`` is ONNX's attribute type."""
@@ -170,8 +174,8 @@ class Node:
     def outputs(self) -> tuple[Value, ...]:
         """The values that the node makes."""
         if self.n_outputs == 1:
-            return (Value(self.id),)
-        return tuple([Value(self.id, port) for port in range(self.n_outputs)])
+            return (_made(Value, (self.id, 0)),)
+        return tuple([_made(Value, (self.id, port)) for port in range(self.n_outputs)])
 
     @property
     def bodies(self) -> dict[str, Graph]:
@@ -393,7 +397,7 @@ class Graph(Scripted):
         return self._is_read(node) or self.has_effects(node)
 
     def _is_read(self, node: Node) -> bool:
-        return bool(self._edges[node.id]) or not set(self.outputs).isdisjoint(node.outputs)
+        return bool(self._edges[node.id]) or any(map(self.outputs.__contains__, node.outputs))
 
     def has_effects(self, node: Node) -> bool:
         """Whether a node, in its bodies or as a call of a local function too, does more than give results."""
