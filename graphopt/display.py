@@ -18,6 +18,8 @@ from typing import ClassVar, Final
 CARDS = "graphopt.web.cards"
 CODE: Final = "python"
 """The language that scripts, graphs, rules and traces are coloured as: the notations of all are near to it."""
+HIDDEN: Final = "hidden"
+"""In the metadata of a dataclass's field: no JSON of it has the field."""
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 """What a terminal would obey: a name of a model's may hold anything."""
 

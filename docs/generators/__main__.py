@@ -1,8 +1,10 @@
 """``python -m docs.generators`` writes every page and picture that is made from the code."""
 
+import json
 from pathlib import Path
 
 from docs.generators import api, commands, pictures, proofs
+from graphopt.cli import results
 from graphopt.lowering.schedule import primitives
 from graphopt.tools import documentation
 
@@ -19,6 +21,7 @@ def made() -> dict[str, str]:
         "pictures/modules.svg": pictures.modules(),
         "pictures/egraph.svg": pictures.egraph(),
         "pictures/search.svg": pictures.search(),
+        "schemas.json": json.dumps({name: results.schema(name) for name in results.RESULTS}, indent=1) + "\n",
     }
 
 

@@ -20,6 +20,9 @@ Commands with their arguments and options, made from `graphopt COMMAND --help` (
 prints the ranges of numbers, too. Defaults are in brackets. Results go to stdout; progress, warnings and errors to
 stderr. Colours are for terminals, or where `FORCE_COLOR` is set, unless `NO_COLOR` is.
 
+`--json FILE` (`-` is stdout) writes a result as JSON; [schemas.json](schemas.json) has the JSON schema of each
+command's. Fields may be added.
+
 ## Exit codes
 
 | code | meaning |

@@ -49,6 +49,7 @@ def demo(
         "graphopt-demo"
     ),
     *,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Optimize a small image classifier that comes with graphopt, time it beside the original, and write the page."""
@@ -69,6 +70,10 @@ def demo(
     with progress.shown(quiet, False) as listener:
         report = demonstrate(output, listener)
         write_page(page_of_report(report), page)
+    if json is not None:
+        files.write_or_print(json, report.to_json())
+    if files.is_stdout(json):
+        return
     if not quiet:
         tables.show_report(report, explain=False, verbose=False, dry_run=False, on_stderr=False)
     print(f"{verdict(report)}; page: {page}")
@@ -79,7 +84,7 @@ def demo(
     examples=(
         "graphopt inspect model.onnx",
         "graphopt inspect model.onnx --nodes",
-        "graphopt inspect model.onnx > report.txt",
+        "graphopt inspect model.onnx --json -",
     ),
 )
 def inspect(
@@ -100,41 +105,35 @@ def inspect(
     json: Json,
 ) -> None:
     """Print what a model holds: ops, sizes, types, open dimensions, opsets, and the work and memory that it takes."""
-    from dataclasses import asdict
-    from json import dumps
-
-    from graphopt.cli import files, printable, tables
+    from graphopt.cli import files, printable, results, tables
     from graphopt.tools import inspection as look
 
     if [nodes, layers, weights].count(True) > 1:
         raise UsageError("--nodes, --layers and --weights exclude each other")
     files.check_written({"--json": json}, models)
     if nodes:
-        for line in (line for model in models for line in look.list_nodes(model)):
-            print(printable(line))
+        listed = [node for model in models for node in look.list_nodes(model)]
+        for node in () if results.written(json, listed) else listed:
+            print(printable(str(node)))
         return
     found = []
     for model in models:
         with naming(model):
             size = look.layer_sizes(model, sizes.shapes, sizes.dims)
-            of_weights = look.weight_statistics(model) if weights else ()
-            found.append((look.inspect(model), size, of_weights))
-    if json is not None:
-        totals = ({"flops": s.flops, "parameters": s.parameters, "weights": s.weights} for _, s, _ in found)
-        content = [
-            {**asdict(i), **total, "size": asdict(s), **({"statistics": [asdict(w) for w in ws]} if weights else {})}
-            for (i, s, ws), total in zip(found, totals, strict=True)
-        ]
-        files.write_or_print(json, dumps(content, indent=1, default=dict) + "\n")
-    if files.is_stdout(json):
+            of_weights = look.weight_statistics(model) if weights else None
+            found.append(results.InspectedModel(look.inspect(model), size, of_weights))
+    if results.written(json, found):
         return
     if layers or weights:
-        for _, size, of_weights in found:
-            tables.show_weights(size, of_weights) if weights else tables.show_layer_sizes(size)
+        for one in found:
+            if one.weights is None:
+                tables.show_layer_sizes(one.size)
+            else:
+                tables.show_weights(one.size, one.weights)
     elif len(found) == 1:
-        tables.show_inspection(*found[0][:2])
+        tables.show_inspection(found[0].model, found[0].size)
     else:
-        tables.show_beside([(i, s) for i, s, _ in found])
+        tables.show_beside([(one.model, one.size) for one in found])
 
 
 @register(
@@ -164,7 +163,7 @@ def diff(
 ) -> None:
     """Compare two models: their structure, their outputs on random inputs, and the values inside. Exits with 6 where
     outputs differ."""
-    from graphopt.cli import files, tables
+    from graphopt.cli import files, results, tables
     from graphopt.errors import VerificationError
     from graphopt.tools import diff as comparing
     from graphopt.verify.verification import Demands, verify_as_asked
@@ -182,18 +181,15 @@ def diff(
         tables.show_difference(structure)
         if compared is not None:
             tables.show_layers(compared)
-    verification, mismatch = None, ""
+    first = None if compared is None else compared.first
     try:
         demands = Demands(rtol=rtol, atol=atol)
         verification = verify_as_asked(a, b, values.draws(verify), drawn, called, most, demands=demands)
-        if not files.is_stdout(json):
-            tables.show_verification("outputs", verification)
     except VerificationError as error:
-        mismatch = str(error)
+        results.written(json, results.Comparison(structure, None, str(error), compared, first))
         raise
-    finally:
-        if json is not None and (verification is not None or mismatch):
-            files.write_or_print(json, comparing.to_json(called, structure, compared, verification, mismatch))
+    if not results.written(json, results.Comparison(structure, verification, "", compared, first)):
+        tables.show_verification("outputs", verification)
 
 
 @register(
@@ -213,19 +209,20 @@ def reduce(
         float, typer.Option(metavar="S", help="Seconds that CMD may take; more counts as another failure.")
     ] = 60,
     seconds: Seconds,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Find the smallest model on which CMD still fails with the same exit code. Ctrl-C keeps the smallest so far."""
-    from graphopt.cli import files, progress, tables
+    from graphopt.cli import files, progress, results, tables
     from graphopt.tools.reduce import reduce_file
 
     values.number("--timeout", timeout, 0)
     values.number("--seconds", seconds, 0)
     path = output or files.beside(model, "reduced")
-    files.check_written({"-o": path}, [model])
+    files.check_written({"-o": path, "--json": json}, [model])
     with progress.shown(quiet, False) as listener, naming(model), files.delivered(path) as place:
         reduction = reduce_file(model, check, place, timeout=timeout, seconds=seconds, listener=listener)
-        if not quiet:
+        if not results.written(json, reduction) and not quiet:
             tables.show_reduction(reduction, path)
     if reduction.ending == "interrupted":
         raise StoppedError(f"interrupted; the smallest model so far is in {path}")
@@ -290,16 +287,17 @@ def convert(
         int, typer.Option(metavar="N", min=0, help="Random inputs to measure ranges and errors on.")
     ] = 1,
     input: Fed,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Write the model in another dtype, except for ops that need their own, and print the error of each output."""
-    from graphopt.cli import files, progress
+    from graphopt.cli import files, progress, results
     from graphopt.ir.dtypes import ALIASES
     from graphopt.tools.convert import convert as run
 
     to = ALIASES.get(to, to)
     path = output or files.beside(model, to)
-    files.check_written({"-o": path}, [model])
+    files.check_written({"-o": path, "--json": json}, [model])
     with progress.shown(quiet, False) as listener, files.delivered(path) as place:
         _, done = run(
             model,
@@ -311,7 +309,7 @@ def convert(
             inputs=values.inputs(input or ()),
             listener=listener,
         )
-        if not quiet:
+        if not results.written(json, done) and not quiet:
             _show_conversion(model, path, done)
 
 
@@ -342,34 +340,28 @@ def _show_conversion(model: Path, path: Path, done: Conversion) -> None:
     "doctor",
     examples=(
         "graphopt doctor",
-        "graphopt doctor --json",
+        "graphopt doctor --json doctor.json",
         "graphopt doctor > report.txt",
     ),
 )
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of findings.")] = False,
-) -> None:
+def doctor(*, json: Json) -> None:
     """Report versions, processor, libraries and folders, what to do where one is missing or slow, and whether a kernel
     runs.
 
     Paste it into a bug report. Exits with 6 where the self-test fails.
     """
+    from graphopt.cli import files, results
     from graphopt.errors import VerificationError
     from graphopt.runtime import disk_cache
     from graphopt.tools.doctor import examine, is_well
 
+    files.check_written({"--json": json}, [])
     disk_cache.root()
     findings = list(examine())
-    _print_json(findings) if json else _print_findings(findings)
+    if not results.written(json, findings):
+        _print_findings(findings)
     if not is_well(findings):
         raise VerificationError("the self-test failed: report what is printed above")
-
-
-def _print_json(findings: list[Finding]) -> None:
-    from dataclasses import asdict
-    from json import dumps
-
-    print(dumps([asdict(f) for f in findings], indent=1))
 
 
 def _print_findings(findings: list[Finding]) -> None:
@@ -421,17 +413,18 @@ def extract(
         ),
     ] = None,
     output: Annotated[Path | None, written("OUT.onnx", "MODEL.part.onnx beside it")] = None,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Write the part of a model between given values, with the types and weights that it has."""
-    from graphopt.cli import files, tables
+    from graphopt.cli import files, results, tables
     from graphopt.ir.onnx_io import load
     from graphopt.tools.inspection import inspect
     from graphopt.tools.submodel import extract as cut
     from graphopt.tools.submodel import named_values
 
     path = output or files.beside(model, "part")
-    files.check_written({"-o": path}, [model])
+    files.check_written({"-o": path, "--json": json}, [model])
     graph = load(model)
     value_names = named_values(graph)
     starts, ends = _split(inputs or (), value_names), _split(outputs or (), value_names)
@@ -439,8 +432,9 @@ def extract(
         raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
     with naming(model), files.delivered(path) as place:
         cut(graph, starts, ends, output=place)
-        if not quiet:
-            tables.show_inspection(inspect(place))
+        found = inspect(place)
+        if not results.written(json, found) and not quiet:
+            tables.show_inspection(found)
 
 
 def _split(options: Iterable[str], value_names: Container[str]) -> list[str]:

@@ -45,15 +45,13 @@ def place(database: Path | None) -> Path:
 )
 def list_workloads(*, database: Database, json: Json) -> None:
     """List what was tuned: how many schedules were measured, how many failed, and what the best one gains."""
-    from graphopt.cli import files
+    from graphopt.cli import files, results
     from graphopt.tuning.database import Records
 
     files.check_written({"--json": json}, [place(database)])
     with Records(place(database)) as records:
         workloads = records.known()
-    if json is not None:
-        _write(json, [_told(tuned) for tuned in workloads])
-    else:
+    if not results.written(json, [results.TunedSummary(**_told(tuned)) for tuned in workloads]):
         _list(sorted(workloads, key=lambda tuned: tuned.setting))
 
 
@@ -75,7 +73,7 @@ def show_workload(
     json: Json,
 ) -> None:
     """Print a workload's loops, its best schedule as Python, its time, and why others failed."""
-    from graphopt.cli import files
+    from graphopt.cli import files, results
     from graphopt.tuning.database import Records
 
     files.check_written({"--json": json}, [place(database)])
@@ -91,9 +89,8 @@ def show_workload(
             )
         histories = [records.history(tuned.workload, tuned.setting) for tuned in matching]
     pairs = list(zip(matching, histories, strict=True))
-    if json is not None:
-        about = [_told(tuned) | {"failures": _failures(history)} for tuned, history in pairs]
-        _write(json, {"script": several[0].script, "settings": about})
+    about = tuple(results.TunedHistory(**_told(tuned), failures=_failures(history)) for tuned, history in pairs)
+    if results.written(json, results.ShownWorkload(several[0].script, about)):
         return
     print(f"{several[0].script.rstrip()}\n# {_sizes(several[0]) or 'no open sizes'}; key {several[0].key}")
     for tuned, history in pairs:
@@ -210,14 +207,10 @@ def prune(
             print(f"{records.path}: {count} records deleted")
 
 
-def _write(path: Path, held: object) -> None:
-    from graphopt.cli import files
-
-    files.write_or_print(path, json_text.dumps(held, indent=1) + "\n")
-
-
 def _told(tuned: TunedWorkload) -> dict[str, Any]:
     """What is known of a workload under a setting, as JSON has it."""
+    from graphopt.cli.results import TunedBest
+
     best = tuned.best
     return {
         "key": tuned.workload.key,
@@ -230,13 +223,13 @@ def _told(tuned: TunedWorkload) -> dict[str, Any]:
         "failed": tuned.failed,
         "best": None
         if best is None
-        else {
-            "seconds": median(best.outcome.seconds),
-            "beside": median(best.outcome.beside),
-            "speedup": best.outcome.speedup,
-            "gain": best.outcome.gain,
-            "trace": json_text.loads(best.candidate.trace),
-        },
+        else TunedBest(
+            median(best.outcome.seconds),
+            median(best.outcome.beside),
+            best.outcome.speedup,
+            best.outcome.gain,
+            json_text.loads(best.candidate.trace),
+        ),
     }
 
 

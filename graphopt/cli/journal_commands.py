@@ -72,11 +72,14 @@ def explain(
     policy: Policy,
     rules: RuleFiles,
     journal: Journal,
+    json: Json,
 ) -> None:
     """Explain from which rewrites a node of an optimized model comes, where a rule fires and why not elsewhere, or what
     was chosen for a program among equal alternatives."""
+    from graphopt.cli import files, results
     from graphopt.target import target as named
 
+    files.check_written({"--json": json}, [model, *(rules or ()), *([journal] if journal else [])])
     if [node is not None, rule is not None, choices].count(True) != 1:
         raise UsageError(
             "say which node to explain, or which rule: graphopt explain OUT.onnx NODE, or --rule NAME; or --choices"
@@ -85,12 +88,17 @@ def explain(
         from graphopt.cli import tables
         from graphopt.tools.alternatives_report import choices as made
 
-        tables.show_choices(made(model, named(target or "cpu"), policy))
+        found = made(model, named(target or "cpu"), policy)
+        if not results.written(json, found):
+            tables.show_choices(found)
         return
     from graphopt.tools import explanation
 
     if node is not None:
         origins = explanation.explain_node(model, node, journal)
+        made_by = results.NodeOrigins(origins.node, origins.op, results.rewrites_of(origins.chain))
+        if results.written(json, made_by):
+            return
         if not origins.chain:
             print(f"{node} ({origins.op}) is as it was in the original")
         for entry in origins.chain:
@@ -98,6 +106,11 @@ def explain(
         return
     assert rule is not None
     explained = explanation.explain_rule(model, rule, rules or None, named(target or "portable"), policy)
+    places = results.RulePlaces(
+        explained.rule, results.rewrites_of(explained.fired), explained.misses, explained.places
+    )
+    if results.written(json, places):
+        return
     of = f", of {explained.places} where its left side is" if explained.places > len(explained.fired) else ""
     print(f"{explained.rule}: acts at {count_of(len(explained.fired), 'place')}{of}")
     for entry in explained.fired:
@@ -133,11 +146,11 @@ def egraph(
     """Show which equal terms the rules found for a model, what each costs, why the chosen one won, and what another
     would change."""
     from graphopt.calibration.table import priced
-    from graphopt.cli import files, tables
+    from graphopt.cli import files, results, tables
     from graphopt.rewrite.egraph.saturate import SaturationBudget
     from graphopt.rewrite.ruleset import ruleset
     from graphopt.target import target as named
-    from graphopt.tools.egraph import egraphs, to_json
+    from graphopt.tools.egraph import egraphs
 
     files.check_written({"--html": html, "--json": json}, [model, *(rules or ())])
     limits = None if budget is None else SaturationBudget(**values.budget(budget))
@@ -149,9 +162,7 @@ def egraph(
         from graphopt.web.runs import page_of_egraphs
 
         write_page(page_of_egraphs(str(model), for_target.name, policy, told), html)
-    if json is not None:
-        files.write_or_print(json, to_json(told, str(model), for_target.name))
-    if not files.is_stdout(json):
+    if not results.written(json, told):
         tables.show_egraphs(told)
 
 
@@ -172,16 +183,18 @@ def bisect(
     rules: RuleFiles,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that CMD may take; more is a failure.")] = 60,
     seconds: Seconds,
+    json: Json,
     quiet: NoProgress,
 ) -> None:
     """Find the single rewrite with which CMD begins to fail: it succeeds on MODEL with all rewrites before it."""
-    from graphopt.cli import progress
+    from graphopt.cli import files, progress, results
     from graphopt.rewrite.ruleset import ruleset
     from graphopt.target import target as named
     from graphopt.tools import explanation
 
     values.number("--timeout", timeout, 0)
     values.number("--seconds", seconds, 0)
+    files.check_written({"--json": json}, [model, *(rules or ())])
     with progress.shown(quiet, False) as listener:
         culprit = explanation.bisect(
             model,
@@ -193,13 +206,20 @@ def bisect(
             seconds=seconds,
             listener=listener,
         )
+    others = results.rewrites_of(culprit.others)
+    (rewrite,) = results.rewrites_of([culprit.entry])
+    is_silent = results.written(
+        json, results.Bisection(rewrite, culprit.rewrites, culprit.tries, culprit.ending, others)
+    )
     if culprit.ending:
         early = "when time was up" if culprit.ending == "time" else "when it was interrupted"
-        print(f"{early}, it was one of these {len(culprit.others) + 1} rewrites, of {culprit.rewrites}:")
-        for entry in (*culprit.others, culprit.entry):
+        if not is_silent:
+            print(f"{early}, it was one of these {len(culprit.others) + 1} rewrites, of {culprit.rewrites}:")
+        for entry in () if is_silent else (*culprit.others, culprit.entry):
             _print_entry(entry)
         if culprit.ending == "interrupted":
             raise StoppedError("interrupted; what was found until then is printed")
+    if is_silent or culprit.ending:
         return
     tried = count_of(culprit.tries, "model")
     print(f"{check!r} begins to fail with this rewrite, one of {culprit.rewrites} (tried {tried}):")
@@ -231,22 +251,25 @@ def revert(
     output: Annotated[Path | None, written("NEW.onnx", "OUT.reverted.onnx")] = None,
     journal: Journal,
     verify: Verify,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Write the optimized model without some of its rewrites, and without what needed them."""
-    from graphopt.cli import files, progress, tables
+    from graphopt.cli import files, progress, results, tables
     from graphopt.run.derivation import journal_path
     from graphopt.tools import explanation
 
     path = output or files.beside(result, "reverted")
     files.check_written(
-        {"-o": path, "its journal": journal_path(path)}, [model, result, *([journal] if journal else [])]
+        {"-o": path, "its journal": journal_path(path), "--json": json},
+        [model, result, *([journal] if journal else [])],
     )
     with progress.shown(quiet, False) as listener, files.delivered(path) as place:
         reverted = explanation.revert(
             model, result, rewrites, place, journal=journal, verify=values.draws(verify), listener=listener
         )
-        if not quiet:
+        gone, lost = map(results.rewrites_of, (reverted.taken_back, reverted.lost))
+        if not results.written(json, results.Reversion(str(path), gone, lost, reverted.verification)) and not quiet:
             count = count_of(len(reverted.taken_back), "rewrite")
             print(f"{path}: without {count}, and {len(reverted.lost)} more that needed them")
             for entry in (*reverted.taken_back, *reverted.lost):
@@ -269,16 +292,18 @@ def certify(
         Path, typer.Argument(metavar="CERTIFICATE", help="What optimize --certificate wrote.", show_default=False)
     ],
     *,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Replay the journal in a certificate, compare both sides of each rewrite at its place, and print what the result
     rests on. Exits with 14 where it does not hold."""
-    from graphopt.cli import progress, tables
+    from graphopt.cli import files, progress, results, tables
     from graphopt.run.certificate import certify as check
 
+    files.check_written({"--json": json}, [model, result, certificate])
     with progress.shown(quiet, False):
         certified = check(model, result, certificate)
-    if not quiet:
+    if not results.written(json, certified) and not quiet:
         tables.show_certified(certified)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphopt.cli import printable
+from graphopt.cli.results import OutputSummary, ProgramCall
 from graphopt.cli.tables import console
 from graphopt.display import duration
 
@@ -19,17 +20,23 @@ if TYPE_CHECKING:
     from graphopt.runtime.profile import ProfileRow
 
 
-def show_outputs(outputs: Mapping[str, Any]) -> None:
-    """What came out: dtype, shape and range of each output."""
+def summary_of(name: str, array: Any) -> OutputSummary:
+    """What came out: dtype, shape and range."""
+    kind, numbers = type(array).__name__, (None, None, None)
+    if isinstance(array, np.ndarray):
+        kind = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
+        if array.size and array.dtype.kind in "biuf":
+            wide = array.astype(np.float64)
+            return OutputSummary(name, kind, float(wide.min()), float(wide.mean()), float(wide.max()))
+    return OutputSummary(name, kind, *numbers)
+
+
+def show_outputs(outputs: Iterable[OutputSummary]) -> None:
+    """A line for each output."""
     table = Table("output", "type", "least", "mean", "largest", box=None, header_style="bold")
-    for name, array in outputs.items():
-        kind, numbers = type(array).__name__, ["", "", ""]
-        if isinstance(array, np.ndarray):
-            kind = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
-            if array.size and array.dtype.kind in "biuf":
-                wide = array.astype(np.float64)
-                numbers = [f"{n:.4g}" for n in (wide.min(), wide.mean(), wide.max())]
-        table.add_row(escape(printable(name)), escape(kind), *numbers)
+    for o in outputs:
+        numbers = ("" if n is None else f"{n:.4g}" for n in (o.least, o.mean, o.largest))
+        table.add_row(escape(printable(o.name)), escape(o.type), *numbers)
     console().print(table)
 
 
@@ -66,10 +73,17 @@ def show_timings(timings: Sequence[EngineTiming]) -> None:
     console().print(table)
 
 
-def show_parts(parts: Sequence[LinkedCall]) -> None:
-    """A line for each call; nodes, of which there may be many, come last."""
+def calls_of(parts: Sequence[LinkedCall]) -> tuple[ProgramCall, ...]:
+    """The calls of a program; those of one kernel have one name."""
     kernels: dict[str, int] = {}
+    return tuple(
+        ProgramCall(number, f"k{kernels.setdefault(part.source, len(kernels))}", tuple(part.nodes))
+        for number, part in enumerate(parts)
+    )
+
+
+def show_calls(calls: Iterable[ProgramCall]) -> None:
+    """A line for each call; nodes, of which there may be many, come last."""
     print("call  kernel  nodes")
-    for number, part in enumerate(parts):
-        kernel = f"k{kernels.setdefault(part.source, len(kernels))}"
-        print(f"{number:<4}  {kernel:<6}  {printable(', '.join(part.nodes))}")
+    for call in calls:
+        print(f"{call.number:<4}  {call.kernel:<6}  {printable(', '.join(call.nodes))}")

@@ -16,6 +16,7 @@ from graphopt.cli.options import (
     Compilation,
     FixedSizes,
     Inputs,
+    Json,
     Memory,
     Model,
     On,
@@ -57,13 +58,14 @@ def run_model(
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of a run.", show_default=False)
     ] = None,
     printing: Printing,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Compile a model, run it once, and print its outputs, or write them."""
     import numpy as np
 
-    from graphopt.cli import files, progress
-    from graphopt.cli.program_tables import show_outputs, show_profile
+    from graphopt.cli import files, progress, results
+    from graphopt.cli.program_tables import show_outputs, show_profile, summary_of
     from graphopt.runtime.limits import limited, memory_of
     from graphopt.runtime.profile import write_trace
     from graphopt.saving import whole
@@ -73,7 +75,7 @@ def run_model(
     values.number("--seconds", seconds)
     most = values.nbytes(memory)
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
-    files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
+    files.check_written({"-o": output, "--trace": trace, "--json": json}, [model, *read.values()])
     feeds = {name: read_array(path) for name, path in read.items()}
     candidates, limits = None, (most, seconds)
     if not feeds or len(feeds) < len(given) or sizes.dims or sizes.shapes:  # else a kept program needs no model read
@@ -94,8 +96,9 @@ def run_model(
             np.savez(file, **{name: array for name, array in outputs.items() if array is not None})
     if trace is not None:
         write_trace(rows, trace)
-    if not quiet:
-        show_outputs(outputs)
+    summaries = tuple(summary_of(name, array) for name, array in outputs.items())
+    if not results.written(json, results.ProgramRun(summaries, tuple(rows) if profile else ())) and not quiet:
+        show_outputs(summaries)
         if profile:
             show_profile(rows, compilation.threads)
 
@@ -128,11 +131,12 @@ def bench_model(
         typer.Option(metavar="FILE.svg|FILE.png", help="Draw kernels beside the machine's limits.", show_default=False),
     ] = None,
     report: PageFile,
+    json: Json,
 ) -> None:
     """Time runs of a model on random inputs, in graphopt and in other engines, in turns."""
     from graphopt.benchmark.bench import bench
     from graphopt.benchmark.roofline import check_picture
-    from graphopt.cli import files, progress
+    from graphopt.cli import files, progress, results
     from graphopt.cli.program_tables import show_timings
     from graphopt.cli.tables import show_warnings
     from graphopt.compile import ReferenceWarning
@@ -144,7 +148,7 @@ def bench_model(
         check_picture(roofline)
     if report is not None:
         check_pages()
-    files.check_written({"--roofline": roofline, "--report": report}, [model])
+    files.check_written({"--roofline": roofline, "--report": report, "--json": json}, [model])
     fed: dict[str, Any] = {"inputs": values.inputs(input or ()), "shapes": sizes.shapes, "dims": sizes.dims}
     how = {"target": target, **vars(schedules)}
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
@@ -166,6 +170,8 @@ def bench_model(
         if report is not None:
             write_page(page_of_run(model, counts[0], fed, timings_by_threads[counts[0]], **how), report)
     show_warnings(sorted({str(w.message) for w in caught}))
+    if results.written(json, [results.BenchRun(n, tuple(timings)) for n, timings in timings_by_threads.items()]):
+        return
     for count, timings in timings_by_threads.items():
         if len(timings_by_threads) > 1:
             print(count_of(count, "thread"))
@@ -190,6 +196,7 @@ def compile_model(
     sizes: FixedSizes,
     report: PageFile,
     printing: Printing,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else.
@@ -197,7 +204,7 @@ def compile_model(
     For cuda, the folder has the source, PTX and machine code of its kernels, and a report of what these take: that
     needs no GPU.
     """
-    from graphopt.cli import files, progress
+    from graphopt.cli import files, progress, results
     from graphopt.cli.tables import show_verification
     from graphopt.rewrite.extract.cost import counted_at
     from graphopt.runtime.saved import MANIFEST, is_part
@@ -213,13 +220,15 @@ def compile_model(
         if report is not None:
             raise UsageError("--report takes programs for cpu: those for a GPU have a report in their folder")
         files.check_folder("-o", output, REPORT)
-        write_kernels(model, output, compilation.settings(sizes, steps), compilation.capability or "9.0", quiet)
+        files.check_written({"--json": json}, [model])
+        settings = compilation.settings(sizes, steps)
+        write_kernels(model, output, settings, compilation.capability or "9.0", quiet, json)
         return
     if compilation.capability is not None:
         raise UsageError(f"--capability is of a GPU: leave it out for the target {compilation.target}")
     files.check_folder("-o", output, MANIFEST, is_part)
+    files.check_written({"--report": report, "--json": json}, [model])
     if report is not None:
-        files.check_written({"--report": report}, [model])
         check_pages()
     with progress.shown(quiet, False) as listener:
         fixed: dict[str, Any] = {"shapes": sizes.shapes, "dims": sizes.dims}
@@ -236,8 +245,9 @@ def compile_model(
     if report is not None:
         counted = dict(dict.fromkeys(compiled.compiled.program.symbols, 1), **counted_at(compiled.graph))
         write_page(page_of_program(str(model), compiled.compiled, sizes=counted), report)
-    if not quiet:
-        size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
+    size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
+    made_of = (compiled.report.kernels, compiled.report.calls, size, compiled.report.verification)
+    if not results.written(json, results.WrittenProgram(str(output), *made_of)) and not quiet:
         made = f"{count_of(compiled.report.kernels, 'kernel')}, {count_of(compiled.report.calls, 'call')}"
         print(f"{output}: {size:,} bytes, {made}")
         show_verification("checked", compiled.report.verification)
@@ -273,20 +283,27 @@ def show_model(
     compilation: Annotated[Compilation, Without("capability", "threads", "strict", "verify")],
     sizes: FixedSizes,
     printing: Printing,
+    json: Json,
 ) -> None:
     """Print the calls that a model becomes, or how one of its nodes is computed."""
-    from graphopt.cli.program_tables import show_parts
+    from graphopt.cli import files, results
+    from graphopt.cli.program_tables import calls_of, show_calls
     from graphopt.cli.tables import show_warnings
     from graphopt.compile import linked_for
     from graphopt.lowering.loops.script_print import show
 
     steps = printing.steps("compile")
+    files.check_written({"--json": json}, [model])
+    if json is not None and (loops is not None or source is not None):
+        raise UsageError("--json lists calls: leave out --loops and --source")
     with warnings.catch_warnings(record=True) as caught:
         linked = linked_for(model, compilation.settings(sizes, steps))
     show_warnings([str(w.message) for w in caught])
     parts = linked.parts
     if loops is None and source is None:
-        show_parts(parts)
+        found = calls_of(parts)
+        if not results.written(json, found):
+            show_calls(found)
         return
     name = loops if loops is not None else source
     meant = _computed(model, name or "", {n for p in parts for n in p.nodes})
@@ -312,11 +329,13 @@ def _computed(model: Path, name: str, there: Collection[str]) -> set[str]:
     raise UsageError(f"no kernel computes a node {name!r}{hint}")
 
 
-def write_kernels(model: Path, folder: Path, settings: Settings, capability: str, quiet: bool) -> None:
+def write_kernels(
+    model: Path, folder: Path, settings: Settings, capability: str, quiet: bool, json: Path | None = None
+) -> None:
     """Write what a model's kernels become for a compute capability, and print it."""
     from rich.table import Table
 
-    from graphopt.cli import printable, progress
+    from graphopt.cli import printable, progress, results
     from graphopt.cli.tables import console
     from graphopt.tools.device_code import capability_of, device_code, lines, write
 
@@ -335,7 +354,9 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
         except OSError as error:
             raise ReadError(f"{folder}: cannot be made there ({error.strerror or error})") from None
         write(compiled, folder)
-    if quiet:
+    counts = len(compiled.kernels), len(compiled.kernels) + len(compiled.library) + len(compiled.host)
+    made = results.WrittenProgram(str(folder), *counts, architecture=compiled.architecture)
+    if results.written(json, made) or quiet:
         return
     table = Table("kernel", "threads", "registers", "spilled", "local", "shared", "nodes", box=None)
     for row in lines(compiled.kernels):

@@ -15,8 +15,10 @@ from graphopt.cli.options import Json, Model, Models, NoProgress, Repeated, Rule
 from graphopt.errors import LimitError, RuleError, UsageError
 
 if TYPE_CHECKING:
+    from graphopt.cli.results import ListedRule, TriedRule
     from graphopt.rewrite.checking.explain_match import GuardResult, Trial
     from graphopt.rewrite.rule.rule import Rule
+    from graphopt.rewrite.ruleset import Ruleset
     from graphopt.tools.coverage import Coverage
 
 commands = group("rules", "List, show, check and try rules.")
@@ -28,23 +30,54 @@ commands = group("rules", "List, show, check and try rules.")
     examples=(
         "graphopt rules list",
         "graphopt rules list | grep Conv",
-        "graphopt rules list > rules.txt",
+        "graphopt rules list --json -",
     ),
 )
-def list_rules() -> None:
+def list_rules(*, json: Json) -> None:
     """List the standard rules and native passes, and the rules of installed packages: name, family, class, evidence,
     stage, where from, reason."""
-    from graphopt.cli import tables
+    from graphopt.cli import results, tables
     from graphopt.rewrite.reading.modules import names_of, packages, rules_of_package
-    from graphopt.rewrite.ruleset import standard
+    from graphopt.rewrite.ruleset import Ruleset, standard
 
-    announced: dict[str, list[Rule]] = {}
+    listed = _listed(standard(), origin="graphopt")
     for entry in packages():
         try:
-            announced.setdefault(names_of(entry)[0], []).extend(rules_of_package(entry))
+            listed += _listed(Ruleset(tuple(rules_of_package(entry))), origin=names_of(entry)[0])
         except RuleError as error:  # of one package, which is no reason to list no others
             tables.show_warnings([str(error)])
-    tables.show_rules(standard(), announced)
+    if not results.written(json, listed):
+        tables.show_rules(listed)
+
+
+def _listed(rules: Ruleset, with_text: bool = False, origin: str = "") -> list[ListedRule]:
+    """Native passes and rules of a package, the latter with their text where that is wanted."""
+    from graphopt.cli.results import ListedRule
+    from graphopt.proof.evidence import evidence_of
+    from graphopt.rewrite.rule.notation import show_rule
+    from graphopt.tools.catalogue import catalogue, ids
+
+    def families(named: str) -> str:
+        return ", ".join(f"{id} {catalogue()[id].name}" for id in ids(named))
+
+    passes = [
+        ListedRule(p.name, families(p.family), p.soundness.value, "tested", "native", origin, p.reason)
+        for p in rules.passes
+    ]
+    found = [(rule, evidence_of(rule)) for rule in rules.rules]
+    return passes + [
+        ListedRule(
+            rule.name,
+            families(rule.family),
+            rule.soundness.value,
+            "none" if evidence is None else evidence.brief,
+            rule.stage.value,
+            ": ".join(filter(None, ("" if origin == "graphopt" else origin, rule.source))),
+            rule.reason,
+            show_rule(rule) if with_text else None,
+        )
+        for rule, evidence in found
+    ]
 
 
 @register(
@@ -58,9 +91,12 @@ def list_rules() -> None:
 )
 def show_rules(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE", show_default=False, autocompletion=names.rules)],
+    *,
+    json: Json,
 ) -> None:
     """Print a rule, all rules of a family, or those of Python or a package, as rule files write them, with the meaning
     of their families."""
+    from graphopt.cli import results
     from graphopt.proof.evidence import evidence_of
     from graphopt.rewrite.checking.check import chosen
     from graphopt.rewrite.rule.notation import show_rule
@@ -68,6 +104,8 @@ def show_rules(
     from graphopt.tools.catalogue import catalogue, ids
 
     selected = standard().named(name) if standard().has(name) else Ruleset(tuple(chosen([name])))
+    if results.written(json, _listed(selected, with_text=True)):
+        return
     named = [name, *(p.family for p in selected.passes), *(r.family for r in selected.rules)]
     for id in dict.fromkeys(id for families in named for id in ids(families) if id in catalogue()):
         print(f"# {id} {catalogue()[id].name}: {catalogue()[id].meaning}")
@@ -175,6 +213,7 @@ def check_rules(
         ),
     ] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse and keep results of checks.")] = True,
+    json: Json,
 ) -> None:
     """Check that each rule can be read, that it fires, and that both its sides agree on random tensors.
 
@@ -185,6 +224,7 @@ def check_rules(
     from functools import partial
     from math import inf
 
+    from graphopt.cli import files, results
     from graphopt.rewrite.checking.check import DEEP, QUICK, check_files, check_rule
     from graphopt.rewrite.checking.verdicts import Verdicts
 
@@ -193,18 +233,24 @@ def check_rules(
     depth = replace(depth, seconds=(inf if deep else 1.0) if seconds is None else seconds)
     verdicts = Verdicts() if cache else None
     check = partial(check_rule, depth=depth) if verdicts is None else partial(verdicts.check, depth=depth)
+    files.check_written({"--json": json}, [Path(name) for name in what or ()])
     count, left_out = 0, 0
+    checked = list[results.CheckedRule]()
     for report in check_files(what or (), check):
         count += 1
         left_out += not report.compared and report.is_late
         tried = f" as far as time allowed, on {count_of(report.compared, 'random input')}" if report.is_late else ""
-        print(f"{report.rule.source}: {report.rule.name} {'ok' if report.compared else 'left out'}{tried}")
+        checked.append(results.CheckedRule(report.rule.name, str(report.rule.source), report.compared, report.is_late))
+        if not files.is_stdout(json):
+            print(f"{report.rule.source}: {report.rule.name} {'ok' if report.compared else 'left out'}{tried}")
+    is_told = results.written(json, checked)
     if left_out:
         raise LimitError(
             f"there was no time to compare the sides of {count_of(left_out, 'rule')}: --seconds allows more"
         )
     cached = f", {verdicts.hits} of them before" if verdicts is not None and verdicts.hits else ""
-    print(f"{count_of(count, 'rule')} checked{cached}")
+    if not is_told:
+        print(f"{count_of(count, 'rule')} checked{cached}")
 
 
 @register(
@@ -395,13 +441,14 @@ def prove_rules(
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Reuse results of earlier checks and proofs.")
     ] = True,
+    json: Json,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is wrong, and the figures.")] = False,
 ) -> None:
     """Prove rules: over IEEE floats and machine integers, over the reals, or for all tensors of small shapes.
 
     Prints the strongest evidence for each rule, and a small model with inputs where one is refuted.
     """
-    from graphopt.cli import files
+    from graphopt.cli import files, results
     from graphopt.proof import evidence, prove, solver
     from graphopt.rewrite.checking.check import check_rule, chosen
     from graphopt.rewrite.checking.verdicts import Verdicts
@@ -416,13 +463,20 @@ def prove_rules(
         evidence_by_rule.pop(evidence.key(rule), None)  # who is named is proved again
     check = Verdicts().check if cache else check_rule
     proved: list[tuple[Rule, evidence.Evidence | None]] = []
+    findings = list[results.ProvedRule]()
+    is_silent = files.is_stdout(json)
     wrong = 0
     for rule in rules:
         kept = evidence_by_rule.get(evidence.key(rule))
         finding = prove.ProofResult(rule, kept) if kept else prove.find_evidence(rule, int(1000 * timeout), check)
         proved.append((rule, finding.evidence))
-        if finding.evidence is None:
-            wrong += 1
+        said = None if finding.evidence is None else str(finding.evidence)
+        why = str(finding.counterexample) if said is None else finding.why
+        findings.append(results.ProvedRule(rule.name, str(rule.source), rule.soundness.value, said, why, said is None))
+        wrong += said is None
+        if is_silent:
+            pass
+        elif said is None:
             print(f"{rule.source}: {rule.name}: {rule.soundness.value}, refuted\n{finding.counterexample}", flush=True)
         elif not quiet:
             why = f" ({finding.why})" if finding.why else ""
@@ -430,7 +484,8 @@ def prove_rules(
         if update and (not kept or rule is rules[-1]):  # as it goes: an interrupt loses nothing
             left = [(r, evidence.evidence_of(r)) for r in rules[len(proved) :] if is_of_solver]
             files.write_text(file, evidence.written([*proved, *left], solver.version()))
-    print(prove.figures(proved))
+    if not results.written(json, findings):
+        print(prove.figures(proved))
     if wrong:
         raise RuleError(f"{count_of(wrong, 'rule')} refuted: mend guards or classes")
 
@@ -464,13 +519,31 @@ def try_rule(
             autocompletion=names.nodes,
         ),
     ],
+    *,
+    json: Json,
 ) -> None:
     """Try a rule at one node of a model as it is read: operands that do not fit, and every guard with its values."""
+    from graphopt.cli import files, results
     from graphopt.rewrite.checking.check import chosen
     from graphopt.rewrite.checking.explain_match import attempt_in
 
-    for trial in attempt_in(model, chosen([rule]), node):
+    files.check_written({"--json": json}, [model])
+    trials = list(attempt_in(model, chosen([rule]), node))
+    if results.written(json, [_tried(trial) for trial in trials]):
+        return
+    for trial in trials:
         print(*_trial_lines(trial), sep="\n")
+
+
+def _tried(trial: Trial) -> TriedRule:
+    """What came of a rule at a node, as JSON has it."""
+    from graphopt.cli.results import TriedGuard, TriedMatch, TriedRule
+
+    matches = tuple(
+        TriedMatch(a.bindings, tuple(TriedGuard(g.guard, g.reason, g.values) for g in a.guards), a.refused)
+        for a in trial.attempts
+    )
+    return TriedRule(trial.rule.name, any(a.applies for a in trial.attempts), tuple(trial.misfits), matches)
 
 
 def _trial_lines(trial: Trial) -> Iterator[str]:

@@ -18,10 +18,9 @@ from graphopt.cli import Harmless, count_of, harmless, printable
 from graphopt.display import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from graphopt.rewrite.rule.rule import Rule
-    from graphopt.rewrite.ruleset import Ruleset
+    from graphopt.cli.results import ListedRule
     from graphopt.run.certificate import Certificate, Certified
     from graphopt.run.report import Measured, Race, Report
     from graphopt.tools.alternatives_report import Alternative, ProgramChoice
@@ -442,31 +441,13 @@ def show_reduction(reduction: ReducedModel, output: Path) -> None:
     out.print(_counts("op", "", reduction.ops))
 
 
-def show_rules(rules: Ruleset, announced: Mapping[str, Sequence[Rule]]) -> None:
-    """One line for each native pass and each rule: of the set, and of installed packages by what they are called."""
-    from graphopt.proof.evidence import evidence_of
-
+def show_rules(rules: Sequence[ListedRule]) -> None:
+    """One line for each native pass and each rule."""
     rows = [("rule", "family", "class", "evidence", "stage", "from", "reason")]
-    for native in rules.passes:
-        said = (native.name, _families(native.family), native.soundness.value, "tested", "native", "graphopt")
-        rows.append((*said, native.reason))
-    for origin, several in ("", rules.rules), *announced.items():
-        for rule in several:
-            kept = evidence_of(rule)
-            evidence = "none" if kept is None else kept.brief
-            place = f"{origin}: {rule.source}".removeprefix(": ").removesuffix(": ")
-            said = (rule.name, _families(rule.family), rule.soundness.value, evidence, rule.stage.value, place)
-            rows.append((*said, rule.reason))
+    rows += [(r.name, r.families, r.soundness, r.evidence, r.stage, r.origin, r.reason) for r in rules]
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
     for row in rows:
         print(*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1], sep="  ")
-
-
-def _families(named: str) -> str:
-    """The families with their names."""
-    from graphopt.tools.catalogue import catalogue, ids
-
-    return ", ".join(f"{id} {catalogue()[id].name}" for id in ids(named))
 
 
 def _counts(name: str, total: str, counts: dict[str, int]) -> Table:

@@ -10,7 +10,7 @@ import typer
 
 from graphopt.cli import count_of, names, values
 from graphopt.cli.app import app, group, register
-from graphopt.cli.options import Models, Quiet
+from graphopt.cli.options import Json, Models, Quiet
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,14 +24,18 @@ commands = group("target", "List, show and check targets.")
     "list",
     examples=(
         "graphopt target list",
-        "graphopt target list > targets.txt",
+        "graphopt target list --json -",
         "graphopt optimize model.onnx --target tensorrt",
     ),
 )
-def list_targets() -> None:
+def list_targets(*, json: Json) -> None:
     """List the targets that come with graphopt: name, and what it is."""
+    from graphopt.cli import results
     from graphopt.target import TARGETS
 
+    listed = [results.ListedTarget(t.name, t.summary, t.makes_models) for t in TARGETS.values()]
+    if results.written(json, listed):
+        return
     width = max(map(len, TARGETS))
     for name, target in TARGETS.items():
         print(f"{name:<{width}}  {target.summary}")
@@ -42,18 +46,25 @@ def list_targets() -> None:
     "show",
     examples=(
         "graphopt target show ort",
-        "graphopt target show webgpu",
+        "graphopt target show webgpu --json -",
         "graphopt target show mine.toml",
     ),
 )
 def show_target(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", show_default=False, autocompletion=names.targets)],
+    *,
+    json: Json,
 ) -> None:
     """Print the ops of a target and its prices, each with its source."""
+    from graphopt.cli import results
     from graphopt.target import target
     from graphopt.tools.targets import lines
 
-    for line in lines(target(name)):
+    found = target(name)
+    shown = tuple(lines(found))
+    if results.written(json, results.ListedTarget(found.name, found.summary, found.makes_models, shown)):
+        return
+    for line in shown:
         print(line)
 
 
@@ -63,23 +74,26 @@ def show_target(
     examples=(
         "graphopt target check mine.toml",
         "graphopt target check graphopt/targets/webgpu.toml",
-        "graphopt target check other/mine.toml",
+        "graphopt target check mine.toml --json -",
     ),
 )
 def check_target(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", show_default=False)],
+    *,
+    json: Json,
 ) -> None:
     """Check the file of a target: a line for each mistake, with the key and what was expected, and exit code 3."""
-    from graphopt.cli import printable
+    from graphopt.cli import files, printable, results
     from graphopt.errors import ReadError
     from graphopt.tools.targets import mistakes
 
+    files.check_written({"--json": json}, [file])
     lines = mistakes(file)
-    for line in lines:
+    is_told = results.written(json, results.CheckedTarget(str(file), tuple(lines)))
+    for line in () if is_told else lines or [f"{file}: ok"]:
         print(printable(line))
     if lines:
         raise typer.Exit(ReadError.exit_code)
-    print(f"{file}: ok")
 
 
 @register(
@@ -112,6 +126,7 @@ def calibrate(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show measured times, and measure nothing.")] = False,
     clear: Annotated[bool, typer.Option("--clear", help="Delete all measured times.")] = False,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Measure how long ops of models (default: common ops) take here, for the costs of optimize and compile."""
@@ -119,26 +134,29 @@ def calibrate(
     from graphopt.benchmark.calibrate import clear as forget
     from graphopt.benchmark.calibrate import summary
     from graphopt.calibration.store import default_path
-    from graphopt.cli import progress
+    from graphopt.cli import files, progress, results
     from graphopt.target import target as target_named
     from graphopt.tools.coverage import find_models
 
     values.number("--seconds", seconds, 0)
     path = database or default_path()
+    files.check_written({"--json": json}, [path])
     if show and clear:
         raise UsageError("--show and --clear exclude each other")
     if clear:
         print(f"{forget(path)} times deleted: {path}")
         return
     if show:
-        _show(summary(path))
+        found = summary(path)
+        if not results.written(json, found):
+            _show(found)
         return
     paths = find_models(models or ())
     if models and not paths:
         raise UsageError("no models: name ONNX files or folders that hold some, or none for a corpus of common ops")
     with progress.counted(quiet) as show_progress:
         done = run(paths, target_named(target), path, threads=threads, seconds=seconds, told=show_progress)
-    if not quiet:
+    if not results.written(json, done) and not quiet:
         _report(done, path)
 
 

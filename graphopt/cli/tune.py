@@ -11,12 +11,13 @@ import typer
 
 from graphopt.cli import names, values
 from graphopt.cli.app import app, register
-from graphopt.cli.options import Database, FixedSizes, Inputs, Model, On, Quiet, Repeated, Threads
+from graphopt.cli.options import Database, FixedSizes, Inputs, Json, Model, On, Quiet, Repeated, Threads
 from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.benchmark.active_measurement import Answers
     from graphopt.benchmark.tune import Tuning
+    from graphopt.cli.results import TunedProgram
     from graphopt.tuning.session import Budget, Progress, Told, TuningReport
 
 
@@ -67,6 +68,7 @@ def tune_model(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the search.")] = 0,
     input: Inputs,
     sizes: FixedSizes,
+    json: Json,
     quiet: Quiet,
 ) -> None:
     """Look for faster schedules of a model's loops by measuring, keep them, and time the model before and after.
@@ -76,16 +78,18 @@ def tune_model(
     --choices measures ops by their default schedules instead, where their times could change which ops and layouts are
     chosen: the table lists them, and lines below it what the choice becomes.
     """
+    from graphopt.cli import files, results
     from graphopt.tuning.session import Budget
 
     values.number("--seconds", seconds, 0)
+    files.check_written({"--json": json}, [model])
     if choices:
         others = {"--node": node, "--input": input, "--search": search != "evolution", "--seed": seed}
         if needless := " and ".join(name for name, given in others.items() if given):
             raise UsageError(
                 f"--choices are those of the whole model, whatever its inputs, without a search: leave {needless} out"
             )
-        _ask(model, Budget(trials, seconds), executor, database, target, threads, sizes, quiet)
+        _ask(model, Budget(trials, seconds), executor, database, target, threads, sizes, quiet, json)
         return
     from graphopt.benchmark.tune import tune_model as tune
     from graphopt.calibration.schedule_tables import default_path
@@ -112,7 +116,7 @@ def tune_model(
             shapes=sizes.shapes,
             told=show_progress,
         )
-    if not quiet:
+    if not results.written(json, _result(done, path)) and not quiet:
         _show(done, path)
     if done.report.ending == "interrupted":
         raise _interrupted(path)
@@ -127,11 +131,12 @@ def _ask(
     threads: int,
     sizes: FixedSizes,
     quiet: bool,
+    json: Path | None,
 ) -> None:
     """What ``--choices`` does."""
     from graphopt.benchmark.active_measurement import tune_choices
     from graphopt.calibration.schedule_tables import default_path
-    from graphopt.cli import progress
+    from graphopt.cli import progress, results
     from graphopt.progress import Event
 
     path = database or default_path()
@@ -152,7 +157,10 @@ def _ask(
             shapes=sizes.shapes,
             told=told,
         )
-    if not quiet:
+    asked = tuple(results.AskedOp(q.call, q.answer.seconds if q.answer else None) for q in answers.questions)
+    counts = answers.trials, answers.seconds, answers.ending
+    result = results.ChoicesMeasured(*counts, asked, answers.gone, answers.new, str(path))
+    if not results.written(json, result) and not quiet:
         _show_answers(answers, path)
     if answers.ending == "interrupted":
         raise _interrupted(path)
@@ -196,6 +204,18 @@ def _shown(quiet: bool, budget: Budget) -> Iterator[Told | None]:
             listener(Event(f"tune: {trials} measured, {default / seconds if seconds else 1:.2f}x so far", share=share))
 
         yield told
+
+
+def _result(done: Tuning, path: Path) -> TunedProgram:
+    """What was found, as JSON has it."""
+    from graphopt.cli.results import TunedNest, TunedProgram
+
+    nests = tuple(
+        TunedNest(tuple(p.task.nodes), p.task.times, p.default or None, p.gain, p.trials, dict(p.problems))
+        for p in done.report.tasks
+    )
+    report = done.report
+    return TunedProgram(report.trials, report.seconds, report.ending, done.speedup, done.is_kept, nests, str(path))
 
 
 def _show_answers(answers: Answers, path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from graphopt.display import Displayed, shortened
+from graphopt.display import HIDDEN, Displayed, shortened
 from graphopt.verify.verification import Verification
 
 if TYPE_CHECKING:
@@ -178,9 +178,9 @@ class Report(Displayed):
     """How many attentions of the result are one op, and why others are not."""
     measured: Measured | None = None
     warnings: tuple[str, ...] = ()
-    derivation: Derivation | None = None
+    derivation: Derivation | None = field(default=None, metadata={HIDDEN: True})
     """What was done, so that it can be done again; not part of the JSON."""
-    graphs: tuple[Graph, Graph] | None = field(default=None, compare=False, repr=False)
+    graphs: tuple[Graph, Graph] | None = field(default=None, compare=False, repr=False, metadata={HIDDEN: True})
     """What the rules saw first, and the result; not part of the JSON."""
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from graphopt.display import HIDDEN
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError
 from graphopt.run.derivation import journal_path
 from graphopt.run.report import Report
@@ -70,7 +71,7 @@ class BatchOutcome:
     warnings: tuple[str, ...] = ()
     is_kept: bool = False
     """Whether it is the result of an earlier run."""
-    traceback: str = ""
+    traceback: str = field(default="", metadata={HIDDEN: True})
     """Where an internal error came from; not part of the JSON."""
 
 
@@ -89,7 +90,7 @@ class CostChange:
 class BatchSummary:
     """What came of all models, in order."""
 
-    outcomes: tuple[BatchOutcome, ...]
+    outcomes: tuple[BatchOutcome, ...] = field(metadata={"name": "models"})
     target: str = "portable"
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +19,7 @@ if TYPE_CHECKING:
     from graphopt.ir.facts import Fact
     from graphopt.ir.graph import Graph, Value
     from graphopt.verify.inputs import Given
-    from graphopt.verify.verification import Verification
 
-SCHEMA = 1
-"""The version of the JSON: grows when a field changes its meaning or goes away."""
 AT_ONCE = 256 << 20
 """Bytes of inner values that are kept at a time; a model with more of them runs several times."""
 
@@ -282,25 +278,6 @@ def _layer(a: Graph, b: Graph, pair: tuple[Value, Value], by: str, apart: tuple[
     (v, w), nodes = pair, (a.producer(pair[0]), b.producer(pair[1]))
     names = name_of(a, nodes[0], v.port), name_of(b, nodes[1], w.port)
     return Layer(*names, (nodes[0].op, nodes[1].op), by, *apart)
-
-
-def to_json(
-    models: tuple[str, str],
-    structure: Difference | None,
-    compared: LayerComparison | None,
-    verification: Verification | None,
-    mismatch: str,
-) -> str:
-    """What differs, as JSON; infinite errors are null. ``mismatch`` is what verification found to be wrong."""
-    content = {
-        "schema": SCHEMA,
-        "models": models,
-        "structure": None if structure is None else asdict(structure),
-        "mismatch": mismatch,
-        "verification": None if verification is None else asdict(verification),
-        "layers": None if compared is None else plain(compared),
-    }
-    return json.dumps(content, indent=1, default=dict) + "\n"
 
 
 def plain(compared: LayerComparison) -> dict[str, Any]:

@@ -8,10 +8,9 @@ reads beyond that; fusions and layouts of the target are included. That is done 
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,6 @@ from graphopt.rewrite.ruleset import Ruleset
 from graphopt.run.observer import Watch
 from graphopt.run.steps import OwnStep
 from graphopt.target import PORTABLE, Target
-
-SCHEMA = 1
-"""The version of the JSON: grows when a field changes its meaning or goes away."""
 
 CLASSES = 1000
 """So many classes of an e-graph are told at most: those whose members differ most in price."""
@@ -160,12 +156,6 @@ class Kept:
 def explored(saturated: Saturated, extraction: Extraction, model: CostModel) -> ExploredGraph:
     """An e-graph as people can read it."""
     return _Teller(saturated, extraction, model).told()
-
-
-def to_json(told: Sequence[ExploredGraph], model: str, target: str) -> str:
-    """E-graphs as JSON, with the version of its schema."""
-    content = {"schema": SCHEMA, "model": model, "target": target, "egraphs": [asdict(t) for t in told]}
-    return json.dumps(content, indent=1) + "\n"
 
 
 class _Teller:

@@ -253,16 +253,30 @@ def _statistics(name: str, constant: Constant) -> WeightStatistics:
     return WeightStatistics(name, type_, constant.nbytes, low, high, mean + shift, spread, share, lost)
 
 
-def list_nodes(path: str | Path) -> Iterator[str]:
-    """A line for each node of a model, in order: its number, its op, its name, and the values that it makes."""
+@dataclass(frozen=True, slots=True)
+class ListedNode:
+    """A node of a model: its number, op and name, and the values that it makes, each with its type."""
+
+    number: int
+    op: str
+    name: str
+    outputs: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        outputs = ", ".join(f"{name}: {type}" for name, type in self.outputs)
+        return f"%{self.number}  {self.op}  {self.name or '-'}  ->  {outputs}"
+
+
+def list_nodes(path: str | Path) -> Iterator[ListedNode]:
+    """The nodes of a model, in order."""
     from graphopt.ir.onnx_io import load
 
     graph = load(path)
     facts = infer(graph)
     for node in graph.order():
         if node.op not in (INPUT, CONSTANT):
-            outputs = ", ".join(f"{name_of(graph, node, v.port)}: {facts[v].type or '?'}" for v in node.outputs)
-            yield f"%{node.id}  {node.op}  {node.origin.name or '-'}  ->  {outputs}"
+            outputs = tuple((name_of(graph, node, v.port), str(facts[v].type or "?")) for v in node.outputs)
+            yield ListedNode(node.id, node.op, node.origin.name or "", outputs)
 
 
 def node_names(path: str | Path) -> set[str]:

@@ -133,7 +133,7 @@ def test_what_was_found_is_printed(
     assert lines[3] == "  kernel               [bold]right[/]"
     assert ("-> report all of this" in printed.out) == bool(advice)
     assert ("graphopt: the self-test failed" in printed.err) == bool(advice)
-    assert run(["doctor", "--json"]) == code
+    assert run(["doctor", "--json", "-"]) == code
     assert json.loads(capsys.readouterr().out) == [
         {"topic": "versions", "name": "python", "found": "3", "advice": ""},
         {"topic": "self-test", "name": "kernel", "found": "[bold]right[/]", "advice": advice},

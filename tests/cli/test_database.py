@@ -10,9 +10,11 @@ import pytest
 from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.schedule_tables import runtime
 from graphopt.cli import run
+from graphopt.cli.results import schema
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
 from graphopt.tuning.database import Records
+from tests.cli.test_results import fits
 from tests.tuning.test_database import FEW, HERE, MANY, failed, record
 
 
@@ -43,7 +45,9 @@ def test_list(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_as_json(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["db", "list", "--database", str(database), "--json", "-"]) == 0
-    told = {each["key"]: each for each in json.loads(capsys.readouterr().out)}
+    listed = json.loads(capsys.readouterr().out)
+    assert fits(listed, schema("db list"), schema("db list")) == []
+    told = {each["key"]: each for each in listed}
     assert (told[FEW.key]["measured"], told[FEW.key]["failed"]) == (3, 2)
     assert told[FEW.key]["best"]["speedup"] == pytest.approx(2.0)
     assert told[MANY.key]["best"] is None
@@ -59,7 +63,9 @@ def test_show(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["db", "show", MANY.key, "--database", str(database)]) == 0
     assert "best       the default schedule" in capsys.readouterr().out
     assert run(["db", "show", FEW.key, "--database", str(database), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["settings"][0]["failures"] == {"wrong": 2}
+    shown = json.loads(capsys.readouterr().out)
+    assert fits(shown, schema("db show"), schema("db show")) == []
+    assert shown["settings"][0]["failures"] == {"wrong": 2}
 
 
 @pytest.mark.parametrize(("key", "why"), [("", "2 workloads have keys"), ("z", "no workload has a key")])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.cli import run
+from graphopt.cli.results import encoded
 from graphopt.ir import onnx_io
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
@@ -18,7 +19,7 @@ from graphopt.rewrite.ruleset import Ruleset
 from graphopt.run.steps import OPTIMIZE, Steps
 from graphopt.target import ORT
 from graphopt.tools import egraph
-from graphopt.tools.egraph import Kept, egraphs, to_json
+from graphopt.tools.egraph import Kept, egraphs
 
 HARD_SWISH = """x: float32[2, 64]
     b = Add(x, 3.0)
@@ -103,7 +104,7 @@ def test_json_has_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     onnx_io.save(parse(HARD_SWISH), path)
     assert run(["egraph", str(path), "--target", "ort", "--json", "-"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert content == json.loads(to_json(egraphs(path, target=ORT), str(path), "ort"))
+    assert content == json.loads(json.dumps(encoded(egraphs(path, target=ORT))))
     assert run(["egraph", str(path), "--target", "ort", "--html", str(tmp_path / "e.html")]) == 0
     assert "HardSwish" in capsys.readouterr().out
     assert (tmp_path / "e.html").read_text().startswith("<!doctype html>")
