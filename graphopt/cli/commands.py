@@ -220,8 +220,9 @@ def reduce(
     values.number("--seconds", seconds, 0)
     path = output or files.beside(model, "reduced")
     files.check_written({"-o": path, "--json": json}, [model])
-    with progress.shown(quiet, False) as listener, naming(model), files.delivered(path) as place:
-        reduction = reduce_file(model, check, place, timeout=timeout, seconds=seconds, listener=listener)
+    with naming(model), files.delivered(path) as place:
+        with progress.shown(quiet, False) as listener:
+            reduction = reduce_file(model, check, place, timeout=timeout, seconds=seconds, listener=listener)
         if not results.written(json, reduction) and not quiet:
             tables.show_reduction(reduction, path)
     if reduction.ending == "interrupted":
@@ -298,17 +299,18 @@ def convert(
     to = ALIASES.get(to, to)
     path = output or files.beside(model, to)
     files.check_written({"-o": path, "--json": json}, [model])
-    with progress.shown(quiet, False) as listener, files.delivered(path) as place:
-        _, done = run(
-            model,
-            to=to,
-            output=place,
-            keep=keep or (),
-            io=io,
-            samples=samples,
-            inputs=values.inputs(input or ()),
-            listener=listener,
-        )
+    with files.delivered(path) as place:
+        with progress.shown(quiet, False) as listener:
+            _, done = run(
+                model,
+                to=to,
+                output=place,
+                keep=keep or (),
+                io=io,
+                samples=samples,
+                inputs=values.inputs(input or ()),
+                listener=listener,
+            )
         if not results.written(json, done) and not quiet:
             _show_conversion(model, path, done)
 

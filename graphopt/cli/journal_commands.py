@@ -264,10 +264,11 @@ def revert(
         {"-o": path, "its journal": journal_path(path), "--json": json},
         [model, result, *([journal] if journal else [])],
     )
-    with progress.shown(quiet, False) as listener, files.delivered(path) as place:
-        reverted = explanation.revert(
-            model, result, rewrites, place, journal=journal, verify=values.draws(verify), listener=listener
-        )
+    with files.delivered(path) as place:
+        with progress.shown(quiet, False) as listener:
+            reverted = explanation.revert(
+                model, result, rewrites, place, journal=journal, verify=values.draws(verify), listener=listener
+            )
         gone, lost = map(results.rewrites_of, (reverted.taken_back, reverted.lost))
         if not results.written(json, results.Reversion(str(path), gone, lost, reverted.verification)) and not quiet:
             count = count_of(len(reverted.taken_back), "rewrite")

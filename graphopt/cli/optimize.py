@@ -261,19 +261,19 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
         keywords = {**keywords, "steps": kept.steps(keywords.get("steps"))}
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
-        progress.shown(options.quiet, options.verbose) as listener,
         naming(model),
         files.delivered(Path(scratch) / "model.onnx" if options.dry_run else output) as path,
     ):
-        _, report = optimize(
-            model,
-            output=path,
-            journal=journal,
-            certificate=certificate,
-            return_report=True,
-            listener=listener,
-            **keywords,
-        )
+        with progress.shown(options.quiet, options.verbose) as listener:
+            _, report = optimize(
+                model,
+                output=path,
+                journal=journal,
+                certificate=certificate,
+                return_report=True,
+                listener=listener,
+                **keywords,
+            )
         _show(replace(report, output=str(output)), output, options, () if kept is None else kept.told())
     return 0
 

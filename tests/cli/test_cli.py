@@ -242,7 +242,6 @@ def test_no_color_is_no_bold_either(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing command"),
         (["optimise"], "No such command 'optimise'"),
         (["optimize"], "Missing argument 'MODEL"),
         (["optimize", "m", "--nonsense"], "No such option: --nonsense"),
@@ -274,6 +273,8 @@ def test_wrong_usage_is_one_line_and_exits_with_2(
 
 def test_help_names_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", "--help"]) == 0
+    assert "Exit codes are listed by: graphopt --help" in capsys.readouterr().out
+    assert run(["--help"]) == 0
     out = capsys.readouterr().out
     for code, meaning in EXIT_CODES.items():
         assert f"{code}  {meaning}\n" in out

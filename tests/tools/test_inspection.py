@@ -150,5 +150,5 @@ def test_models_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert run(["inspect", a, b, "--weights", "--json", "-"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert [c["parameters"] for c in content] == [4096, 4096]
-    assert content[0]["statistics"][0]["name"] == "w"
+    assert [sum(layer["parameters"] for layer in c["size"]["layers"]) for c in content] == [4096, 4096]
+    assert content[0]["weights"][0]["name"] == "w"
