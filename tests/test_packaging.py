@@ -1,9 +1,11 @@
 """The wheel holds all that graphopt needs, and works where there is no checkout."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -62,3 +64,10 @@ def test_the_wheel_works_elsewhere(wheel: Path, tmp_path: Path) -> None:
     assert int(rules) > 100
     run(str(home / "bin" / "graphopt"), "optimize", "m.onnx", "-o", "out.onnx", "--target", "openvino")
     assert [n.op for n in onnx_io.load(tmp_path / "out.onnx").nodes()] == ["Input", "Relu"]
+
+
+def test_the_small_installation_takes_what_graphopt_depends_on() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    commands = page.partition("## Size")[2].partition("## Folders")[0]
+    assert set(re.findall(r"'([\w-]+>=[^']*)'", commands)) == set(project["dependencies"])
