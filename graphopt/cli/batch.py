@@ -151,7 +151,8 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
     from rich.markup import escape
     from rich.table import Table
 
-    from graphopt.cli.tables import console, modelled, size
+    from graphopt.cli.tables import console, size
+    from graphopt.run.report import modelled
     from graphopt.tools.batch import mean_gain
 
     by_model = {change.model: change for change in changes}

@@ -146,6 +146,8 @@ def _explain(out: Console, report: Report) -> None:
 
 def _changes(report: Report) -> Table:
     """Op counts, file size and modelled cost, before and after. Ops whose number stays are summed up in one row."""
+    from graphopt.run.report import modelled
+
     table = Table("", box=None, pad_edge=False)
     for name in ("before", "after"):
         table.add_column(name, justify="right")
@@ -170,16 +172,6 @@ def _changes(report: Report) -> Table:
     elif report.cost_after:
         table.add_row("modelled cost", "unknown", duration(report.cost_after), "")
     return table
-
-
-TRUSTED = 10.0
-"""Up to which ratio modelled costs are told: beyond it, what a call costs outside of its ops decides, which no price
-says."""
-
-
-def modelled(ratio: float) -> str:
-    """How many times as fast a result is by modelled costs."""
-    return f"{ratio:.2f}x" if ratio <= TRUSTED else f"over {TRUSTED:g}x"
 
 
 def _verified(verification: Verification) -> str:

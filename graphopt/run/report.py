@@ -27,6 +27,21 @@ MARGIN = 0.02
 """By what part a result may seem slower than the original and still count as not slower: what noise can do."""
 
 
+TRUSTED = 10.0
+"""Up to which ratio modelled costs are told: beyond it, what a call costs outside of its ops decides, which no price
+says."""
+
+
+def modelled(ratio: float) -> str:
+    """How many times as fast a result is by modelled costs.
+
+    >>> from graphopt.run.report import modelled
+    >>> modelled(1.5), modelled(41.3)
+    ('1.50x', 'over 10x')
+    """
+    return f"{ratio:.2f}x" if ratio <= TRUSTED else f"over {TRUSTED:g}x"
+
+
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """One step of the pipeline. ``ops`` counts the nodes of the graph that it left, where it left one."""

@@ -266,11 +266,13 @@ def _of_model(model: CompiledModel) -> Iterable[Element]:
 
 
 def _of_report(report: Report) -> Iterable[Element]:
+    from graphopt.run.report import modelled
+
     before, after = report.ops_before, report.ops_after
     yield _title(report.model, f"optimized for {report.target}, policy {report.policy}")
     rows = [("ops", str(sum(before.values())), str(sum(after.values())), "")]
     if report.cost_before and report.cost_after:
-        ratio = f"{report.cost_before / report.cost_after:.2f}x"
+        ratio = modelled(report.cost_before / report.cost_after)
         rows.append(("modelled µs", f"{report.cost_before * 1e6:.1f}", f"{report.cost_after * 1e6:.1f}", ratio))
     if report.bytes_before and report.bytes_after:
         change = f"{100 * (report.bytes_after / report.bytes_before - 1):+.1f} %"

@@ -69,6 +69,8 @@ class Rewriting:
     rules: tuple[Explained, ...]
     explorations: tuple[Exploration, ...]
     verification: Verification | None
+    race: tuple[float, float] | None = None
+    """Measured seconds of the original and of what was written."""
 
 
 def rewriting(report: Report) -> Rewriting:
@@ -77,6 +79,8 @@ def rewriting(report: Report) -> Rewriting:
     before, after = report.ops_before, report.ops_after
     changed = sorted({*before, *after}, key=lambda op: (after.get(op, 0) - before.get(op, 0), -before.get(op, 0), op))
     pictures, placed = _pictures(report)
+    is_faster = report.measured is not None and report.measured.kept != "original"
+    race = (report.measured.race.before, report.measured.race.after) if report.measured and is_faster else None
     return Rewriting(
         tuple((op, before.get(op, 0), after.get(op, 0)) for op in changed),
         (report.bytes_before, report.bytes_after),
@@ -89,6 +93,7 @@ def rewriting(report: Report) -> Rewriting:
         _explained(report),
         report.explorations,
         report.verification,
+        race,
     )
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from graphopt.cli import run
-from graphopt.cli.tables import modelled
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 
@@ -86,7 +85,3 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     assert run(["optimize", *(a.replace("NETS", str(nets)) for a in arguments)]) == 2
     assert what in capsys.readouterr().err
-
-
-def test_modelled_gains_that_no_model_can_tell_are_no_numbers() -> None:
-    assert [modelled(ratio) for ratio in (0.98, 2.0, 10.0, 41.3)] == ["0.98x", "2.00x", "10.00x", "over 10x"]

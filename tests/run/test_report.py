@@ -1,6 +1,8 @@
 import json
+from pathlib import Path
 
-from graphopt.run.report import AppliedRewrite, Exploration, Report, StepReport
+import graphopt
+from graphopt.run.report import TRUSTED, AppliedRewrite, Exploration, Report, StepReport, modelled
 from graphopt.verify.verification import Verification
 
 REPORT = Report(
@@ -45,3 +47,9 @@ def test_json_of_an_empty_report() -> None:
 
 def test_rules_are_counted_the_most_frequent_first() -> None:
     assert list(REPORT.by_rule().items()) == [("relu-relu", 2), ("no-op", 1)]
+
+
+def test_modelled_gains_that_no_model_can_tell_are_no_numbers() -> None:
+    assert [modelled(ratio) for ratio in (0.98, 2.0, 10.0, 41.3)] == ["0.98x", "2.00x", "10.00x", "over 10x"]
+    script = Path(graphopt.__file__).parent / "web" / "static" / "overview.js"
+    assert f"const TRUSTED = {TRUSTED:g};" in script.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphopt.run.report import Measured, Race
 from graphopt.web.rewriting import rewriting
 from tests.web.models import optimized, small
 
@@ -33,3 +34,10 @@ def test_without_graphs_there_are_no_pictures() -> None:
     assert found.pictures == ()
     assert found.changes
     assert all(c.picture is None for c in found.changes)
+
+
+def test_what_was_measured_is_told_unless_the_original_is_kept() -> None:
+    report, race = optimized(small()), Race("the result", 2.0, 1.9, 2.1, 7, 4e-3, 2e-3)
+    assert rewriting(report).race is None
+    assert rewriting(replace(report, measured=Measured("the result", race))).race == (4e-3, 2e-3)
+    assert rewriting(replace(report, measured=Measured("original", race))).race is None
