@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from graphopt.cli import run
-from graphopt.cli.program_tables import show_parts
+from graphopt.cli.program_tables import calls_of, show_calls
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 
@@ -201,7 +201,7 @@ def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_call_of_many_nodes_is_one_line_without_padding(capsys: pytest.CaptureFixture[str]) -> None:
     many = SimpleNamespace(nodes=tuple(f"node_{k}" for k in range(500)), source="source")
-    show_parts([many, SimpleNamespace(nodes=("last",), source="source")])  # type: ignore[list-item]
+    show_calls(calls_of([many, SimpleNamespace(nodes=("last",), source="source")]))  # type: ignore[list-item]
     assert capsys.readouterr().out.splitlines()[1:] == [f"0     k0      {', '.join(many.nodes)}", "1     k0      last"]
 
 
