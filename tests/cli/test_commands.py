@@ -11,6 +11,7 @@ import pytest
 
 from graphopt.cli import run
 from graphopt.tools import doctor
+from tests.cli.test_results import check
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -31,7 +32,8 @@ def test_the_command_of_the_readme_ends_with_what_is_gained(
     assert float(found[1]) > 1.2  # twice, but the machine may be busy
     assert (tmp_path / "graphopt-demo" / "demo.html").read_text().startswith("<!doctype html>")
     assert {n.op_type for n in onnx.load(tmp_path / "graphopt-demo" / "demo.opt.onnx").graph.node} >= {"HardSwish"}
-    assert run(command) == 0  # over what it wrote itself
+    assert run([*command, "--json", "-"]) == 0  # over what it wrote itself
+    check(capsys.readouterr().out, "demo")
 
 
 def test_a_demonstration_goes_into_a_folder_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

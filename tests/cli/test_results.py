@@ -60,6 +60,11 @@ def fits(value: Any, shape: dict[str, Any], root: dict[str, Any], where: str = "
             return [] if is_right else [f"{where}: {value!r} is no {several}"]
 
 
+def check(text: str, command: str) -> None:
+    """Fail where what a command wrote does not fit its schema."""
+    assert fits(json.loads(text), schema(command), schema(command)) == []
+
+
 def of_object(value: Any, shape: dict[str, Any], root: dict[str, Any], where: str) -> list[str]:
     if not isinstance(value, dict):
         return [f"{where}: {value!r} is no object"]

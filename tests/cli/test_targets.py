@@ -12,6 +12,7 @@ from graphopt.cli import names, run
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
 from graphopt.target import TARGETS
+from tests.cli.test_results import check
 
 FIVE = "[prices]\nsource = 'data sheet'\nnode = 3e-6\nflops = 2e12\nbandwidth = [400e9, 60e9]\ncache = 2e6\n"
 
@@ -92,8 +93,12 @@ def test_a_model_is_calibrated_shown_used_and_forgotten(
     model: Path, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxruntime")
-    assert run(["calibrate", str(model), "--database", str(database)]) == 0
+    told = model.with_name("told.json")
+    assert run(["calibrate", str(model), "--database", str(database), "--json", str(told)]) == 0
+    check(told.read_text(), "calibrate")
     assert "1 measured" in capsys.readouterr().out
+    assert run(["calibrate", "--show", "--database", str(database), "--json", "-"]) == 0
+    check(capsys.readouterr().out, "calibrate --show")
     assert run(["calibrate", "--show", "--database", str(database)]) == 0
     shown = capsys.readouterr().out
     assert "Tanh" in shown

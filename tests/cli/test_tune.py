@@ -15,6 +15,7 @@ from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
 from graphopt.tuning.session import Progress, Task, TuningReport
 from tests.benchmark.test_active_measurement import by_layout, pointwise
+from tests.cli.test_results import check
 from tests.tuning.made_up import MadeUp
 from tests.tuning.test_database import FEW
 
@@ -28,7 +29,9 @@ def model(tmp_path: Path) -> str:
 
 def test_tune(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = str(tmp_path / "t.sqlite")
-    assert run(["tune", model, "--trials", "1", "--search", "random", "--database", database]) == 0
+    given = ["--trials", "1", "--search", "random", "--database", database]
+    assert run(["tune", model, *given, "--json", str(tmp_path / "tuned.json")]) == 0
+    check((tmp_path / "tuned.json").read_text(), "tune")
     printed = capsys.readouterr().out
     assert "1 measured in" in printed
     assert "all trials are done" in printed
@@ -108,7 +111,9 @@ def test_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(graphopt.benchmark.active_measurement, "executor_named", lambda name: executor)
     model, database = tmp_path / "m.onnx", tmp_path / "t.sqlite"
     model.write_bytes(pointwise())
-    assert run(["tune", str(model), "--choices", "--quiet", "--trials", "1", "--database", str(database)]) == 0
+    given = ["--choices", "--quiet", "--trials", "1", "--database", str(database)]
+    assert run(["tune", str(model), *given, "--json", str(tmp_path / "asked.json")]) == 0
+    check((tmp_path / "asked.json").read_text(), "tune --choices")
     assert capsys.readouterr().out == ""
     assert run(["tune", str(model), "--choices", "--database", str(database)]) == 0
     printed = capsys.readouterr().out
