@@ -119,9 +119,8 @@ def inspect(
     found = []
     for model in models:
         with naming(model):
-            size = look.layer_sizes(model, sizes.shapes, sizes.dims)
-            of_weights = look.weight_statistics(model) if weights else None
-            found.append(results.InspectedModel(look.inspect(model), size, of_weights))
+            held, size = look.inspect(model), look.layer_sizes(model, sizes.shapes, sizes.dims)
+            found.append(results.InspectedModel(held, size, look.weight_statistics(model) if weights else None))
     if results.written(json, found):
         return
     if layers or weights:

@@ -347,7 +347,12 @@ OBEYED = ("\x1b[35m", "\x1b]", "\x07", "\x9b", "\u202e")
 COMMANDS = {
     "optimize": ["--stats", "-o", "out.onnx"],
     "inspect": [],
-    "diff": ["m.onnx"],
+    "inspect m.onnx": [],
+    "inspect --layers": [],
+    "inspect --weights": [],
+    "diff": ["m.onnx", "--layers"],
+    "egraph": ["--html", "e.html"],
+    "explain --rule neg-neg": [],
     "show": [],
     "convert": ["--to", "float16", "-o", "out.onnx"],
 }
@@ -374,7 +379,8 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_printed_is_harmless(command: str, named: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run([command, named, *COMMANDS[command]]) == 0
+    first, *options = command.split()
+    assert run([first, named, *options, *COMMANDS[command]]) == 0
     captured = capfd.readouterr()
     assert captured.out
     assert not [code for code in OBEYED if code in captured.out + captured.err]
