@@ -12,9 +12,11 @@ import pytest
 
 import graphopt
 from graphopt.benchmark.ceilings import Ceilings
+from graphopt.ir.text import parse
+from graphopt.tools.egraph import egraphs
 from graphopt.web.page import write_page
-from graphopt.web.runs import page_of_program, page_of_report
-from tests.web.browsing import PHONE, Tab, browser
+from graphopt.web.runs import page_of_egraphs, page_of_program, page_of_report
+from tests.web.browsing import PHONE, WIDE, Tab, browser
 from tests.web.models import HOSTILE, hostile, large, network, optimized, small
 
 pytestmark = pytest.mark.browser
@@ -41,7 +43,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ceilings = Ceilings(1e11, 1e10, 1e11, 1)
     page = page_of_program("m.onnx", model.compiled, kind="bench", rows=rows, ceilings=ceilings, sizes={})
     write_page(page, folder / "bench.html")
-    return {name: (folder / f"{name}.html").as_uri() for name in (*made, "bench")}
+    swish = parse("x: float32[4] b = Add(x, 3.0) c = Clip(b, 0.0, 6.0) d = Mul(x, c) y = Div(d, 6.0) return y")
+    write_page(page_of_egraphs("m.onnx", "portable", "reals", egraphs(swish)), folder / "egraph.html")
+    write_page(page_of_report(optimized(swish), egraphs(swish)), folder / "swish.html")
+    return {name: (folder / f"{name}.html").as_uri() for name in (*made, "bench", "egraph", "swish")}
 
 
 def lit(page: Any, side: str) -> int:
@@ -61,6 +66,31 @@ def test_choosing_a_rewrite_lights_its_nodes_on_both_sides(chromium: Any, report
     assert page.locator("#detail").get_by_text("Gain, modelled").is_visible()
     assert tab.said == []
     assert tab.asked == [reports["large"]]
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_another_choice_of_equal_terms_can_be_tried(
+    chromium: Any, reports: dict[str, str], size: tuple[int, int]
+) -> None:
+    tab = Tab(chromium, size)
+    page = tab.open(reports["egraph"])
+    members = page.locator("#egraph .choosable .link.name")
+    assert members.count() > 2
+    page.locator("#egraph .choosable tr", has_not_text="chosen").last.locator(".link.name").focus()
+    page.keyboard.press("Enter")
+    assert page.get_by_text("What if this were chosen?").is_visible()
+    assert "HardSwish" in page.locator("#egraph .what-if .was").first.inner_text()
+    assert page.evaluate(OVERFLOW) <= 0
+    assert tab.said == []
+
+
+def test_a_node_leads_to_its_equal_terms(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium).open(reports["swish"])
+    page.keyboard.press("/")
+    page.keyboard.type("Div")
+    page.locator("#rewrites .option.node").first.click()
+    page.get_by_text("Equal terms, and why one was chosen").click()
+    assert page.locator("#egraph .detail h3").inner_text().startswith("y")
 
 
 def test_keys_find_choose_and_leave(chromium: Any, reports: dict[str, str]) -> None:
