@@ -137,6 +137,8 @@ class _Matcher:
                     yield from self.term(option, c, bindings)
             case CallPattern() if c is not None:
                 for node in self.classes.get(c, ()):
+                    if c in node.children:  # x + 0 computes x from x: a choice that has it is circular
+                        continue
                     if (term.is_variable or node.op == term.op) and node.n_outputs == 1:
                         yield from self._call(term, node, ((c, node),), bindings)
                 for group in self.groups.get(c, ()):

@@ -52,6 +52,24 @@ def test_a_group_is_found_with_all_that_it_is() -> None:
     assert [c for c, _ in found.parts] == [8, 7, 6, 5, 4]
 
 
+def test_what_computes_a_value_from_itself_is_in_no_group() -> None:
+    fused = """
+# what is added and normalized is one op [L9] reals
+norm: LayerNormalization(Add(x, y), g, b) => com.microsoft::SkipLayerNormalization(x, y, g, b)
+"""
+    classes = {
+        0: [e(0, INPUT)],
+        1: [e(1, INPUT)],
+        5: [e(5, "Add", 5, 2), e(6, "Add", 0, 1)],
+        7: [e(7, "LayerNormalization", 5, 3, 4)],
+    }
+    facts = (
+        dict.fromkeys(classes, X) | {2: number(0.0)} | dict.fromkeys((3, 4), Fact(TensorType("float32", (64,)), True))
+    )
+    groups = fusions(replace(ORT, fusions=fused), classes, facts, 17)[7]
+    assert {tuple(node.id for _, node in group.parts) for group in groups} == {(7, 6)}
+
+
 def test_another_constant_is_another_function() -> None:
     assert fusions(PORTABLE, *gelu(half=0.25), 17) == {}
 
