@@ -61,6 +61,7 @@ DOORS = {
     "networkx": {"ir.graph"},
     "numba": {"kernels"},
     "nvmath": {"kernels.cuda.cublas_lt"},
+    "olive": {"interop.olive"},
     "onnx": {"ir"},
     "onnx_ir": {"interop.passes", "ir.onnx_io"},
     "onnxruntime": {"runtime.onnxruntime"},

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.cli import run
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 
@@ -71,3 +73,23 @@ def test_the_small_installation_takes_what_graphopt_depends_on() -> None:
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     commands = page.partition("## Size")[2].partition("## Folders")[0]
     assert set(re.findall(r"'([\w-]+>=[^']*)'", commands)) == set(project["dependencies"])
+
+
+def test_hooks_of_pre_commit_fail_where_they_should(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    hooks = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    onnx_io.save(parse("x: float32[2, 3]\ny = Relu(Transpose(Transpose(x)))\nreturn y"), tmp_path / "slow.onnx")
+    onnx_io.save(parse("x: float32[2, 3]\ny = Relu(x)\nreturn y"), tmp_path / "fast.onnx")
+    rule = "# a second one is needless  [A22] exact\ntwice:  Relu(Relu(x))  =>  Relu(x)\n"
+    (tmp_path / "good.rules").write_text(rule)
+    (tmp_path / "wrong.rules").write_text(rule.replace("=>  Relu(x)", "=>  x"))
+    for id, good, bad in (
+        ("graphopt-optimized", "fast.onnx", "slow.onnx"),
+        ("graphopt-rules", "good.rules", "wrong.rules"),
+        ("graphopt-rules-fmt", "good.rules", None),
+    ):
+        command, *arguments = shlex.split(hooks[id]["entry"])
+        assert command == "graphopt"
+        assert run([*arguments, str(tmp_path / good)]) == 0
+        assert re.search(hooks[id]["files"], good)
+        assert bad is None or run([*arguments, str(tmp_path / bad)]) != 0

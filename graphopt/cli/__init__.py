@@ -31,7 +31,7 @@ EXIT_CODES = {
     6: "verification failed, or `diff` found different outputs",
     7: "a rule or rule file is wrong, or no rule has that name",
     8: "a required package is not installed",
-    9: "a result is slower than --fail-if-slower allows",
+    9: "a result is slower than --fail-if-slower or a recipe allows, or --check found what is not optimized",
     10: "a kernel does not compile, or a node has none though --strict or saving needs one",
     11: "a compiled program failed at a step",
     12: "a step of a schedule is not allowed",

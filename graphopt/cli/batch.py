@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def is_asked(models: Sequence[Path], options: OptimizeOptions) -> bool:
     """Whether the arguments ask for a summary rather than for one model."""
-    if options.baseline is not None or options.fail_if_slower is not None:
+    compared = options.baseline is not None or options.fail_if_slower is not None
+    if compared or options.check or options.resume or options.executor is not None:
         return True
     if len(models) == 1 and models[0].is_file():  # most often; what tells others from it takes time to import
         return False
@@ -68,19 +69,26 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
     if options.resume and not is_several:
         raise UsageError("--resume takes several models, whose results go into the folder that -o names")
     given = {**keywords, "rules": ruleset(options.rules or None)}
-    has_journal = not options.no_journal and not options.dry_run
-    jobs = [replace(j, options=given, journal=has_journal) for j in find_jobs(models, options.output, options.in_place)]
+    dry_run = options.dry_run or options.check
+    if options.check and (options.output is not None or options.in_place or options.resume):
+        raise UsageError("--check writes nothing: it takes no -o, --in-place or --resume")
+    if dry_run and options.executor is not None:
+        raise UsageError("--executor brings results, and --dry-run and --check write none")
+    found = batch.find_checks(models) if options.check else find_jobs(models, options.output, options.in_place)
+    jobs = [replace(job, options=given, journal=not options.no_journal and not dry_run) for job in found]
     target, baseline = options.target, options.baseline
     earlier = None if baseline is None else batch.read_summary(baseline)
     if earlier is not None and earlier.target != target:
         raise UsageError(f"--baseline {baseline} is of target {earlier.target}, whose costs are not those of {target}")
     files.check_written({"--json": options.json}, [*(job.model for job in jobs), *([baseline] if baseline else [])])
     kept = KeptResults(options.output) if options.resume and options.output is not None else None
-    with running(jobs, options.executor, options.quiet, options.verbose, options.dry_run) as (run, runs):
+    with running(jobs, options.executor, options.quiet, options.verbose, dry_run) as (run, runs):
         summary = batch.optimize_all(jobs, run, target, runs=runs, kept=kept)
     changes = batch.compare(summary, earlier)
     if options.fail_if_slower is not None:
         summary = batch.judged(summary, changes, options.fail_if_slower)
+    if options.check:
+        summary = batch.judged_optimized(summary, options.margin)
     if options.json is not None:
         files.write_or_print(options.json, summary.to_json())
     report(summary, options.quiet, changes if earlier is not None else (), on_stderr=files.is_stdout(options.json))
@@ -118,8 +126,6 @@ def running(
         if executor is None:
             yield run, None
             return
-        if dry_run:
-            raise UsageError("--executor and --dry-run exclude each other")
         from graphopt.tuning.executors import executor_named
 
         yield run, on_workers(stack.enter_context(executor_named(executor)))

@@ -137,6 +137,13 @@ class OptimizeOptions:
         Path | None,
         typer.Option(metavar="FILE", help="Compare with the summary of an earlier run.", show_default=False),
     ] = None
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Write nothing; exit with 9 where a result would be faster than its MODEL by more than --margin.",
+        ),
+    ] = False
     resume: Annotated[
         bool,
         typer.Option(
@@ -221,7 +228,7 @@ def optimize(
     if options.journal and options.no_journal:
         raise UsageError("--journal and --no-journal exclude each other")
     keywords = options.keywords()
-    if options.resume or options.executor is not None or batch.is_asked(models, options):
+    if batch.is_asked(models, options):
         return batch.optimize_several(models, keywords, options)
     if steps := options.printing.steps("optimize"):
         keywords["steps"] = steps

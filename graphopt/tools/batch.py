@@ -155,6 +155,14 @@ def find_jobs(sources: Sequence[Path], output: Path | None) -> list[BatchJob]:
     return jobs
 
 
+def find_checks(sources: Sequence[Path]) -> list[BatchJob]:
+    """The models that are to be looked at, of which no result is kept. Raises UsageError where nothing is found."""
+    models = dict.fromkeys(path for source in sources for path, _ in _expanded(source, source))
+    if not models:
+        raise UsageError(f"no models in {', '.join(map(str, sources))}")
+    return [BatchJob(str(model), model, model) for model in models]
+
+
 def is_several(sources: Sequence[Path]) -> bool:
     """Whether these are several models, a folder, or a pattern."""
     return len(sources) != 1 or sources[0].is_dir() or _is_pattern(sources[0])
@@ -319,6 +327,20 @@ def judged(summary: BatchSummary, changes: Iterable[CostChange], percent: float)
             for o in summary.outcomes
         ),
     )
+
+
+def judged_optimized(summary: BatchSummary, percent: float) -> BatchSummary:
+    """The summary, in which models have failed whose results are modelled faster by more than so many percent."""
+
+    def judged_one(o: BatchOutcome) -> BatchOutcome:
+        if o.exit_code or not o.cost_before or o.cost_after is None:
+            return o
+        if 100 * (o.cost_before - o.cost_after) <= percent * o.cost_before:
+            return o
+        gain = f"{o.cost_before / o.cost_after:.2f}x as fast" if o.cost_after else "free"
+        return replace(o, exit_code=SLOWER, error=f"is not optimized: it would be {gain}, modelled")
+
+    return replace(summary, outcomes=tuple(map(judged_one, summary.outcomes)))
 
 
 def mean_gain(summary: BatchSummary) -> float | None:

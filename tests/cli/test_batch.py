@@ -85,3 +85,41 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     assert run(["optimize", *(a.replace("NETS", str(nets)) for a in arguments)]) == 2
     assert what in capsys.readouterr().err
+
+
+def test_a_check_finds_what_is_not_optimized(nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twin = tmp_path / "twin" / "b.onnx"
+    twin.parent.mkdir()
+    twin.write_bytes((nets / "inner" / "b.onnx").read_bytes())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.onnx")}
+    check = ["optimize", "--check", "--verify", "off"]
+    assert run([*check, str(nets / "a.onnx"), str(nets / "inner" / "b.onnx"), str(twin)]) == 9
+    out, err = capsys.readouterr()
+    assert "3 models, 2 failed" in out
+    assert f"graphopt: {twin}: is not optimized: it would be " in err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
+    assert run(["optimize", str(twin), "--in-place", "--verify", "off", "-q"]) == 0
+    assert run([*check, str(nets / "a.onnx"), str(twin)]) == 0
+    assert run([*check, str(nets)]) == 9
+    assert run([*check, str(nets), "--margin", "100"]) == 0
+    for more in (["-o", str(tmp_path / "o")], ["--in-place"], ["--resume"], ["--executor", "dask://h:1"]):
+        assert run([*check, str(twin), *more]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--resume", "--dry-run"], "--resume and --dry-run exclude each other"),
+        (["--executor", "dask://h:1", "--dry-run"], "--executor brings results"),
+    ],
+)
+def test_what_excludes_each_other(
+    arguments: list[str], what: str, nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["optimize", str(nets), "-o", str(tmp_path / "out"), *arguments]) == 2
+    assert what in capsys.readouterr().err
+
+
+def test_one_model_cannot_be_resumed(nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", str(nets / "a.onnx"), "-o", str(tmp_path / "o.onnx"), "--resume"]) == 2
+    assert "--resume takes several models" in capsys.readouterr().err
