@@ -2,9 +2,10 @@
 
 Both functions have the rule's name, one in the domain ``graphopt.pattern`` and one in ``graphopt.replacement``; inputs
 are the rule's variables, attributes those that it binds. What functions cannot say stays in the metadata of the
-pattern: the rule as it is written, with its guards. Where somebody changed the functions, they are what counts, under
-the guards that stand there. A pattern that was written by hand says how equal the two are (``soundness``), and may say
-``family`` and ``always``.
+pattern: the rule as it is written, with its guards. Of several ways in which a rule matches (an input that may be left
+out, attributes that may be any, alternatives) they show one: all inputs, default attributes, the first. Where somebody
+changed the functions, they are what counts, under the guards that stand there. A pattern that was written by hand says
+how equal the two are (``soundness``), and may say ``family`` and ``always``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,7 +28,9 @@ from graphopt.rewrite.reading.wellformed import check
 from graphopt.rewrite.rule.notation import show_body, show_expr, show_rule, show_term
 from graphopt.rewrite.rule.rule import (
     ABSENT,
+    AnyOf,
     CallPattern,
+    Computed,
     GuardExpr,
     Lit,
     Literal,
@@ -100,10 +103,23 @@ def functions_of(rule: Rule) -> tuple[Function, Function]:
 def only_for_us(rule: Rule) -> str:
     """What other tools do not see of a pair of functions, and the metadata say; nothing where they see all."""
     optional = [v.name for side in rule.lhs for v in variables(side) if v.optional]
+    others = [call.op for side in rule.lhs for call in calls(side) if call.rest is not None]
     parts = [f"where {show_body(rule)[2]}"] if rule.where else []
     parts += [f"without {', '.join(dict.fromkeys(optional))} too"] if optional else []
+    parts += [f"with other attributes of {', '.join(dict.fromkeys(others))} too"] if others else []
+    parts += [f"{show_term(term)} too" for side in rule.lhs for any_of in _alternatives(side) for term in any_of[1:]]
     parts += [f"for {', '.join(sorted(rule.targets))}"] if rule.targets else []
     return "; ".join(parts)
+
+
+def _alternatives(term: Term) -> list[tuple[Term, ...]]:
+    """The alternatives in a term, of which functions have the first."""
+    match term:
+        case AnyOf(options):
+            return [options, *(found for option in options for found in _alternatives(option))]
+        case CallPattern(inputs=inputs):
+            return [found for inner in inputs for found in _alternatives(inner)]
+    return []
 
 
 # -- reading
@@ -200,21 +216,31 @@ class _Body:
             case VarPattern(name):
                 return self.values[name]
             case Literal(value):
-                kind = type(value[0] if isinstance(value, tuple) and value else value)
-                dtype = {bool: "bool", int: "int64"}.get(kind, "float32")
-                return self.graph.add_constant(Constant.of(np.asarray(value, dtype), dtype))
+                return self.constant(value)
+            case Computed(expr, like) if isinstance(number := _plain(expr), bool | int | float | tuple):
+                constant = self.constant(number)
+                return constant if like is None else Value(self.graph.add("CastLike", (constant, self.values[like])).id)
             case CallPattern():
                 return self.call(term)
-        raise self.unwritable(f"functions have no alternatives or computed constants, as {show_term(term)} is")
+            case AnyOf(options):
+                return self.value(options[0])
+        raise self.unwritable(f"functions have no computed constants, as {show_term(term)} is")
+
+    def constant(self, value: bool | int | float | tuple[Any, ...]) -> Value:
+        kind = type(value[0] if isinstance(value, tuple) and value else value)
+        dtype = {bool: "bool", int: "int64"}.get(kind, "float32")
+        return self.graph.add_constant(Constant.of(np.asarray(value, dtype), dtype))
 
     def call(self, call: CallPattern) -> Value:
         if call.is_variable:
             raise self.unwritable(f"{call.op} stands for any op")
-        if call.rest is not None:
-            raise self.unwritable(f"**{call.rest} stands for all attributes of {call.op} that are not named")
+        schema = ops.schema(call.op)
+        lacking = sorted(schema.required - {name for name, _ in call.attrs}) if schema else []
+        if call.rest is not None and (lacking or schema is None):
+            named = ", ".join(lacking) or "attributes"
+            raise self.unwritable(f"**{call.rest} stands for {named} of {call.op}, which functions have to name")
         inputs = tuple(map(self.value, call.inputs))
         attrs = {name: self.attribute(call, name, expr) for name, expr in call.attrs}
-        schema = ops.schema(call.op)
         node = self.graph.add(call.op, inputs, Attrs(attrs), max(call.output + 1, schema.min_outputs if schema else 1))
         value = Value(node.id, call.output)
         if call.name:

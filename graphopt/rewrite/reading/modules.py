@@ -162,7 +162,7 @@ def _placed(source: str, path: Path) -> str:
 
 def _kept(rule: Rule, strict: bool) -> Rule:
     """The rule, of which the same is asked as of one in a file of rules."""
-    return check(rule, strict) if strict else rule
+    return check(rule, strict)
 
 
 @contextmanager
