@@ -71,3 +71,17 @@ def test_what_makes_no_sense_is_refused(place: Path, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert run(["ci"]) == 3
     assert "models[0].modl: expected a known key; did you mean model" in capsys.readouterr().err
+
+
+def test_a_recipe_is_done_by_a_cluster_and_checked_here(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    distributed = pytest.importorskip("distributed")
+    (place / "scores_of_test.py").write_text(
+        "def least(run, data):\n    import numpy as np\n    return min(run(np.load(data))['y'].min(), 9)\n"
+    )
+    recipe = place / "graphopt.toml"
+    recipe.write_text(recipe.read_text() + "metric = { function = 'scores_of_test:least', data = 'x.npz' }\n")
+    with distributed.LocalCluster(1, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+        address = cluster.scheduler_address.removeprefix("tcp://")
+        assert run(["ci", "--executor", f"dask://{address}"]) == 0
+    assert capsys.readouterr().out.count("1 -> 1") == 2
+    assert (place / "out" / "b.certificate.json").is_file()

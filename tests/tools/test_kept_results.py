@@ -6,7 +6,8 @@ import pytest
 
 from graphopt.errors import ReadError
 from graphopt.rewrite.ruleset import Ruleset, standard
-from graphopt.tools.batch import BatchJob, BatchOutcome
+from graphopt.run.report import Report
+from graphopt.tools.batch import BatchJob, BatchOutcome, optimize_all
 from graphopt.tools.kept_results import FILE, KeptResults
 
 
@@ -61,3 +62,25 @@ def test_a_file_of_something_else_is_told(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"schema": 1}')
     with pytest.raises(ReadError, match="holds no results of graphopt"):
         KeptResults(tmp_path)
+
+
+def test_what_was_interrupted_goes_on(tmp_path: Path) -> None:
+    jobs = [BatchJob(name, tmp_path / name, tmp_path / "out" / name) for name in ("a", "b", "c")]
+    for job in jobs:
+        job.model.write_bytes(b"model")
+    done = list[str]()
+
+    def run(job: BatchJob) -> Report:
+        if job.name == "b" and not done[1:]:
+            done.append("interrupted")
+            raise KeyboardInterrupt
+        done.append(job.name)
+        job.output.parent.mkdir(exist_ok=True)
+        job.output.write_bytes(b"result")
+        return Report("", "", {}, {})
+
+    first = optimize_all(jobs, run, kept=KeptResults(tmp_path / "out"))
+    assert [o.exit_code for o in first.outcomes] == [0, 130, 130]
+    second = optimize_all(jobs, run, kept=KeptResults(tmp_path / "out"))
+    assert [(o.exit_code, o.is_kept) for o in second.outcomes] == [(0, True), (0, False), (0, False)]
+    assert done == ["a", "interrupted", "b", "c"]
