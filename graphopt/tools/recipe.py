@@ -19,7 +19,6 @@ from graphopt.tools.batch import SLOWER, WORST_FIRST, BatchJob, BatchOutcome, fi
 from graphopt.verify.arrays import Samples, read_samples
 
 OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
-    "atol": (float, int),
     "budget": (dict,),
     "costs": (str,),
     "dims": (dict,),
@@ -31,7 +30,6 @@ OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "only": (list,),
     "opset": (int,),
     "policy": (str,),
-    "rtol": (float, int),
     "rules": (list,),
     "shapes": (dict,),
     "verify": (int, str),
@@ -47,6 +45,8 @@ _WORDS: Final = {
     list: "a list of texts",
 }
 CHECKS: Final = ("max-growth", "min-speedup")
+TOLERANCES: Final = ("rtol", "atol")
+"""How far outputs may be apart by element, which stand among the checks, and are options of ``graphopt optimize``."""
 METRIC: Final = ("function", "data", "max-loss")
 OVERRIDING: Final = ("options", "checks", "metric")
 """The tables that a model may have, too: what stands there goes before what stands in the recipe's own."""
@@ -135,6 +135,8 @@ class _Reading(Checks):
             options, needs = self.options(tables["options"], at), self.requirements(tables, at)
             samples, inputs = self.inputs(entry, at)
             needs = replace(needs, inputs=samples)
+            checks = tables["checks"]
+            options |= {k: self.number(checks[k], f"{at}checks.{k}") for k in TOLERANCES if k in checks}
             if inputs:
                 options["inputs"] = inputs
             source = self.text(entry, "model", at)
@@ -201,7 +203,7 @@ class _Reading(Checks):
     def requirements(self, tables: Mapping[str, Toml], at: str) -> Requirements:
         """What must hold of results."""
         checks, metric = tables["checks"], tables["metric"]
-        self.keys(checks, CHECKS, f"{at}checks.")
+        self.keys(checks, (*CHECKS, *TOLERANCES), f"{at}checks.")
         self.keys(metric, METRIC, f"{at}metric.")
         growth, speedup = (self.number(checks[k], f"{at}checks.{k}") if k in checks else None for k in CHECKS)
         if not metric:

@@ -46,6 +46,7 @@ def test_a_recipe_names_models_targets_options_and_checks(folder: Path) -> None:
         [checks]
         max-growth = 10
         min-speedup = 1.5
+        rtol = 1e-3
         [[models]]
         model = "nets"
         inputs = "data"
@@ -71,6 +72,7 @@ def test_a_recipe_names_models_targets_options_and_checks(folder: Path) -> None:
     assert "mine" in {rule.name for rule in rules.rules}
     assert budget == SaturationBudget(nodes=100, seconds=1.5)
     assert (first.options["policy"], first.options["growth"], first.options["target"]) == ("exact", 0.05, "ort")
+    assert (first.options["rtol"], "atol" in first.options) == (1e-3, False)
     assert first.options["inputs"]["x"][0, 0] == 1
     assert recipe.requirements[first.name] == Requirements(folder / "data", 10, 1.5)
     assert (last.options["policy"], last.options["on_mismatch"]) == ("finite", "refuse")
@@ -132,6 +134,18 @@ def test_size_and_speed(folder: Path, needs: Requirements, more: dict[str, Any],
     outcome = check(job, replace(DONE, **more), needs)
     assert outcome.exit_code == code
     assert told in outcome.error
+
+
+def test_tolerances_hold_on_samples_too(folder: Path) -> None:
+    text = "[[models]]\nmodel = 'abs.onnx'\ninputs = 'data'\nchecks = { atol = 1e-5 }"
+    recipe = read(folder, text)
+    (job,) = recipe.jobs
+    job.output.parent.mkdir()
+    onnx_io.save(parse("x: float32[2, 3]\nz = Abs(x)\ny = Mul(z, 1.0000001)\nreturn y"), job.output)
+    assert recipe.check(job, DONE).exit_code == 0
+    outcome = recipe.check(replace(job, options={**job.options, "atol": 1e-9}), DONE)
+    assert outcome.exit_code == 6
+    assert "atol 1e-09" in outcome.error
 
 
 def test_results_agree_on_every_sample(folder: Path) -> None:

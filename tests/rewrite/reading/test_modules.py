@@ -131,6 +131,16 @@ def test_installed_packages_announce_rules(folder: Path, monkeypatch: pytest.Mon
     assert names("acme-rules") == ["first", "second"]  # all that the package announces, each once
 
 
+def test_a_package_announces_files_of_rules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = folder / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    (site / "acme.rules").write_text("# a reason  [A22] exact\ntwice:  Relu(Relu(x))  =>  Relu(x)\n")
+    body = "from pathlib import Path\nimport graphopt\nFILES = graphopt.Ruleset.from_files(Path(__file__).parent.glob('*.rules'))\n"
+    install(site, "acme_files", "files = acme_files:FILES", body)
+    assert names("acme-files") == ["twice"]
+
+
 def test_a_package_that_fails_is_told_where(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = folder / "site"
     site.mkdir()
