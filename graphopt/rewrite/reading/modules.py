@@ -168,9 +168,12 @@ def _kept(rule: Rule, strict: bool) -> Rule:
 @contextmanager
 def importing_from(folder: str, first: bool) -> Iterator[None]:
     """Have modules looked for in a folder, too: before all others, or after."""
+    if not first and folder in sys.path:
+        yield
+        return
     sys.path.insert(0 if first else len(sys.path), folder)
     try:
         yield
     finally:
-        if folder in sys.path:
-            sys.path.remove(folder)  # the first: where others have it, too, theirs is as good
+        if folder in sys.path:  # unless what was imported took it out
+            sys.path.remove(folder)

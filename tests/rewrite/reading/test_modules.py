@@ -60,11 +60,19 @@ def test_a_file_is_read_anew_where_it_changed(folder: Path) -> None:
 
 
 def test_a_module_of_the_current_folder_is_imported(folder: Path) -> None:
+    (folder / "not_on_the_path.py").write_text(RULE.format(name="there"))
+    assert names("not_on_the_path") == ["there"]
+
+
+def test_a_module_is_imported_by_a_path_that_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "my_package").mkdir()
     (folder / "my_package" / "__init__.py").write_text("")
     (folder / "my_package" / "rules.py").write_text(RULE.format(name="of_a_module"))  # named like a file of rules
     (folder / "my_module.py").write_text(RULE.format(name="alone"))
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    path = list(sys.path)
     assert names("my_package.rules", "my_module") == ["of-a-module", "alone"]
+    assert sys.path == path
 
 
 def test_all_of_a_module_is_what_it_lists(folder: Path) -> None:
@@ -136,7 +144,8 @@ def test_a_package_announces_files_of_rules(folder: Path, monkeypatch: pytest.Mo
     site.mkdir()
     monkeypatch.syspath_prepend(str(site))
     (site / "acme.rules").write_text("# a reason  [A22] exact\ntwice:  Relu(Relu(x))  =>  Relu(x)\n")
-    body = "from pathlib import Path\nimport graphopt\nFILES = graphopt.Ruleset.from_files(Path(__file__).parent.glob('*.rules'))\n"
+    read = "FILES = Ruleset.from_files([Path(__file__).parent / 'acme.rules'])"
+    body = f"from pathlib import Path\nfrom graphopt import Ruleset\n{read}\n"
     install(site, "acme_files", "files = acme_files:FILES", body)
     assert names("acme-files") == ["twice"]
 
