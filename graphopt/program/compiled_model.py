@@ -205,17 +205,35 @@ class CompiledModel(Displayed):
                 raise UsageError(f"programs for {self.settings.target.name} keep no state")
             named = None if pairs is None else tuple(pairs.items() if isinstance(pairs, Mapping) else map(tuple, pairs))
             place = None if self._place is None else program_cache.beside(self._place, f"states {named}")
-            made = None if place is None else program_cache.load(place, self.settings.threads)
-            if made is None:
-                made = self._with_states(named)
-                if place is not None and self._may_be_kept:
-                    program_cache.store(place, *made)
-            self._state = made[0].bind_state(sizes)
-            self._only = made
-            return self._state
+            is_compared = self.settings.verify not in (0, "off")
+            made = None if place is None else program_cache.load(place, self.settings.threads, is_compared)
+            if made is not None:
+                self._only, self._state = made, made[0].bind_state(sizes)
+                return self._state
+            compiled = self._with_states(named)
+            assert isinstance(compiled.program, Program)
+            state = compiled.program.bind_state(sizes)
+            compiled = self._compared_with_states(compiled, state)
+            for other in self._programs.values():
+                other.program.close()
+            self._programs, self._only, self._state = {(): compiled}, (state.program, compiled.report), state
+            if place is not None and self._may_be_kept:
+                program_cache.store(place, *self._only)
+            return state
 
-    def _with_states(self, pairs: Sequence[tuple[str, str]] | None) -> tuple[Program, CompileReport]:
-        """The program of the graph that keeps these states, in the place of the one that keeps none."""
+    def _compared_with_states(self, compiled: Compiled, state: BoundState) -> Compiled:
+        """The program that keeps states, compared with the one that keeps none."""
+        from graphopt.program.verified import check_states
+
+        plain = self._programs[()]
+        if self.settings.verify == 1 and _calls_functions(plain):
+            return replace(compiled, report=replace(compiled.report, verification=plain.report.verification))
+        with naming(self._name):
+            verification = self._step("verify", check_states, self.graph, plain.program, state, self.settings)
+        return replace(compiled, report=replace(compiled.report, verification=verification))
+
+    def _with_states(self, pairs: Sequence[tuple[str, str]] | None) -> Compiled:
+        """The program of the graph that keeps these states."""
         from graphopt.lowering.lower.kept_states import kept
 
         graph = self._begin()
@@ -225,12 +243,7 @@ class CompiledModel(Displayed):
         graph, states = kept(graph, pairs)
         with naming(self._name):
             compiled = self._build(graph, replace(self.settings, states=states), self._step)
-        compiled = replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
-        for other in self._programs.values():
-            other.program.close()
-        self._programs = {(): compiled}
-        assert isinstance(compiled.program, Program)
-        return compiled.program, compiled.report
+        return replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
 
     @property
     def state(self) -> BoundState | None:

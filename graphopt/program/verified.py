@@ -20,6 +20,7 @@ from graphopt.verify.verification import OFF, Verification
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph, Node
     from graphopt.run.settings import Settings
+    from graphopt.runtime.bound_state import BoundState
 
 LEAST = 0.3
 """Seconds that a check may take in any case; beyond that, as long as the program took to compile."""
@@ -72,6 +73,42 @@ def check_program(
     if asked == "require" and not verification.is_verified:
         raise VerificationError(f"the program could not be verified: {verification.reason}")
     return replace(verification, seconds=time.perf_counter() - start)
+
+
+def check_states(graph: Graph, plain: Run, state: BoundState, settings: Settings) -> Verification:
+    """Compare a program that keeps states with the one that takes and gives them, on random inputs.
+
+    Raises VerificationError where outputs or states differ; the state is empty after that.
+    """
+    from graphopt.run.local_checks import off
+    from graphopt.verify.coarsest import coarsest_shares
+
+    if settings.verify in (0, "off"):
+        return OFF
+    coarsest, refusal = APPROX if settings.policy == "approx" else 0.0, "no inputs can be drawn"
+    pairs = {s.past: s.present for s in state.program.code.states}
+    for draws_inputs, chosen in _inputs(graph, {}):
+        try:
+            feeds = draws_inputs()
+            wanted = plain(feeds)
+            state.set({name: feeds[name] for name in pairs})
+            made = {**state({name: feeds[name] for name in state.inputs if name in feeds})}
+        except (ValueError, GraphoptError, MemoryError) as error:
+            refusal = str(error)
+            continue
+        made |= {pairs[name]: array for name, array in state.arrays.items()}
+        state.reset()
+        shares = dict(zip(graph.output_names, coarsest_shares(graph), strict=True))
+        units = {name: off(want, made[name], max(coarsest, shares[name])) for name, want in wanted.items()}
+        worst = max(units, key=lambda name: units[name])
+        if units[worst] > 1:
+            raise VerificationError(f"output {worst!r} differs where states are kept, on random inputs")
+        sizes = (chosen,) if chosen else ()
+        return Verification("verified", engine="graphopt without states", draws=1, error=units[worst], sizes=sizes)
+    state.reset()
+    if settings.verify == "require":
+        raise VerificationError(f"states could not be verified: it does not run on random inputs ({refusal})")
+    return Verification("unverified", f"it does not run on random inputs ({refusal})")
 
 
 class _UndecidedError(Exception):

@@ -468,10 +468,22 @@ def bytes_read(sizes: Decoder, parameters: int, past: int, width: int) -> int:
     return (parameters - rows * sizes.width) * width + cache
 
 
+def bandwidth_of(options: argparse.Namespace) -> float:
+    """Bytes of memory that are read in a second of the clock that is asked for."""
+    from graphopt.benchmark.ceilings import FAR, SERIES, read_bandwidth
+
+    if not options.cpu_time:
+        return read_bandwidth(options.threads)
+    memory, best = np.zeros(FAR // 4, np.float32), math.inf
+    for _ in range(SERIES + 1):
+        start = time.process_time()
+        memory.max()
+        best = min(best, time.process_time() - start)
+    return memory.nbytes / best
+
+
 def report(name: str, folder: Path, options: argparse.Namespace) -> Iterator[str]:
     """The lines of a model."""
-    from graphopt.benchmark.ceilings import read_bandwidth
-
     sizes, path = MODELS[name], folder / f"{name}.onnx"
     parameters = write(sizes, path, dtype=options.dtype)
     width = 2 if options.dtype == "bfloat16" else 4
@@ -482,7 +494,7 @@ def report(name: str, folder: Path, options: argparse.Namespace) -> Iterator[str
         for shape in asked:
             best = dict.fromkeys(engines, math.inf)
             for _ in range(ROUNDS):
-                bandwidth = max(bandwidth, read_bandwidth(options.threads))
+                bandwidth = max(bandwidth, bandwidth_of(options))
                 for engine, worker in engines.items():
                     best[engine] = min(best[engine], worker.measure(*shape, options.seconds))
             found[shape] = best

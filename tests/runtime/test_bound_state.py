@@ -8,7 +8,7 @@ import pytest
 
 import graphopt
 import graphopt.runtime
-from graphopt.errors import ExecutionError, InputError, ReadError, UsageError
+from graphopt.errors import ExecutionError, InputError, ReadError, UsageError, VerificationError
 from graphopt.ir.text import parse
 from graphopt.runtime.bound_state import ROWS, BoundState
 
@@ -236,6 +236,16 @@ def test_a_saved_program_keeps_its_state(tmp_path: Path) -> None:
     compiled(TOTALS).save(tmp_path / "without")
     with pytest.raises(UsageError, match="this program keeps no state"):
         graphopt.runtime.load(tmp_path / "without").bind_state()  # type: ignore[union-attr]
+
+
+def test_a_program_that_keeps_states_is_compared_with_the_one_that_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = graphopt.compile(parse(CACHE), verify="require")
+    state = model.bind_state()
+    found = model.report.verification
+    assert (found.status, found.engine, state.length) == ("verified", "graphopt without states", 0)
+    monkeypatch.setattr(BoundState, "_step", lambda *_: None)  # it never goes on
+    with pytest.raises(VerificationError, match="output 'present' differs where states are kept"):
+        graphopt.compile(parse(CACHE), verify="require").bind_state()
 
 
 def test_results_go_into_the_caller_s_arrays() -> None:
