@@ -36,7 +36,8 @@ class BoundState:
         code = program.code
         self._states: Mapping[str, StatePort] = {s.past: s for s in code.states}
         self._growing = tuple(s for s in code.states if s.axis is not None)
-        self._steady = tuple(s for s in code.states if s.axis is None)
+        self._steady = tuple(s for s in code.states if s.axis is None and not s.in_place)
+        self._in_place = tuple(s for s in code.states if s.in_place)
         self._lengths = dict.fromkeys((s.length for s in self._growing), 0)
         self._buffers = {p.name: code.buffers[p.buffer] for p in code.inputs}
         hidden = {*self._states, *self._lengths}
@@ -70,6 +71,10 @@ class BoundState:
 
     def __call__(self, *inputs: Any, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs by name, states left out; the state is what it is after that. A call that fails leaves it."""
+        for name in out or ():
+            if name not in self.outputs:
+                outputs = ", ".join(map(repr, self.outputs)) or "none"
+                raise InputError(f"there is no output {name!r} to write into: the outputs are {outputs}")
         with self._lock:
             feeds, symbols = self._fed(inputs)
             results = self.program(feeds, out={**(out or {}), **self._targets()} if self._steady or out else None)
@@ -106,9 +111,10 @@ class BoundState:
             raise InputError(f"no array is given for {', '.join(map(repr, missing))}: the inputs are {self._listed()}")
         for s in self._growing:
             self._make_room(s, int(evaluate(s.after, symbols)), symbols)
-        for s in self._steady:
+        for s in (*self._steady, *self._in_place):
             if s.past not in self._memory:
                 self._memory[s.past] = self._made(s, symbols)
+        for s in self._steady:
             if s.past not in self._spare:
                 self._spare[s.past] = np.empty_like(self._memory[s.past])
         return {**arrays, **self._memory, **self._counts}, symbols
@@ -195,13 +201,13 @@ class BoundState:
         """Begin anew: with no rows, and zeros (or the model's defaults) in states of one shape. Memory is kept."""
         with self._lock:
             self._set_lengths(dict.fromkeys(self._lengths, 0))
-            for s in self._steady:
+            for s in (*self._steady, *self._in_place):
                 self._memory.pop(s.past, None)
                 self._spare.pop(s.past, None)
 
     def rewind(self, length: int) -> None:
         """Go back to the first rows. UsageError where there are fewer, or states of one shape, which have no past."""
-        if self._steady or not self._growing:
+        if len(self._growing) < len(self._states):
             raise UsageError(f"a state of one shape cannot go back: {', '.join(map(repr, self._states))}")
         with self._lock:
             if not all(0 <= length <= rows for rows in self._lengths.values()):

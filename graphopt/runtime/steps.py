@@ -79,10 +79,10 @@ class Port:
 class StatePort:
     """A state that is kept between calls: the input ``past``, which the output ``present`` follows.
 
-    One of one shape has no ``axis``. Of one that grows along an axis the input is its memory, with room behind the
-    past, and there is no such output: the program writes what is new behind the past. ``length`` is the name of the
-    input that says how many rows the past has, as an array of so many rows without elements, and ``after`` the rows
-    that the state has once the program ran.
+    One of one shape has no ``axis``; where it is written ``in_place``, there is no such output. Of one that grows along
+    an axis the input is its memory, with room behind the past, and there is no such output, either: the program writes
+    what is new behind the past. ``length`` is the name of the input that says how many rows the past has, as an array
+    of so many rows without elements, and ``after`` the rows that the state has once the program ran.
     """
 
     past: str
@@ -90,6 +90,7 @@ class StatePort:
     axis: int | None = None
     length: str = ""
     after: Size = 0
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

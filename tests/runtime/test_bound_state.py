@@ -143,6 +143,59 @@ def test_a_state_of_one_shape_is_handed_over() -> None:
         state.rewind(0)
 
 
+SCATTERED = {
+    "TensorScatter": """\
+graph scattered (ir 10, opset 24)
+x: float32[batch, 2, new, 4]
+at: int64[batch]
+past: float32[batch, 2, 16, 4]
+present = TensorScatter(past, x, at, axis=2)
+total = ReduceSum(present, [2], keepdims=0)
+return total, present
+""",
+    "ScatterND": """\
+x: float32[new, 4]
+at: int64[new, 1]
+past: float32[16, 4]
+present = ScatterND(past, at, x)
+total = ReduceSum(present, [0], keepdims=0)
+return total, present
+""",
+}
+
+
+@pytest.mark.parametrize("op", SCATTERED)
+def test_a_state_whose_elements_are_exchanged_stays_where_it_is(op: str) -> None:
+    plain, model = compiled(SCATTERED[op]), compiled(SCATTERED[op])
+    state = model.bind_state({"past": "present"})
+    is_batch = op == "TensorScatter"
+    past, places = np.zeros((2, 2, 16, 4) if is_batch else (16, 4), np.float32), []
+    for new, first in ((3, 0), (1, 3), (2, 9)):
+        x = drawn(2, 2, new, 4) if is_batch else drawn(new, 4)
+        at = np.array([first, first + 1]) if is_batch else np.arange(first, first + new)[:, None]
+        total, past = plain(x, at, past).values()
+        np.testing.assert_allclose(model(x, at)["total"], total, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(state.arrays["past"], past)
+        places.append(state._memory["past"])
+    assert places[0] is places[1] is places[2]
+    with pytest.raises(ExecutionError):
+        model(x, at + 16)
+    np.testing.assert_array_equal(state.arrays["past"], past)
+    state.reset()
+    model(x, at)
+    assert not np.array_equal(state.arrays["past"], past)
+
+
+def test_a_past_that_others_read_is_not_written_over() -> None:
+    text = SCATTERED["ScatterND"].replace("total = ", "before = Neg(past)\ntotal = ").replace("total, p", "before, p")
+    model = compiled(text)
+    state = model.bind_state({"past": "present"})
+    x, at = drawn(1, 4), np.array([[5]])
+    model(x, at)
+    want = -state.arrays["past"]
+    np.testing.assert_array_equal(model(2 * x, at)["before"], want)
+
+
 def test_states_are_saved_and_loaded(tmp_path: Path) -> None:
     model = compiled(CACHE)
     state = model.bind_state()
@@ -254,6 +307,11 @@ def test_results_go_into_the_caller_s_arrays() -> None:
     x, y = drawn(7), np.empty(7, np.float32)
     assert model(x, out={"y": y})["y"] is y
     np.testing.assert_allclose(y, x * x)
+    with pytest.raises(InputError, match="there is no output 'total' to write into: the outputs are 'y'"):
+        model(x, out={"total": y})
+    want = 4 * x * x
+    np.testing.assert_allclose(model(x, out={"y": x})["y"], want, rtol=1e-6)
+    np.testing.assert_allclose(x, want, rtol=1e-6, err_msg="an array that is read and written is not written too early")
 
 
 def test_a_program_that_keeps_states_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,13 +68,13 @@ def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = Non
     scope = ScopePlanner(planner, program.scope)
     graph = program.graph
     memories = {s.past: s for s in program.options.states if s.tail is not None}
-    appended = {s.present for s in memories.values()}
+    written = {s.present for s in program.options.states if s.tail is not None or s.in_place}
     inputs = tuple(scope.memory(memories[v]) if v in memories else scope.port(v) for v in graph.inputs)
     states, lengths = scope.states(program.options.states)
     scope.place_outputs()
     steps = tuple(scope.steps())
     named = zip(graph.output_names, graph.outputs, strict=True)
-    outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None and v not in appended)
+    outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None and v not in written)
     linked = Linked(
         (*inputs, *lengths),
         outputs,
@@ -285,7 +285,10 @@ class ScopePlanner:
         for state in states:
             given, made = self.graph.names[state.past], names[state.present]
             if state.axis is None:
-                ports.append(StatePort(given, made))
+                if state.in_place:
+                    memory = self.numbers[state.past]
+                    self.numbers[state.present] = self.planner.buffer(self.facts[state.present], "view", memory)
+                ports.append(StatePort(given, made, in_place=state.in_place))
                 continue
             before, after = (
                 self.planner.symbols.size((self.facts[v].shape or ())[state.axis]) for v in (state.past, state.present)

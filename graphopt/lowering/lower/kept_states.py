@@ -1,8 +1,8 @@
 """Kept states: inputs of a graph that a program keeps, each with the output that takes its place in the next call.
 
-A state of one shape is handed over. One that grows (``present = Concat(past, new)``) lies in memory with room behind
-it: ``new`` is written behind the past, and what reads the past or the present reads that memory, with strides by its
-capacity. Nothing of the past is copied.
+A state of one shape is handed over, or updated where it lies (``TensorScatter``). One that grows
+(``present = Concat(past, new)``) lies in memory with room behind it: ``new`` is written behind the past, and what reads
+the past or the present reads that memory, with strides by its capacity. Nothing of the past is copied.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Size, TensorType, symbol, symbols
+from graphopt.lowering.operators.indexing import IN_PLACE
 
 Pairs: TypeAlias = "Mapping[str, str] | Iterable[tuple[str, str]]"
 """Inputs with the outputs that follow them, by name."""
@@ -30,7 +31,10 @@ RECURRENT = {"LSTM": ((5, 1), (6, 2)), "GRU": ((5, 1),), "RNN": ((5, 1),)}
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """A state: the input ``past`` and the output ``present``, of one shape, or grown along an ``axis``."""
+    """A state: the input ``past`` and the output ``present``, of one shape, or grown along an ``axis``.
+
+    One of one shape that is updated ``in_place`` lies where it lay: nobody else reads the past.
+    """
 
     past: Value
     present: Value
@@ -39,6 +43,7 @@ class KeptState:
     """What is new of one that grows: what is written behind the past."""
     capacity: str = ""
     """The symbol of how many rows the memory of one that grows has room for."""
+    in_place: bool = False
 
     @property
     def windows(self) -> tuple[Value, ...]:
@@ -58,6 +63,8 @@ class KeptState:
         return tuple(strides)
 
 
+SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter"})
+"""Ops that give their first input with some elements exchanged."""
 PASTS, SCORES = (4, 5), 3
 """Of ONNX's attention the inputs that are keys and values of the past, and the output that is its scores."""
 
@@ -87,6 +94,9 @@ def _seen(graph: Graph) -> Iterator[tuple[Value, Value]]:
     inputs = set(graph.inputs)
     for output in dict.fromkeys(v for v in graph.outputs if v is not None):
         node = graph.producer(output)
+        if node.op == "TensorScatter" and node.inputs[0] in inputs:
+            assert node.inputs[0] is not None
+            yield node.inputs[0], output
         if node.op == "Concat" and node.inputs[0] in inputs and node.inputs.count(node.inputs[0]) == 1:
             assert node.inputs[0] is not None
             yield node.inputs[0], output
@@ -188,7 +198,11 @@ def _state(graph: Graph, past: Value, present: Value, names: tuple[str, str]) ->
     if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.dtype != after.dtype:
         raise UsageError(f"{both}: a state is a tensor, of one dtype")
     if before == after:
-        return KeptState(past, present)
+        is_alone = node.op in SCATTERS and node.inputs[0] == past and len(graph.users(past)) == 1
+        if not is_alone or graph.outputs.count(present) > 1 or graph.is_output(past):
+            return KeptState(past, present)
+        graph.update(node.id, attrs=node.attrs.with_(**{IN_PLACE: 1}))
+        return KeptState(past, present, in_place=True)
     if node.op != "Concat" or node.inputs[0] != past:
         raise UsageError(f"{both}: an output of the shape of its input is expected, or one that appends to it")
     if node.inputs.count(past) > 1 or graph.outputs.count(present) > 1:

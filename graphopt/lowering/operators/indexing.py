@@ -81,6 +81,8 @@ def rows_within(op: Operation, indices: Tensor, sizes: tuple[Expr, ...]) -> Requ
     return require(indices.shape[:-1], holds, f"{op.op}: an index is out of range")
 
 
+IN_PLACE = "in_place"
+"""The attribute of an op that writes updates into the memory of its first input, which nobody else reads."""
 IndexedBody = Callable[[tuple[Expr, ...]], Stmt]
 _COMBINED: dict[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda a, b: a + b,
@@ -120,9 +122,9 @@ def scatter_elements(op: Operation) -> Sequence[Tensor]:
             target = (*at[:axis], counted(index, x.shape[axis]), *at[axis + 1 :])
             return seq(Check(within(index, x.shape[axis]), _message(op)), write(out, target, updates[at]))
 
-        return seq(*_checks(fits), _copied(op, x, out), over(indices.shape, update))
+        return seq(*_checks(fits), *_copied(op, x, out), over(indices.shape, update))
 
-    return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
+    return procedure([(label(op), x.shape, x.dtype)], (*_copies(op, x), indices, updates), build)
 
 
 def scatter_nd(op: Operation) -> Sequence[Tensor]:
@@ -139,18 +141,29 @@ def scatter_nd(op: Operation) -> Sequence[Tensor]:
             put = vectors_over(op, x.shape[depth:], lambda rest: write(out, (*target, *rest), updates[(*row, *rest)]))
             return put if inside == Const(True, "bool") else seq(Check(inside, _message(op)), put)
 
-        return seq(*_checks(fits), _copied(op, x, out), over(indices.shape[:-1], update))
+        return seq(*_checks(fits), *_copied(op, x, out), over(indices.shape[:-1], update))
 
-    return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
+    return procedure([(label(op), x.shape, x.dtype)], (*_copies(op, x), indices, updates), build)
 
 
 def _checks(requirements: Sequence[Requirement]) -> list[Stmt]:
-    """Requirements on sizes as statements."""
-    return [Check(r.condition, r.message) for r in requirements]
+    """Requirements as statements, at each point of their axes."""
+    checks: list[Stmt] = []
+    for r in requirements:
+        stmt: Stmt = Check(r.condition, r.message)
+        for axis in reversed(r.axes):
+            stmt = For(axis.var, axis.extent, stmt)
+        checks.append(stmt)
+    return checks
 
 
-def _copied(op: Operation, x: Tensor, out: Buffer) -> Stmt:
-    return vectors_over(op, x.shape, lambda at: Store(out, at, x[at]))
+def _copies(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
+    """What has to be copied before updates are written: nothing where the result lies where it lay."""
+    return () if op.attr(IN_PLACE) else (x,)
+
+
+def _copied(op: Operation, x: Tensor, out: Buffer) -> list[Stmt]:
+    return [vectors_over(op, x.shape, lambda at: Store(out, at, x[at]))] if _copies(op, x) else []
 
 
 def _written(op: Operation) -> Callable[[Buffer, tuple[Expr, ...], Expr], Stmt]:
@@ -198,7 +211,19 @@ def tensor_scatter(op: Operation) -> Tensor:
         checked += required(count <= size, _message(op))
     else:
         checked += [*matching(op, starts.shape, x.shape[:1]), require(starts.shape, fits, _message(op))]
-    return compute(op.shape(), element, x.dtype, label(op), checked)
+    if _copies(op, x):
+        return compute(op.shape(), element, x.dtype, label(op), checked)
+
+    def build(out: Buffer) -> Stmt:
+        def written(at: tuple[Expr, ...]) -> Stmt:
+            row = at[axis] if starts is None else at[axis] + cast(starts[at[0]], INDEX)
+            row = row % size if circular else row
+            return Store(out, (*at[:axis], row, *at[axis + 1 :]), update[at])
+
+        return seq(*_checks(checked), over(update.shape, written))
+
+    (result,) = procedure([(label(op), op.shape(), x.dtype)], [update, *([] if starts is None else [starts])], build)
+    return result
 
 
 TABLE: LoweringTable = {
