@@ -214,17 +214,24 @@ class CompiledModel(Displayed):
             assert isinstance(compiled.program, Program)
             state = compiled.program.bind_state(sizes)
             compiled = self._compared_with_states(compiled, state)
-            for other in self._programs.values():
-                other.program.close()
+            self._drop_programs()
             self._programs, self._only, self._state = {(): compiled}, (state.program, compiled.report), state
             if place is not None and self._may_be_kept:
                 program_cache.store(place, *self._only)
             return state
 
+    def _drop_programs(self) -> None:
+        """Let go of programs; a call makes them anew where they are missed."""
+        for compiled in self._programs.values():
+            compiled.program.close()
+        self._programs, self._only = {}, None
+
     def _compared_with_states(self, compiled: Compiled, state: BoundState) -> Compiled:
         """The program that keeps states, compared with the one that keeps none."""
         from graphopt.program.verified import check_states
 
+        if self.settings.verify in (0, "off"):
+            return compiled
         plain = self._programs[()]
         if self.settings.verify == 1 and _calls_functions(plain):
             return replace(compiled, report=replace(compiled.report, verification=plain.report.verification))
@@ -241,6 +248,8 @@ class CompiledModel(Displayed):
             names = ", ".join(sorted({*self._needed, *self._unranked}))
             raise UsageError(f"a state is kept in one program, and there is one for each value of {names}")
         graph, states = kept(graph, pairs)
+        if self.settings.verify in (0, "off"):  # nothing is compared with it: its constants make room for these
+            self._drop_programs()
         with naming(self._name):
             compiled = self._build(graph, replace(self.settings, states=states), self._step)
         return replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
