@@ -153,6 +153,8 @@ class Report(Displayed):
     >>> report = optimize_graph(graph)[1]
     >>> isinstance(report, graphopt.Report), report.by_rule()
     (True, {})
+    >>> report.priced_at
+    ''
     >>> "rules" in report.to_json()
     True
     """
