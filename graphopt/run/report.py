@@ -154,7 +154,7 @@ class Report(Displayed):
     >>> isinstance(report, graphopt.Report), report.by_rule()
     (True, {})
     >>> report.priced_at
-    ''
+    'n=1'
     >>> "rules" in report.to_json()
     True
     """
