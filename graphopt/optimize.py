@@ -61,6 +61,7 @@ def optimize_graph(
     run = Optimization(graph, rules, target, policy, budget or SaturationBudget(), step, timed, growth)
     given = graph
     graph = step("tidy", simplify, graph, rules.always, rules.passes, **run.noted)
+    run.tidied = graph
     tidy = graph if graph is given else None
     for _ in range(ROUNDS):
         before = graph

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.rewrite.egraph.egraph_snapshot import Saturated
 from graphopt.rewrite.extract.cost import ATTENTIONS
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Matcher, root_ops
@@ -22,10 +23,9 @@ BETWEEN = ops(
 PRODUCTS = frozenset(("MatMul", "com.microsoft::FusedMatMul", "Einsum"))
 LAST = 1 << 20
 """How far a match came of which only the right side does not fit."""
-FAR = 8
-"""Nodes between a product and the softmax."""
+FAR = 64
+"""Nodes that are looked at between a product and the softmax, masks among them."""
 CHEAPER = "costs less as products"
-SHARED = "heads share values, which products read without repeating them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,40 @@ class Attentions:
         return "; ".join(filter(None, [*parts, *(f"{count} not: {why}" for why, count in self.left)]))
 
 
-def attentions(graph: Graph, facts: Mapping[Value, Fact], rules: Iterable[Rule]) -> Attentions:
-    """The attentions of a graph outside of its bodies, when these were the rules; none where no rule makes one."""
-    made = [rule for rule in rules if any(c.op in ATTENTIONS for side in rule.rhs for c in calls(side))]
-    making = [rule for rule in made if (root_ops(rule) or frozenset()) & PRODUCTS]
-    fused = sum(node.op in ATTENTIONS for node in graph.nodes())
-    if not making:
+def has_attention(saturated: Saturated) -> bool:
+    """Whether some class holds an attention."""
+    return any(node.op in ATTENTIONS for nodes in saturated.classes.values() for node in nodes)
+
+
+def attentions(before: Graph, after: Graph, rules: Iterable[Rule], was_found: bool) -> Attentions:
+    """The attentions of a result outside of its bodies, when these were the rules, of those that were written out in
+    the graph that was explored. None are missed where no rule makes one.
+
+    ``was_found`` is whether some exploration came to an attention: then a pattern that does not fit the graph as it was
+    is no reason, for other rewrites lead to it.
+    """
+    fused = _count(after)
+    making = [rule for rule in rules if _makes(rule) and (root_ops(rule) or frozenset()) & PRODUCTS]
+    written = [node for node in before.order() if node.op in PRODUCTS and _attends(before, node)] if making else []
+    left = len(written) - (fused - _count(before))
+    if left <= 0:
         return Attentions(fused)
-    left = [node for node in graph.order() if node.op in PRODUCTS and _attends(graph, node)]
-    space = Workspace(graph.copy(), facts) if left else None
-    reasons = Counter(_reason(making, space, node) for node in left if space is not None)
-    return Attentions(fused, tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))))
+    space = Workspace(before.copy(), infer(before))
+    reasons = Counter(_reason(making, space, node, was_found) for node in written)
+    fitting = reasons.pop(CHEAPER, 0)
+    told = [(why, min(count, left)) for why, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))]
+    missed = [(why, count) for why, count in told if count] if sum(c for _, c in told) <= left else told[:1]
+    if (rest := min(fitting, left - sum(count for _, count in missed))) > 0:
+        missed.append((CHEAPER, rest))
+    return Attentions(fused, tuple(missed))
+
+
+def _count(graph: Graph) -> int:
+    return sum(node.op in ATTENTIONS for node in graph.nodes())
+
+
+def _makes(rule: Rule) -> bool:
+    return any(call.op in ATTENTIONS for side in rule.rhs for call in calls(side))
 
 
 def _attends(graph: Graph, node: Node) -> bool:
@@ -84,12 +107,8 @@ def _behind(graph: Graph, values: Iterable[Value | None], wanted: frozenset[str]
             waiting += [v for v in node.inputs if v is not None]
 
 
-def _reason(rules: Iterable[Rule], space: Workspace, node: Node) -> str:
+def _reason(rules: Iterable[Rule], space: Workspace, node: Node, was_found: bool) -> str:
     """Why a product is not made an attention: what the rule that came furthest says."""
-    for softmax in _behind(space.graph, node.inputs[:1], frozenset(("Softmax",))):
-        weights, values = (space.fact(v).shape for v in (softmax.outputs[0], node.inputs[1]) if v is not None)
-        if weights and values and len(weights) == len(values) == 4 and weights[1] != values[1]:
-            return SHARED
     misses: list[tuple[int, str]] = []
     for rule in rules:
         matcher = Matcher(rule, space, reasons=[])
@@ -103,4 +122,8 @@ def _reason(rules: Iterable[Rule], space: Workspace, node: Node) -> str:
             finally:
                 space.undo(first)
         misses += matcher.reasons or ()
-    return max(misses, key=lambda miss: miss[0])[1] if misses else "no rule knows its form"
+    depth, why = max(misses, key=lambda miss: miss[0], default=(0, "no rule knows its form"))
+    if depth < LAST and was_found:
+        return CHEAPER
+    operand, _, what = why.partition(" is ")
+    return f"an operand is {what}" if operand in set(space.graph.names.values()) else why  # one reason at many places
