@@ -238,3 +238,16 @@ def test_special_values_leave_out_what_is_not_finite_where_policies_do() -> None
     zeros = finite["x"][finite["x"] == 0]  # type: ignore[index]
     assert len({bool(sign) for sign in np.signbit(zeros)}) == 2
     assert exact["i"] is feeds["i"]
+
+
+@pytest.mark.parametrize("name", ["past+seq", "total"])
+def test_masks_are_as_long_as_what_a_cache_holds(name: str) -> None:
+    graph = Graph()
+    past, new = (graph.add_input(n, TensorType("float32", (symbol("batch"), 2, symbol(n), 8))) for n in ("past", "seq"))
+    mask = graph.add_input("mask", TensorType("int64", (symbol("batch"), symbol(name))))
+    present = graph.add("Concat", (past, new), Attrs(axis=2)).outputs[0]
+    graph.add_output("present", present)
+    graph.add_output("mask2", graph.add("Neg", (mask,)).outputs[0])
+    first = next(iter(sizes(graph, {})))
+    assert first[name] == first["past"] + first["seq"]
+    assert next(iter(sizes(graph, {name: 5})))[name] == 5

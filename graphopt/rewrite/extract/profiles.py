@@ -7,13 +7,12 @@ chosen for one may be slow in the other, so that both count alike: each node cos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeAlias
 
-from graphopt.ir.facts import Fact
-from graphopt.ir.graph import INPUT, Graph, Node, Value
-from graphopt.ir.infer import infer
-from graphopt.ir.types import Size, symbols
+from graphopt.ir.caches import caches
+from graphopt.ir.graph import Graph
+from graphopt.ir.types import symbols
 
 Profiles: TypeAlias = tuple[tuple[Mapping[str, int], float], ...]
 """What named sizes count as, and the weight of what nodes cost then."""
@@ -32,18 +31,13 @@ def phases(graph: Graph) -> tuple[Mapping[str, int], ...]:
     A size that the model or its caller states says which phase is meant: a past of 0 is a prefill, one of another
     size or a single new position a decode.
     """
-    caches = [node for node in graph.nodes() if _grows(graph, node)]
-    if not caches:
+    grown = caches(graph)
+    if not grown:
         return ()
-    facts = infer(graph)
     decode: dict[str, int] = {}
     prefill: dict[str, int] = {}
     is_decode = is_prefill = True
-    for node in caches:
-        sizes = _sizes(node, facts)
-        if sizes is None:
-            continue
-        past, new = sizes
+    for past, new in grown:
         if isinstance(past, int):
             is_prefill &= past == 0
             is_decode &= past > 0
@@ -58,26 +52,3 @@ def phases(graph: Graph) -> tuple[Mapping[str, int], ...]:
     return tuple(
         p for p, is_meant in ((decode, is_decode), (prefill, is_prefill)) if is_meant or is_decode == is_prefill
     )
-
-
-def _grows(graph: Graph, node: Node) -> bool:
-    """Whether a node puts something new behind an input and gives that out."""
-    return (
-        node.op == "Concat"
-        and len(node.inputs) == 2
-        and isinstance(node.inputs[0], Value)
-        and graph.node(node.inputs[0].node).op == INPUT
-        and graph.is_output(node.outputs[0])
-    )
-
-
-def _sizes(node: Node, facts: Mapping[Value, Fact]) -> tuple[Size, Size] | None:
-    """The sizes of what is kept and of what is new along the axis; None where they are not two sizes of their own."""
-    axis = node.attrs.get("axis")
-    shapes: Sequence[tuple[Size, ...] | None] = [None if v is None else facts[v].shape for v in node.inputs]
-    if not isinstance(axis, int) or any(s is None for s in shapes):
-        return None
-    past, new = (s[axis] for s in shapes if s is not None)
-    if symbols(past) & symbols(new) or not (symbols(past) | symbols(new)):
-        return None
-    return past, new
