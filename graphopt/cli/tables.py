@@ -200,12 +200,16 @@ def _number_of(number: int, noun: str) -> str:
 
 def _rests_on(certificate: Certificate) -> str:
     """How many rewrites rest on what, and the weakest of them."""
-    from graphopt.run.certificate import WORDS
+    from graphopt.run.certificate import BASES
 
-    counts = ", ".join(f"{count} {WORDS[kind]}" for kind, count in reversed(certificate.kinds.items()))
+    counts = ", ".join(f"{count} {BASES[basis]}" for basis, count in reversed(certificate.kinds.items()))
     weakest = certificate.weakest
     link = "" if weakest is None else f"\nweakest     {escape(printable(str(weakest)))}, {weakest.soundness}"
     return f"rests on    {count_of(len(certificate.rewrites), 'rewrite')}: {counts}{link}"
+
+
+NAMED_PLACES = 3
+"""How many rewrites are named for which one thing is said of their checks."""
 
 
 def show_certified(certified: Certified) -> None:
@@ -218,10 +222,15 @@ def show_certified(certified: Certified) -> None:
     counts = ", ".join(f"{count} {words[status]}" for status, count in sorted(certified.statuses.items()))
     largest = f", largest difference {certified.error:.2g} of the tolerance" if certified.error else ""
     out.print(f"places      {counts or 'none'}{largest}", soft_wrap=True)
+    reasons: dict[str, list[str]] = {}
     for rewrite in certificate.rewrites:
         check = certified.places[rewrite.id]
         if check.status != "checked":
-            out.print(f"  {escape(printable(f'{rewrite}: {check.why}'))}", soft_wrap=True)
+            reasons.setdefault(check.why, []).append(str(rewrite))
+    for why, rewrites in reasons.items():  # one input that fits nowhere is the reason of all
+        named = ", ".join(rewrites[:NAMED_PLACES])
+        more = f" and {count_of(len(rewrites) - NAMED_PLACES, 'other')}" if len(rewrites) > NAMED_PLACES else ""
+        out.print(f"  {escape(printable(f'{named}{more}: {why}'))}", soft_wrap=True)
 
 
 def show_inspection(inspection: Inspection, model_size: ModelSize | None = None) -> None:

@@ -32,18 +32,15 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """The version of the file: grows when a field changes its meaning or goes away."""
 
-EVIDENCE = ("none", "checked", "tested", "index", "reals", "ieee")
-"""The kinds of evidence for a rule or pass, the weakest first."""
-
-WORDS = {
+BASES = {
     "none": "without evidence of their rule",
     "checked": "by rules checked on random tensors",
     "tested": "by native passes, each with its test",
-    "index": "by rules proved to a bound of sizes",
+    "bounded": "by rules proved to a bound of sizes",
     "reals": "by rules proved for all sizes over the reals",
-    "ieee": "by rules proved for all sizes, bit by bit",
+    "bits": "by rules proved for all sizes, bit by bit",
 }
-"""What rewrites rest on, by the kind of evidence."""
+"""What rewrites rest on, in words, the weakest first."""
 
 _PACKAGES = ("numpy", "onnx", "onnxruntime")
 
@@ -58,7 +55,7 @@ class CertifiedRewrite:
     soundness: str
     """The class of its rule or pass."""
     evidence: str
-    """One of ``EVIDENCE``."""
+    """That of its rule, as ``graphopt.proof.evidence`` names it; ``tested`` for native passes, ``none`` without any."""
     scope: str = ""
     """For what the rule is proved, or the test of a native pass."""
     site: str = ""
@@ -66,9 +63,20 @@ class CertifiedRewrite:
     """That of the rule's content; none of passes."""
 
     @property
+    def basis(self) -> str:
+        """What it rests on, of ``BASES``: by the kind of the evidence, and by whether that bounds sizes."""
+        from graphopt.proof.evidence import Evidence  # where rules were applied
+
+        if self.evidence in BASES and self.evidence != "reals":
+            return self.evidence
+        if not Evidence(self.evidence, self.scope).is_of_all_sizes:
+            return "bounded"
+        return "reals" if self.evidence == "reals" else "bits"  # moved elements are symbols: their bits stay
+
+    @property
     def strength(self) -> tuple[int, int]:
         """How much the evidence is worth, then how much the rule claims: the least is the weakest link."""
-        return EVIDENCE.index(self.evidence), -list(Soundness).index(Soundness(self.soundness))
+        return list(BASES).index(self.basis), -list(Soundness).index(Soundness(self.soundness))
 
     def __str__(self) -> str:
         return f"{self.rule} (#{self.id}) at {self.site or 'the graph'}"
@@ -92,9 +100,9 @@ class Certificate:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many rewrites rest on which kind of evidence, the weakest first."""
-        counts = Counter(rewrite.evidence for rewrite in self.rewrites)
-        return {kind: counts[kind] for kind in EVIDENCE if kind in counts}
+        """How many rewrites rest on which of ``BASES``, the weakest first."""
+        counts = Counter(rewrite.basis for rewrite in self.rewrites)
+        return {basis: counts[basis] for basis in BASES if basis in counts}
 
     def to_json(self, derivation: Derivation) -> str:
         """The certificate of a derivation as JSON, with a digest of all that it says."""

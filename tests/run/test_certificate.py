@@ -11,7 +11,8 @@ from onnx import numpy_helper
 
 import graphopt
 from graphopt.errors import CertificateError, ReadError
-from graphopt.run.certificate import _seal, certify
+from graphopt.run.certificate import BASES, Certificate, Certified, CertifiedRewrite, _seal, certify
+from graphopt.run.local_checks import LocalCheck
 from tests.run.test_write_result import proto
 
 Files = tuple[Path, Path, Path]
@@ -107,8 +108,41 @@ def test_a_file_that_is_no_certificate_is_told_so(files: Files) -> None:
 
 def test_reports_say_what_results_rest_on() -> None:
     _, report = graphopt.optimize(proto(), verify="off", return_report=True)
-    assert report.certificate.kinds == {report.certificate.rewrites[0].evidence: 1}
+    assert report.certificate.kinds == {report.certificate.rewrites[0].basis: 1}
     assert json.loads(report.to_json())["certificate"]["rewrites"][0]["rule"] == "relu-holds"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "scope", "basis"),
+    [
+        ("none", "", "none"),
+        ("checked", "16 graphs", "checked"),
+        ("tested", "tests/rewrite/passes/test_fold.py", "tested"),
+        ("index", "rank <= 4, sizes 0 to 4, 0 to 2", "bounded"),
+        ("reals", "rank <= 3, sizes none, none, 1 to 2", "bounded"),
+        ("reals", "float16, float32", "reals"),
+        ("reals", "all sizes, rank <= 4", "reals"),
+        ("index", "all sizes, rank <= 4", "bits"),
+        ("ieee", "float16, float32", "bits"),
+    ],
+)
+def test_only_proofs_that_bound_no_size_count_as_proofs_for_all_sizes(evidence: str, scope: str, basis: str) -> None:
+    rewrite = CertifiedRewrite(1, "a-rule", "reals", evidence, scope)
+    assert rewrite.basis == basis
+    assert list(BASES).index(basis) == rewrite.strength[0]
+
+
+def test_a_reason_that_many_checks_share_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    from graphopt.cli.tables import show_certified
+
+    rewrites = tuple(CertifiedRewrite(number, "a-rule", "exact", "none") for number in range(1, 7))
+    places = {r.id: LocalCheck("unchecked", why="no input fits" if r.id < 6 else "it is not there") for r in rewrites}
+    show_certified(Certified(Certificate(rewrites), places))
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "places      6 could not be run",
+        "  a-rule (#1) at the graph, a-rule (#2) at the graph, a-rule (#3) at the graph and 2 others: no input fits",
+        "  a-rule (#6) at the graph: it is not there",
+    ]
 
 
 def test_the_command_says_what_a_result_rests_on_or_why_not(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
