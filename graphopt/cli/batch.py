@@ -62,7 +62,7 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
         "--report": options.report,
     }
     if alone := [name for name, is_on in of_one_model.items() if is_on]:
-        raise UsageError(f"{alone[0]} takes one model")
+        raise UsageError(f"{alone[0]} takes one model, not {', '.join(map(str, models))}")
     if options.resume and options.dry_run:
         raise UsageError("--resume and --dry-run exclude each other: a dry run keeps nothing")
     is_several = batch.is_several(models)

@@ -134,7 +134,7 @@ class Ruleset(Displayed):
         everything: list[Rule | NativePass] = [*self.rules, *self.passes]
         names = {r.name for r in everything} | {f for r in everything for f in r.family.split(",")}
         hint = nearest(name, names) or "; `graphopt rules list` shows them all"
-        raise RuleError(f"unknown rule or family {name}{hint}")
+        raise RuleError(f"unknown rule or family {name}{hint}{_elsewhere()}")
 
 
 def why_off(rule: Rule | NativePass, policy: Soundness, target: Target, opset: int = 0) -> str:
@@ -173,6 +173,14 @@ def _is_family(name: str) -> bool:
 
     number = name[1:]
     return name[:1] in FAMILIES and (not number or (number.isdecimal() and 1 <= int(number) <= FAMILIES[name[0]]))
+
+
+def _elsewhere() -> str:
+    """Where else rules are, behind the error of a name that means none: packages, which are not run to look there."""
+    from graphopt.rewrite.reading.modules import names_of, packages
+
+    found = list(dict.fromkeys(names_of(entry)[0] for entry in packages()))
+    return f" (rules of a package are read where it is named: {', '.join(found)})" if found else ""
 
 
 def _read(source: Path, strict: bool) -> list[Rule]:

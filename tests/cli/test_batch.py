@@ -78,6 +78,7 @@ def test_one_model_can_be_compared_too(nets: Path, tmp_path: Path, capsys: pytes
         (["NETS", "-o", "NETS"], "would overwrite an input"),
         (["NETS", "-o", "NETS/out", "--in-place"], "--in-place takes one model"),
         (["NETS", "-o", "NETS/out", "--explain"], "--explain takes one model"),
+        (["NETS/a.onnx", "5", "--certificate", "NETS/c"], "a.onnx, 5\n"),  # the 5 was meant for the option before it
     ],
 )
 def test_what_makes_no_sense_is_refused(

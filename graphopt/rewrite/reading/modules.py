@@ -6,6 +6,7 @@ several in one. Nothing is run that a user did not name, but for the listing of 
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -31,8 +32,10 @@ GROUP = "graphopt.rules"
 """The group of entry points by which packages announce rules."""
 PYTHON = ".py"
 """How the name of a file of Python ends."""
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
-"""Where no user's code is."""
+_NO_USERS = tuple(
+    str(folder) + os.sep for folder in (Path(__file__).resolve().parents[2], Path(importlib.__file__).parent)
+)
+"""Where no user's code is: graphopt, and what imports for it."""
 
 
 def rules_of_file(path: Path, strict: bool = False) -> list[Rule]:
@@ -138,7 +141,7 @@ def loaded(name: str, load: Callable[[], T], root: Path, kind: type[GraphoptErro
         raise kind(f"{place}: {type(error).__name__}: {error.msg}") from None
     except (Exception, SystemExit) as error:
         frames = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
-        users = [f for f in frames if not f[0].startswith((_PACKAGE, "<"))]
+        users = [f for f in frames if not f[0].startswith((*_NO_USERS, "<"))]
         inside = [f for f in users if Path(f[0]).resolve().is_relative_to(root)]
         file, line = (inside or users or [(name, 0)])[-1]
         what = " ".join(str(error).split())

@@ -157,3 +157,26 @@ def test_a_package_that_fails_is_told_where(folder: Path, monkeypatch: pytest.Mo
     install(site, "acme_broken", "broken = acme_broken:RULES", "RULES = 1 / 0\n")
     with pytest.raises(RuleError, match=r"^site/acme_broken\.py:1: ZeroDivisionError"):
         names("broken")
+
+
+@pytest.mark.parametrize("value", ["acme_absent.rules", "no_such_package", "acme_absent:RULES"])
+def test_a_package_without_what_it_announces_is_told_by_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    site = folder / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    install(site, "acme_absent", f"absent = {value}", "")
+    with pytest.raises(RuleError, match=rf"^acme-absent \(graphopt\.rules: {value}\): (ModuleNotFound|Attribute)Error"):
+        names("absent")
+
+
+def test_a_name_that_means_no_rule_says_which_packages_have_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = folder / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    install(site, "acme_unread", "all = acme_unread", "raise SystemExit('was run')\n")
+    with pytest.raises(RuleError, match=r"^unknown rule or family first.* where it is named: acme-unread\)$"):
+        Ruleset(()).named("first")
