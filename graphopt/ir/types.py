@@ -14,7 +14,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce, total_ordering
 from itertools import count
@@ -372,6 +372,20 @@ def symbols(size: Size) -> set[str]:
                 case Truncated(number):
                     names.update(*map(symbols, number.sizes))
     return names
+
+
+def sums(names: Set[str]) -> dict[str, Size]:
+    """The sizes among some that are called as a sum of others of them, as that sum.
+
+    >>> sums({"past", "past + new", "new", "new+1"})
+    {'new+1': new + 1, 'past + new': new + past}
+    """
+    found: dict[str, Size] = {}
+    for name in sorted(names):
+        parts = [part.strip() for part in name.split("+")]
+        if len(parts) > 1 and all(part in names or part.isdecimal() for part in parts):
+            found[name] = sum((int(part) if part.isdecimal() else symbol(part) for part in parts), 0)
+    return found
 
 
 def substitute(size: Size, sizes: dict[str, Size]) -> Size:

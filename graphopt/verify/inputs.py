@@ -22,9 +22,9 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.functions import FunctionKey, callee
 from graphopt.ir.graph import INPUT, Function, Graph, Node, Value
 from graphopt.ir.op_table import TRUTHS, ops_where
-from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
+from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, sums, symbols
 from graphopt.verify.arrays import SUFFIX, read_array
-from graphopt.verify.open_sizes import equations, holds, solved
+from graphopt.verify.open_sizes import equations, holds, open_names, solved
 
 Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 """What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""
@@ -303,15 +303,19 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
 
     What the graph's ops ask of sizes is solved for as far as it can be, and profiles for the rest that break none of it
     come before the others. Where all of them break something (a size may also be 1), those that nobody solved follow.
+    A size that is called as a sum of others (``past + length``) is that sum at first, which to ONNX is a name.
     """
     asked = equations(graph)
-    guesses = list(_guesses(graph, solved(asked, fixed)))
-    fitting = [guess for guess in guesses if holds(asked, guess)]
+    known = solved(asked, fixed)
+    named = {name: substitute(size, known) for name, size in sums(open_names(graph)).items() if name not in known}
     tried: list[dict[str, int]] = []
-    for guess in (*fitting, *guesses, *(() if fitting else _guesses(graph, fixed))):
-        if guess not in tried:
-            tried.append(guess)
-            yield guess
+    for start in ({**known, **named}, known) if named else (known,):
+        guesses = list(_guesses(graph, start))
+        fitting = [guess for guess in guesses if holds(asked, guess)]
+        for guess in (*fitting, *guesses, *(() if fitting else _guesses(graph, fixed))):
+            if guess not in tried:
+                tried.append(guess)
+                yield guess
 
 
 def _guesses(graph: Graph, known: Mapping[str, Size]) -> Iterator[dict[str, int]]:

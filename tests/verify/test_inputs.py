@@ -114,6 +114,15 @@ def test_open_sizes() -> None:
     assert len(found) > 5
 
 
+def test_a_size_that_is_called_as_a_sum_is_that_sum_at_first() -> None:
+    graph, _ = graph_of("float32", "batch", "past", 8)
+    graph.add_input("mask", TensorType("int64", (symbol("batch"), symbol("past+1"))))
+    found = list(sizes(graph, {}))
+    assert found[0]["past+1"] == found[0]["past"] + 1
+    assert all(f["past+1"] == 7 for f in sizes(graph, {"past+1": 7}))
+    assert any(f["past+1"] == f["past"] for f in found)  # a model may mean nothing by it
+
+
 def test_weights_fix_open_channels() -> None:
     graph, x = graph_of("float32", "n", "c", "h", "w")
     graph.add("Conv", (x, constant(graph, np.zeros((8, 3, 1, 1), "f4"))), Attrs(group=2))

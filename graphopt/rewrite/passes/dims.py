@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
-from graphopt.ir.types import Size, TensorType, Type, substitute, symbol, symbols
+from graphopt.ir.types import Size, TensorType, Type, substitute, sums, symbols
 
 
 def freeze_defaults(graph: Graph) -> Graph:
@@ -43,16 +43,11 @@ def fix_dims(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[st
 def spell_out_sums(graph: Graph) -> Graph:
     """The graph with dimensions that are called as a sum of others of its inputs (``past + length``) as that sum: it
     is equal to what is computed of them."""
-    named = set().union(*(symbols(s) for v in graph.inputs for s in _shape(graph.types.get(v))))
-    sums: dict[str, Size] = {}
-    for name in named:
-        parts = [part.strip() for part in name.split("+")]
-        if len(parts) > 1 and all(part in named or part.isdecimal() for part in parts):
-            sums[name] = sum((int(part) if part.isdecimal() else symbol(part) for part in parts), 0)
-    if not sums:
+    named = sums(set().union(*(symbols(s) for v in graph.inputs for s in _shape(graph.types.get(v)))))
+    if not named:
         return graph
     spelled = graph.copy()
-    spelled.types = {value: _fixed(type, sums) for value, type in graph.types.items()}
+    spelled.types = {value: _fixed(type, named) for value, type in graph.types.items()}
     return spelled
 
 
