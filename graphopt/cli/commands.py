@@ -245,8 +245,8 @@ def completion(
         ),
     ],
 ) -> None:
-    """Print the script by which a shell completes commands, options and names: eval "$(graphopt completion bash)" in
-    ~/.bashrc, the same with zsh in ~/.zshrc, and `graphopt completion fish | source` in config.fish."""
+    """Print the script by which a shell completes commands, options and names. It is for ~/.bashrc as eval "$(graphopt
+    completion bash)", for ~/.zshrc the same with zsh, and for config.fish as `graphopt completion fish | source`."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     if shell not in names.SHELLS:

@@ -254,6 +254,8 @@ def read(file: str | Path) -> tuple[Certificate, Derivation]:
     try:
         body = json.loads(Path(file).read_text(encoding="utf-8"))
         version = body["schema"]
+        if "journal" not in body:
+            raise ReadError(f"{file}: is not a certificate of graphopt: it holds no journal")
         if version != SCHEMA:
             raise ReadError(f"{file}: is a certificate of version {version}, this graphopt reads version {SCHEMA}")
         if body.pop("digest") != _seal(body):

@@ -106,6 +106,13 @@ def test_a_file_that_is_no_certificate_is_told_so(files: Files) -> None:
         certify(*files)
 
 
+def test_a_journal_is_not_taken_for_a_certificate_that_was_changed(files: Files) -> None:
+    journal = files[2].with_name("out.journal.json")
+    graphopt.optimize(files[0], output=files[1], journal=journal)
+    with pytest.raises(ReadError, match="is not a certificate of graphopt: it holds no journal"):
+        certify(files[0], files[1], journal)
+
+
 def test_reports_say_what_results_rest_on() -> None:
     _, report = graphopt.optimize(proto(), verify="off", return_report=True)
     assert report.certificate.kinds == {report.certificate.rewrites[0].basis: 1}
