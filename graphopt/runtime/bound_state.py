@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -25,6 +26,19 @@ from graphopt.runtime.steps import Array, StatePort
 
 ROWS = 64
 """Rows for which there is room come in blocks of so many."""
+
+DAMAGED = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    SyntaxError,
+    BadZipFile,
+)
+"""What numpy raises for a file that holds no arrays, or damaged ones: their headers are read as Python."""
 
 
 class BoundState:
@@ -109,8 +123,8 @@ class BoundState:
         missing = [name for name in self.inputs if name not in arrays and not self._has_default(name)]
         if missing:
             raise InputError(f"no array is given for {', '.join(map(repr, missing))}: the inputs are {self._listed()}")
-        for s in self._growing:
-            self._make_room(s, int(evaluate(s.after, symbols)), symbols)
+        for name, rows in self._lengths_after(symbols).items():
+            self._make_room(name, rows, symbols)
         for s in (*self._steady, *self._in_place):
             if s.past not in self._memory:
                 self._memory[s.past] = self._made(s, symbols)
@@ -133,9 +147,22 @@ class BoundState:
 
     def _step(self, symbols: Mapping[str, int]) -> None:
         """Let what a call wrote be the state."""
-        self._set_lengths({s.length: int(evaluate(s.after, symbols)) for s in self._growing})
+        self._set_lengths(self._lengths_after(symbols))
         for s in self._steady:
             self._memory[s.past], self._spare[s.past] = self._spare[s.past], self._memory[s.past]
+
+    def _lengths_after(self, symbols: Mapping[str, int]) -> dict[str, int]:
+        """How long states are after a call. Raises InputError where the model says one length of two that differ."""
+        lengths: dict[str, int] = {}
+        for s in self._growing:
+            rows = int(evaluate(s.after, symbols))
+            if lengths.setdefault(s.length, rows) != rows:
+                first = next(other.past for other in self._growing if other.length == s.length)
+                raise InputError(
+                    f"the states {first!r} and {s.past!r} have {self._symbol(s.length)!r} rows, both, "
+                    f"and would have {lengths[s.length]} and {rows} after this call"
+                )
+        return lengths
 
     def _set_lengths(self, lengths: Mapping[str, int]) -> None:
         for name, rows in lengths.items():
@@ -157,22 +184,29 @@ class BoundState:
     def _dtype(self, s: StatePort) -> np.dtype[Any]:
         return self.program.dtype_of(s.past)
 
-    def _make_room(self, s: StatePort, rows: int, symbols: Mapping[str, int]) -> None:
-        """Let the memory of a state have room for so many rows."""
-        memory, length = self._memory.get(s.past), self._lengths[s.length]
-        axis = s.axis or 0
-        has = 0 if memory is None else memory.shape[axis]
-        is_other = memory is not None and not length and memory.shape != self._shape(s, symbols, has)
-        if has >= max(rows, 1) and not is_other:
-            return
-        wanted = max(rows, 1) if is_other else max(rows, 1, has + has // 2)
-        shape = self._shape(s, symbols, -(-wanted // ROWS) * ROWS)
-        if memory is not None and length:
-            shape = (*memory.shape[:axis], shape[axis], *memory.shape[axis + 1 :])
-        new = fresh(shape, self._dtype(s))
-        if memory is not None and length:
-            new[_first(axis, length)] = memory[_first(axis, length)]
-        self._memory[s.past] = new
+    def _make_room(self, length: str, rows: int, symbols: Mapping[str, int]) -> None:
+        """Let the memory of all states of one length have room for so many rows, and for as many each."""
+        kept: dict[str, Array] = {}
+        states = [s for s in self._growing if s.length == length]
+        held = self._lengths[length]
+        for s in states:
+            memory = self._memory.get(s.past)
+            if memory is not None and (held or memory.shape == self._shape(s, symbols, memory.shape[s.axis or 0])):
+                kept[s.past] = memory
+        has = max((kept[s.past].shape[s.axis or 0] for s in states if s.past in kept), default=0)
+        if has < max(rows, 1):
+            has = -(-max(rows, has + has // 2, 1) // ROWS) * ROWS
+        for s in states:
+            axis, memory = s.axis or 0, kept.get(s.past)
+            if memory is not None and memory.shape[axis] == has:
+                continue
+            shape = self._shape(s, symbols, has)
+            if memory is not None and held:
+                shape = (*memory.shape[:axis], has, *memory.shape[axis + 1 :])
+            new = fresh(shape, self._dtype(s))
+            if memory is not None and held:
+                new[_first(axis, held)] = memory[_first(axis, held)]
+            self._memory[s.past] = new
 
     # -- what users see
 
@@ -234,15 +268,15 @@ class BoundState:
                 raise InputError(f"the state {name!r} cannot be {array.dtype}{list(array.shape)}: {self._expected(s)}")
         with self._lock:
             self._set_lengths(dict.fromkeys(self._lengths, 0))
+            for name, rows in lengths.items():
+                self._make_room(name, rows, symbols)
             for name, array in given.items():
                 s = self._states[name]
                 if s.axis is None:
                     self._memory[name] = array.copy(order="C")
                     self._spare.pop(name, None)
                     continue
-                rows = array.shape[s.axis]
-                self._make_room(s, rows, symbols)
-                self._memory[name][_first(s.axis, rows)] = array
+                self._memory[name][_first(s.axis, array.shape[s.axis])] = array
             self._set_lengths(lengths)
 
     def _expected(self, s: StatePort) -> str:
@@ -263,10 +297,10 @@ class BoundState:
         """Go on from the states in a file. Raises ReadError for what is no such file, and what ``set`` does."""
         try:
             with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+                arrays = {name: np.asanyarray(file[name]) for name in file.files}
         except OSError as error:
             raise ReadError(f"{path} cannot be read: {error.strerror or 'it holds no states'}") from None
-        except (ValueError, EOFError, AttributeError):
+        except DAMAGED:
             raise ReadError(f"{path} holds no states") from None
         for name, array in arrays.items():
             if name in self._states:

@@ -207,8 +207,13 @@ def test_states_are_saved_and_loaded(tmp_path: Path) -> None:
     assert state.length == 3
     for name, array in model(drawn(2, 2, 1, 4)).items():
         np.testing.assert_array_equal(array, want[name])
+    whole = (tmp_path / "state.npz").read_bytes()
     (tmp_path / "text").write_text("text")
-    for name in ("text", "missing"):
+    (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "changed").write_bytes(whole.replace(b"fortran_order", b"fortran.order"))
+    with open(tmp_path / "array", "wb") as file:
+        np.save(file, drawn(2, 2, 3, 4))
+    for name in ("text", "missing", "half", "changed", "array"):
         with pytest.raises(ReadError, match=name):
             state.load(tmp_path / name)
 
@@ -323,3 +328,52 @@ def test_a_program_that_keeps_states_is_cached(tmp_path: Path, monkeypatch: pyte
     again.bind_state()
     assert again.report.steps == (), "nothing was compiled"
     np.testing.assert_array_equal(again(drawn(1, 2, 3, 4))["total"], first(drawn(1, 2, 3, 4))["total"])
+
+
+TWO = """\
+x: float32[batch, 2, new, 4]
+first: float32[batch, 2, rows, 4]
+second: float32[2, rows, 4]
+first.present = Concat(first, x, axis=2)
+one = ReduceSum(x, [0], keepdims=0)
+second.present = Concat(second, one, axis=1)
+y = Neg(first.present)
+return y, first.present, second.present
+"""
+
+
+def test_states_of_one_length_have_room_for_as_many_rows_each() -> None:
+    model = compiled(TWO)
+    state = model.bind_state()
+    model(drawn(1, 2, 2 * ROWS, 4))
+    state.reset()
+    x = drawn(3, 2, 2, 4)  # memory of the first is made anew for another batch, and that of the second is not
+    np.testing.assert_array_equal(model(x)["y"], -x)
+    np.testing.assert_allclose(state.arrays["second"], x.sum(0), rtol=1e-6)
+
+
+def test_states_of_one_length_that_grow_apart_are_refused() -> None:
+    model = compiled(TWO.replace("Concat(first, x, axis=2)", "Concat(first, x, x, axis=2)"))
+    state = model.bind_state()
+    with pytest.raises(InputError, match="'first' and 'second' have 'rows' rows, both, and would have 6 and 3"):
+        model(drawn(1, 2, 3, 4))
+    assert state.length == 0
+
+
+@pytest.mark.parametrize("text", [CACHE, TOTALS], ids=["grown", "one shape"])
+def test_outputs_that_are_a_state_are_copies_of_it(text: str) -> None:
+    past, present = ("past", "present") if text is CACHE else ("before", "total")
+    lines = f"old = Identity({past})\nagain = Identity({present})\nreturn old, again, "
+    text = text.replace("return ", lines)
+    plain, model = compiled(text), compiled(text)
+    model.bind_state({past: present})
+    held, kept = [], np.zeros(7 if past == "before" else (1, 2, 0, 4), np.float32)
+    for new in (3, 1, 1):
+        x = drawn(7) if past == "before" else drawn(1, 2, new, 4)
+        want = plain({"x": x, past: kept})
+        kept = want.pop(present)
+        held.append((want, model(x)))
+        assert list(held[-1][1]) == list(want)
+    for want, got in held:
+        for name in ("old", "again"):
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-6)

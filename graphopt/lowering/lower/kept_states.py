@@ -127,8 +127,27 @@ def kept(graph: Graph, pairs: Pairs | None = None) -> tuple[Graph, tuple[KeptSta
             if names.count(name) > 1:
                 raise UsageError(f"the {kind} {name!r} is in more than one pair: each state has one of its own")
     graph = graph.copy()
+    outputs = _with_copies(graph, dict(named), inputs)
     states = tuple(_state(graph, inputs[past], outputs[present], (past, present)) for past, present in named)
     return graph, states
+
+
+def _with_copies(graph: Graph, pairs: Mapping[str, str], inputs: Mapping[str, Value]) -> dict[str, Value]:
+    """The outputs by name, those that are a state, too, as copies of it: later calls write over it."""
+    lying = {inputs[past] for past in pairs}
+    presents = set(pairs.values())
+    outputs: dict[str, Value] = {}
+    # of outputs that are one value, that of the state stays
+    for k in sorted(range(len(graph.outputs)), key=lambda k: graph.output_names[k] not in presents):
+        name, value = graph.output_names[k], graph.outputs[k]
+        if value is None:
+            continue
+        if value in lying:
+            value = graph.outputs[k] = graph.add("Identity", (value,)).outputs[0]
+        elif name in presents:
+            lying.add(value)
+        outputs[name] = value
+    return outputs
 
 
 def with_pasts_apart(graph: Graph) -> Graph:
