@@ -35,6 +35,10 @@ from graphopt.ir.types import TensorType, axis_name, symbol
 INITIALIZERS = ("initializer", "sparse_initializer")
 """The forms of constants that stay in the model even if nobody reads them."""
 
+CARRIED = {"Attention": ((4, 1), (5, 2)), "com.microsoft::MultiHeadAttention": ((6, 1), (7, 2))}
+"""Of ops, inputs with the outputs that they go on in, which are written whether they are read or not: without them ONNX
+Runtime refuses attention behind a past, or reads keys that nobody wrote."""
+
 SPLAT = 1024
 """A repeated element that takes more bytes than this written out is written as a ConstantOfShape."""
 
@@ -271,7 +275,7 @@ class GraphWriter:
                 continue
             missing = self._missing(node)
             stem = _stem(node.op)
-            for value in node.outputs:
+            for value in self._written(node):
                 if value not in names and value.port not in missing:
                     self._take(value, graph.names.get(value, ""), stem, used)
         for value in self.made:
@@ -287,6 +291,19 @@ class GraphWriter:
     def _is_written(self, node: Node) -> bool:
         return node.id in self.spelled or node.origin.form in INITIALIZERS or node.outputs[0] in self.read
 
+    def _written(self, node: Node) -> tuple[Value, ...]:
+        """The outputs of the node in the model: those that it has, and those that are carried on from its inputs."""
+        count = max((node.n_outputs, *(port + 1 for port in self._carried(node))))
+        return tuple(Value(node.id, port) for port in range(count))
+
+    def _carried(self, node: Node) -> set[int]:
+        """The outputs that runtimes want to be there, for inputs that the node has, whether they are read or not."""
+        spelling = self.spelled.get(node.id)
+        if spelling is None or spelling.proto is not None:
+            return set()
+        pairs = CARRIED.get(spelling.op, ())
+        return {port for k, port in pairs if k < len(spelling.inputs) and spelling.inputs[k] is not None}
+
     def _missing(self, node: Node) -> set[int]:
         """The outputs that the model leaves out; of a node spelled anew, the optional ones that nobody reads."""
         spelling = self.spelled.get(node.id)
@@ -295,7 +312,7 @@ class GraphWriter:
             return set()
         if spelling.proto is not None:
             return {port for port in absent if not spelling.proto.output[port]}
-        return {port for port in absent if ops.is_optional(node.op, port)}
+        return {port for port in absent if ops.is_optional(node.op, port)} - self._carried(node)
 
     # -- nodes
 
@@ -333,7 +350,7 @@ class GraphWriter:
         return names
 
     def _write_node(self, node: Node, spelling: _Spelling, name: str, proto: NodeProto) -> None:
-        outputs = [self.names.get(value, "") for value in node.outputs]
+        outputs = [self.names.get(value, "") for value in self._written(node)]
         if spelling.proto is not None:
             self._copy_node(node, spelling.proto, proto)
         else:

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from onnxruntime import InferenceSession
 
 from graphopt.errors import InvalidModelError
 from graphopt.ir.constants import Constant
@@ -351,3 +352,35 @@ def test_a_loop_keeps_the_place_of_a_condition_that_it_lacks() -> None:
     (loop,) = [n for n in checked(graph).graph.node if n.op_type == "Loop"]
     assert loop.input[1:] == [""]
     assert same(graph, load(to_proto(graph))) is None
+
+
+@pytest.mark.parametrize("op", ["Attention", "com.microsoft::MultiHeadAttention"])
+@pytest.mark.parametrize("read", ["y", "y, a", "y, b"])
+def test_attention_behind_a_past_has_all_that_is_present_whether_it_is_read_or_not(op: str, read: str) -> None:
+    is_contrib = ":" in op
+    absent, heads = ("_, _, _", "num_heads=2") if is_contrib else ("_", "q_num_heads=2, kv_num_heads=2")
+    x, past = "float32[2, 3, 16]", "float32[2, 2, 5, 8]"
+    graph = parse(f"""\
+graph behind (ir 10, opset 23)
+q: {x}
+k: {x}
+v: {x}
+past_k: {past}
+past_v: {past}
+y, a, b = {op}(q, k, v, {absent}, past_k, past_v, {heads})
+return {read}
+""")
+    proto = checked(graph) if is_contrib else written(graph)
+    (made,) = proto.graph.node
+    assert len(made.output) == 3
+    assert all(made.output)
+    rng = np.random.default_rng(0)
+    feeds = {i.name: rng.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim], np.float32)
+             for i in proto.graph.input}  # fmt: skip
+    got = InferenceSession(proto.SerializeToString()).run(["y"], feeds)[0]
+    assert isinstance(got, np.ndarray)
+    q, k, v = (feeds[n].reshape(2, 3, 2, 8).transpose(0, 2, 1, 3) for n in "qkv")
+    k, v = (np.concatenate((feeds[n], new), axis=2) for n, new in (("past_k", k), ("past_v", v)))
+    weights = np.exp(q @ k.swapaxes(2, 3) / np.sqrt(8))
+    want = weights / weights.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(got, want.transpose(0, 2, 1, 3).reshape(2, 3, 16), rtol=1e-4, atol=1e-5)
