@@ -1,19 +1,24 @@
-"""Display of values: as text in a terminal, in colour, and as cards in notebooks.
+"""Display of values: as text in a terminal, in colour, as cards in notebooks, and as JSON.
 
 One rule for all that is displayed: ``repr`` is one short line that names the thing and its sizes, ``str`` is its text
 without colour (the script, where it has one, which reads back), and ``show()`` prints that text, in colour where a
-terminal or notebook shows it. Where a script can be had by itself, ``script()`` gives it.
+terminal or notebook shows it. Where a script can be had by itself, ``script()`` gives it. In JSON a dataclass is an
+object of its fields, a named tuple an array, and a number that is not finite is null.
 
 Values lie below what draws them: ``graphopt.web.cards`` is named here, and imported when one is first shown.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from importlib import import_module
-from typing import ClassVar, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 CARDS = "graphopt.web.cards"
 CODE: Final = "python"
@@ -57,6 +62,31 @@ class Scripted(Displayed):
     def __str__(self) -> str:
         """The script."""
         return self.script()
+
+
+def encoded(value: Any) -> Any:
+    """A value as what JSON has: dictionaries, lists, texts and numbers. Fields that are ``HIDDEN`` are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name_in_json(f): encoded(getattr(value, f.name)) for f in fields(value) if not f.metadata.get(HIDDEN)}
+    if isinstance(value, Enum):
+        return encoded(value.value)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): encoded(inner) for name, inner in value.items()}
+    if isinstance(value, Set):
+        return sorted(map(encoded, value))
+    if isinstance(value, Sequence):
+        return [*map(encoded, value)]
+    if isinstance(value, Path):
+        return str(value)
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def name_in_json(field: Any) -> str:
+    """The name that a dataclass's field has in JSON: that in its metadata, or its own."""
+    return str(field.metadata.get("name", field.name))
 
 
 def counted(number: int, noun: str) -> str:

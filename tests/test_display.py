@@ -1,10 +1,12 @@
 """What displays itself does so without importing what draws it before it is shown."""
 
+import math
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 import graphopt
 from graphopt import nn, passes, te
 from graphopt.benchmark.tuner import TunedModel
-from graphopt.display import Displayed, coloured_parts, write
+from graphopt.display import HIDDEN, Displayed, coloured_parts, encoded, write
 from graphopt.ir.constants import Constant
 from graphopt.ir.text import parse
 from graphopt.lowering.loops.nest import Nest, statements
@@ -211,3 +213,15 @@ def test_keywords_and_numbers_are_coloured() -> None:
     assert colours["for"].startswith("#")
     assert colours["128"].startswith("#")
     assert colours["for"] != colours["128"]
+
+
+@dataclass
+class Odd:
+    numbers: list[float]
+    path: Path
+    kept: str = field(default="", metadata={HIDDEN: True})
+
+
+def test_values_are_what_json_has() -> None:
+    assert encoded(Odd([1.5, math.inf, math.nan], Path("a/b"))) == {"numbers": [1.5, None, None], "path": "a/b"}
+    assert encoded({1: {"b", "a"}, "t": (1, None, True)}) == {"1": ["a", "b"], "t": [1, None, True]}

@@ -1,7 +1,7 @@
 """JSON of results: ``--json`` writes what a command prints, and the schema of each comes from the same dataclasses.
 
-A dataclass is an object of its fields, a named tuple an array, and a number that is not finite is null. Fields whose
-metadata says ``HIDDEN`` are left out. The schemas (https://json-schema.org, 2020-12) are in ``docs/schemas.json``.
+What values are in JSON says ``graphopt.display``. The schemas (https://json-schema.org, 2020-12) are in
+``docs/schemas.json``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
@@ -20,14 +19,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from graphopt.display import HIDDEN
+from graphopt.display import HIDDEN, encoded, name_in_json
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import EngineTiming
     from graphopt.rewrite.match.journal import Entry
     from graphopt.run.report import AppliedRewrite
     from graphopt.runtime.profile import ProfileRow
-    from graphopt.tools.coverage import Firing
     from graphopt.tools.diff import Difference, Layer, LayerComparison
     from graphopt.tools.inspection import Inspection, ModelSize, WeightStatistics
     from graphopt.verify.verification import Verification
@@ -323,20 +321,6 @@ class ShownWorkload:
     settings: tuple[TunedHistory, ...]
 
 
-@dataclass(frozen=True)
-class FamiliesCovered:
-    """Which families of rewrites acted on models, on ONNX's tests alone, are done apart from rules, or are missing."""
-
-    schema: int
-    families: int
-    on_models: tuple[str, ...]
-    on_suite: tuple[str, ...]
-    apart: tuple[str, ...]
-    missing: tuple[str, ...]
-    firings: tuple[Firing, ...]
-    failed: Mapping[str, str]
-
-
 def rewrites_of(entries: Sequence[Entry]) -> tuple[AppliedRewrite, ...]:
     """Entries of a journal, as reports have them."""
     from graphopt.run.report import AppliedRewrite
@@ -378,7 +362,7 @@ RESULTS: Mapping[str, str] = {
     "rules check": "graphopt.cli.results:CheckedRule[]",
     "rules prove": "graphopt.cli.results:ProvedRule[]",
     "rules try": "graphopt.cli.results:TriedRule[]",
-    "rules coverage": "graphopt.cli.results:FamiliesCovered",
+    "rules coverage": "graphopt.tools.coverage:Coverage",
     "db list": "graphopt.cli.results:TunedSummary[]",
     "db show": "graphopt.cli.results:ShownWorkload",
     "target list": "graphopt.cli.results:ListedTarget[]",
@@ -386,38 +370,16 @@ RESULTS: Mapping[str, str] = {
     "target check": "graphopt.cli.results:CheckedTarget",
 }
 """The class of each command's result, by command; ``[]`` behind it is an array of them."""
-ADDED: Mapping[str, Mapping[str, type]] = {
+ADDED: Mapping[str, Mapping[str, Any]] = {
     "graphopt.run.report:Report": {"schema": int, "seconds": float},
     "graphopt.tools.batch:BatchSummary": {"schema": int, "exit_code": int},
+    "graphopt.tools.coverage:Coverage": {
+        "schema": int,
+        "families": int,
+        **dict.fromkeys(("on_models", "on_suite", "apart", "missing"), tuple[str, ...]),
+    },
 }
 """What classes that write their JSON themselves have beside their fields."""
-
-
-# -- values
-
-
-def encoded(value: Any) -> Any:
-    """A result as what JSON has: dictionaries, lists, texts and numbers."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {_key(f): encoded(getattr(value, f.name)) for f in fields(value) if not f.metadata.get(HIDDEN)}
-    if isinstance(value, Enum):
-        return encoded(value.value)
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): encoded(inner) for key, inner in value.items()}
-    if isinstance(value, Set):
-        return sorted(map(encoded, value))
-    if isinstance(value, Sequence):
-        return [*map(encoded, value)]
-    if isinstance(value, Path):
-        return str(value)
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def _key(field: Any) -> str:
-    return str(field.metadata.get("name", field.name))
 
 
 def written(path: Path | None, value: Any) -> bool:
@@ -441,7 +403,8 @@ def schema(command: str) -> dict[str, Any]:
     result = _schema(getattr(import_module(path), kind), found)
     if added := ADDED.get(name):
         extra = {key: _schema(type_, found) for key, type_ in added.items()}
-        result = {**found[kind], "properties": {**extra, **found[kind]["properties"]}}
+        own = found.pop(kind)
+        result = {**own, "properties": {**extra, **own["properties"]}}
         result["required"] = [*extra, *result["required"]]
     shape = {"type": "array", "items": result} if name.endswith("[]") else result
     return {"$schema": DIALECT, "title": f"graphopt {command} --json", **shape, "$defs": found}
@@ -482,8 +445,8 @@ def _schema(hint: Any, found: dict[str, Any]) -> dict[str, Any]:
         found[hint.__name__] |= {
             "type": "object",
             "description": " ".join((inspect.getdoc(hint) or "").partition("\n\n")[0].split()),
-            "properties": {_key(f): _schema(hints[f.name], found) for f in shown},
-            "required": [_key(f) for f in shown],
+            "properties": {name_in_json(f): _schema(hints[f.name], found) for f in shown},
+            "required": [name_in_json(f) for f in shown],
             "additionalProperties": False,
         }
     return {"$ref": f"#/$defs/{hint.__name__}"}

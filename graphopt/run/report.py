@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphopt.display import HIDDEN, Displayed, shortened
+from graphopt.display import HIDDEN, Displayed, encoded, shortened
 from graphopt.verify.verification import Verification
 
 if TYPE_CHECKING:
@@ -225,9 +225,7 @@ class Report(Displayed):
 
     def to_json(self) -> str:
         """The report as JSON, with the version of its schema."""
-        content = asdict(replace(self, derivation=None, graphs=None))
-        del content["derivation"], content["graphs"]
-        return json.dumps({"schema": SCHEMA, **content, "seconds": self.seconds}, indent=2, default=dict) + "\n"
+        return json.dumps({"schema": SCHEMA, **encoded(self), "seconds": self.seconds}, indent=2) + "\n"
 
 
 def _sizes(sizes: Mapping[str, int]) -> str:

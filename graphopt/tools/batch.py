@@ -12,13 +12,13 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from graphopt.display import HIDDEN
+from graphopt.display import HIDDEN, encoded
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError
 from graphopt.run.derivation import journal_path
 from graphopt.run.report import Report
@@ -117,11 +117,7 @@ class BatchSummary:
 
     def to_json(self) -> str:
         """The summary as JSON, with the version of its schema."""
-        models = [asdict(replace(outcome, traceback="")) for outcome in self.outcomes]
-        for model in models:
-            del model["traceback"]
-        content = {"schema": SCHEMA, "target": self.target, "exit_code": self.exit_code, "models": models}
-        return json.dumps(content, indent=2) + "\n"
+        return json.dumps({"schema": SCHEMA, "exit_code": self.exit_code, **encoded(self)}, indent=2) + "\n"
 
 
 def _xml(text: str) -> str:

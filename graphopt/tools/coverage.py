@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from graphopt.display import encoded
 from graphopt.errors import GraphoptError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
@@ -87,9 +88,9 @@ class Coverage:
     def to_json(self) -> str:
         """All of it as JSON, with the version of its schema."""
         lists = {name: getattr(self, name) for name in ("on_models", "on_suite", "apart", "missing")}
-        firings = [asdict(f) for id in catalogue() for f in self.of(id)]
-        content = {"schema": SCHEMA, "families": len(catalogue()), **lists, "firings": firings, "failed": self.failed}
-        return json.dumps(content, indent=2, default=dict) + "\n"
+        ordered = replace(self, firings=tuple(f for id in catalogue() for f in self.of(id)))
+        content = {"schema": SCHEMA, "families": len(catalogue()), **lists, **encoded(ordered)}
+        return json.dumps(content, indent=2) + "\n"
 
     @staticmethod
     def _families(families: Iterable[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -278,21 +278,3 @@ def _layer(a: Graph, b: Graph, pair: tuple[Value, Value], by: str, apart: tuple[
     (v, w), nodes = pair, (a.producer(pair[0]), b.producer(pair[1]))
     names = name_of(a, nodes[0], v.port), name_of(b, nodes[1], w.port)
     return Layer(*names, (nodes[0].op, nodes[1].op), by, *apart)
-
-
-def plain(compared: LayerComparison) -> dict[str, Any]:
-    """A comparison as plain values, none infinite; ``first`` is the position of the first layer that diverges."""
-
-    def finite(number: float) -> float | None:
-        return number if isfinite(number) else None
-
-    rows = [
-        {
-            **asdict(layer),
-            "error": finite(layer.error), "absolute": finite(layer.absolute), "relative": finite(layer.relative),
-            "diverges": layer.diverges,
-        }
-        for layer in compared.layers
-    ]  # fmt: skip
-    first = next((k for k, layer in enumerate(compared.layers) if layer.diverges), None)
-    return {**asdict(compared), "layers": rows, "first": first}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.display import encoded
 from graphopt.errors import ReadError
 from graphopt.ir.onnx_io import files_of
 from graphopt.rewrite.rule.notation import show_rule
@@ -53,8 +54,7 @@ class KeptResults:
         if outcome.exit_code:
             self._entries.pop(job.name, None)
         else:
-            told = asdict(replace(outcome, is_kept=False))
-            del told["traceback"]
+            told = encoded(replace(outcome, is_kept=False))
             self._entries[job.name] = {"key": self._key(job), "result": _digest(job.output), "outcome": told}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with whole(self.path) as file:

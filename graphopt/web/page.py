@@ -10,15 +10,16 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from graphopt.display import encoded
 from graphopt.saving import whole
+from graphopt.tools.diff import LayerComparison
 from graphopt.tools.egraph import ExploredGraph
 from graphopt.web.kernels import Kernels
 from graphopt.web.rewriting import Rewriting
@@ -46,8 +47,8 @@ class Page:
     kernels: Kernels | None = None
     egraphs: tuple[ExploredGraph, ...] = ()
     """Those in which there was a choice, in the order in which they were explored."""
-    layers: Mapping[str, object] | None = None
-    """The values inside two models, compared (``tools.diff.plain``)."""
+    layers: LayerComparison | None = None
+    """The values inside two models, compared."""
     steps: tuple[tuple[str, float], ...] = ()
     """What was done, and the seconds that it took."""
     warnings: tuple[str, ...] = ()
@@ -55,7 +56,7 @@ class Page:
 
 def data(page: Page) -> dict[str, object]:
     """The page as plain values."""
-    return {"schema": SCHEMA, **asdict(page)}
+    return {"schema": SCHEMA, **encoded(page)}
 
 
 def write_page(page: Page, path: Path) -> None:

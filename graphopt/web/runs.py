@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from graphopt.tools.diff import plain
 from graphopt.web.kernels import kernels
 from graphopt.web.page import Page
 from graphopt.web.rewriting import rewriting
@@ -58,7 +57,7 @@ def page_of_layers(models: tuple[str, str], compared: LayerComparison) -> Page:
     facts = [("A", models[0]), ("B", models[1]), ("computed in", compared.engine)]
     facts += [("sizes", ", ".join(f"{n}={size}" for n, size in compared.sizes.items()))] if compared.sizes else []
     title = " and ".join(PurePath(model).name or "model" for model in models)
-    return Page(title, "diff", tuple(facts), layers=plain(compared))
+    return Page(title, "diff", tuple(facts), layers=compared)
 
 
 def page_of_program(

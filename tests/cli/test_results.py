@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ import typer.main
 
 from graphopt.cli import run
 from graphopt.cli.commands import app
-from graphopt.cli.results import RESULTS, ProvedRule, TunedNest, TunedProgram, encoded, schema
-from graphopt.display import HIDDEN
+from graphopt.cli.results import RESULTS, ProvedRule, TunedNest, TunedProgram, schema
+from graphopt.display import encoded
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 
@@ -89,6 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run([*given, "--certificate", str(folder / "c.json")]) == 0
     (folder / "mine.rules").write_text("# twice is once      [A22] exact\nmy-relu: Relu(Relu(x)) => Relu(x)\n")
     (folder / "mine.toml").write_text("wrong = 1\n")
+    (folder / "recipe.toml").write_text('models = [{ model = "m.onnx" }]\n')
     return folder
 
 
@@ -104,6 +103,8 @@ CASES = {
     "convert": ["m.onnx", "--to", "fp16"],
     "extract": ["m.onnx", "--outputs", "y"],
     "doctor": [],
+    "egraph": ["m.onnx"],
+    "ci": ["recipe.toml"],
     "explain": ["o.onnx", "z"],
     "explain --rule": ["m.onnx", "--rule", "neg-neg"],
     "explain --choices": ["m.onnx", "--choices"],
@@ -168,18 +169,6 @@ def groups() -> list[tuple[str, Any]]:
 )
 def test_what_takes_long_fits_its_schema(command: str, value: Any) -> None:
     assert fits(encoded(value), schema(command), schema(command)) == []
-
-
-@dataclass
-class Odd:
-    numbers: list[float]
-    path: Path
-    kept: str = field(default="", metadata={HIDDEN: True})
-
-
-def test_values_are_what_json_has() -> None:
-    assert encoded(Odd([1.5, math.inf, math.nan], Path("a/b"))) == {"numbers": [1.5, None, None], "path": "a/b"}
-    assert encoded({1: {"b", "a"}, "t": (1, None, True)}) == {"1": ["a", "b"], "t": [1, None, True]}
 
 
 def test_the_validator_sees_what_is_wrong() -> None:

@@ -1,5 +1,8 @@
 import json
+import math
 from pathlib import Path
+
+import pytest
 
 import graphopt
 from graphopt.run.report import TRUSTED, AppliedRewrite, Exploration, Report, StepReport, modelled
@@ -43,6 +46,13 @@ def test_json_of_an_empty_report() -> None:
     found = json.loads(Report("m", "ort", "exact").to_json())
     assert found["exploration"] is None
     assert found["rewrites"] == []
+    assert found.keys() & {"derivation", "graphs"} == set()
+
+
+def test_numbers_that_are_not_finite_are_null_in_json() -> None:
+    text = Report("m", "ort", "exact", cost_before=math.inf, cost_after=math.nan).to_json()
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert (found["cost_before"], found["cost_after"]) == (None, None)
 
 
 def test_rules_are_counted_the_most_frequent_first() -> None:

@@ -144,10 +144,10 @@ def test_layers_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert "5 compared in ONNX Runtime" in out
     assert "first at b (Add)" in out
     content = json.loads(report.read_text())
-    assert content["layers"]["first"] == 1
+    assert content["first"] == content["layers"]["layers"][1]
     assert "output 'y'" in content["mismatch"]
     assert page.read_text().startswith("<!doctype html>")
     assert run(["diff", str(a), str(a), "--json", "-"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["layers"] is None
-    assert content["verification"]["status"] == "verified"
+    assert content["outputs"]["status"] == "verified"

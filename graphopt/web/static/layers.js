@@ -1,10 +1,14 @@
 const ROWS = 100;
 
+/** Whether a value is further apart than the tolerance; an error that is no finite number is null. */
+const diverges = (layer) => layer.error === null || layer.error > 1;
+
 /** The values inside two models, in the order in which they are computed: which diverge, and from where on. */
 function layersSection(compared) {
   const all = compared.layers;
-  const diverging = all.filter((l) => l.diverges).length;
-  let page = compared.first === null ? 0 : Math.floor(compared.first / ROWS);
+  const diverging = all.filter(diverges).length;
+  const start = all.findIndex(diverges);
+  let page = start < 0 ? 0 : Math.floor(start / ROWS);
   const search = h("input", {
     type: "search",
     placeholder: "Find a value or an op",
@@ -31,7 +35,7 @@ function layersSection(compared) {
       .map((l, k) => [l, k])
       .filter(
         ([l]) =>
-          (!only.checked || l.diverges) &&
+          (!only.checked || diverges(l)) &&
           words.every((w) => `${l.name} ${l.other} ${l.ops.join(" ")}`.toLowerCase().includes(w)),
       );
     const last = Math.max(0, Math.ceil(found.length / ROWS) - 1);
@@ -46,16 +50,16 @@ function layersSection(compared) {
         l.other === l.name ? "" : h("code", {}, l.other),
         l.ops[0] === l.ops[1] ? l.ops[0] : l.ops.join(" → "),
         l.by,
-        h("span", { class: l.diverges ? "more" : null }, number(l.error)),
+        h("span", { class: diverges(l) ? "more" : null }, number(l.error)),
         number(l.absolute),
         number(l.relative),
-        k === compared.first ? h("span", { class: "chip before" }, "first") : l.diverges ? "diverges" : "",
+        k === start ? h("span", { class: "chip before" }, "first") : diverges(l) ? "diverges" : "",
       ]);
     const heads = ["value", "in B", "op", "paired by", ["of tolerance", "number"], ["absolute", "number"], ["relative", "number"], ""];
     refill(place, table("Values inside both models", heads, rows));
   }
 
-  const first = compared.first === null ? null : all[compared.first];
+  const first = all[start];
   const what = first
     ? `${COUNT.format(diverging)} of ${COUNT.format(all.length)} values diverge, the first is ${first.name} (${first.ops[1]}).`
     : `None of ${COUNT.format(all.length)} values diverges.`;
