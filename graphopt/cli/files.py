@@ -60,8 +60,11 @@ def beside(model: Path, what: str) -> Path:
 def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> None:
     """Raise UsageError where a file to write, by option, is one that is read, another one, or no place for a file.
 
-    None stands for an option that was not given, and ``-`` for stdout.
+    None stands for an option that was not given, and ``-`` for stdout, which takes one file.
     """
+    piped = [option for option, path in written.items() if is_stdout(path)]
+    if len(piped) > 1:
+        raise UsageError(f"{' and '.join(piped)} both name stdout: give one of them a file")
     claimed = [(path, "which is an input") for path in read]
     for option, path in written.items():
         if path is None or is_stdout(path):

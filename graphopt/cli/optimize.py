@@ -249,8 +249,6 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
         raise UsageError(f"{output} is the input itself: give another -o, or --in-place to write over it")
     read = [*([] if is_replaced else [model]), *(options.rules or ()), *map(Path, keywords["inputs"].values())]
     files.check_written({"-o": output}, read)
-    if files.is_stdout(output) and files.is_stdout(options.json):
-        raise UsageError("-o and --json both name stdout: give one of them a file")
     is_kept = not (options.no_journal or options.dry_run)
     journal = (options.journal or (None if files.is_stdout(output) else journal_path(output))) if is_kept else None
     certificate = None if options.dry_run else options.certificate

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from zipfile import BadZipFile
@@ -23,6 +24,7 @@ from graphopt.runtime.signature import given
 from graphopt.runtime.sizes import evaluate, symbols_of
 from graphopt.runtime.state import fresh
 from graphopt.runtime.steps import Array, StatePort
+from graphopt.saving import whole
 
 ROWS = 64
 """Rows for which there is room come in blocks of so many."""
@@ -285,13 +287,11 @@ class BoundState:
         return f"{self._dtype(s)}[{sizes}], as the others, is expected"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the states into a file (``.npz``), by input. ReadError where that cannot be written."""
+        """Write the states into a file (``.npz``), by input, whole or not at all. ReadError where that cannot be
+        written."""
         arrays: dict[str, Any] = {name: array.view(_plain(array.dtype)) for name, array in self.arrays.items()}
-        try:
-            with open(path, "wb") as file:
-                np.savez(file, **arrays)
-        except OSError as error:
-            raise ReadError(f"{path} cannot be written: {error.strerror}") from None
+        with whole(Path(path)) as file:
+            np.savez(file, **arrays)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the states in a file. Raises ReadError for what is no such file, and what ``set`` does."""

@@ -19,9 +19,9 @@ import numpy as np
 
 from graphopt.display import encoded
 from graphopt.errors import ReadError
-from graphopt.ir.onnx_io import files_of
 from graphopt.rewrite.rule.notation import show_rule
 from graphopt.rewrite.ruleset import Ruleset
+from graphopt.run.certificate import digest
 from graphopt.runtime.disk_cache import digest_of_code
 from graphopt.saving import whole
 from graphopt.tools.batch import BatchJob, BatchOutcome, outcome_from_json
@@ -80,7 +80,7 @@ class KeptResults:
         """A digest of what the result of a job rests on; as the job began, where its model is written over."""
         if job.name not in self._keys:
             written = job.journal, job.certificate
-            said = _code(), _model(job.model), _said(job.options), written, self.more.get(job.name)
+            said = _code(), _digest(job.model), _said(job.options), written, self.more.get(job.name)
             self._keys[job.name] = sha256(repr(said).encode()).hexdigest()
         return self._keys[job.name]
 
@@ -90,20 +90,11 @@ def _code() -> str:
     return digest_of_code([_ROOT], ("onnx", "onnx_ir", "numpy"))
 
 
-def _model(path: Path) -> list[str]:
-    """Digests of a model's file and of the data files that it refers to."""
-    return [_digest(file) for file in files_of(path) or [path]]
-
-
 def _digest(path: Path) -> str:
-    """A digest of a file; nothing where there is none."""
+    """A digest of a file, with the data files that it names where it is a model; nothing where one is not there."""
     try:
-        with path.open("rb") as file:
-            state = sha256()
-            while piece := file.read(1 << 20):
-                state.update(piece)
-        return state.hexdigest()
-    except OSError:
+        return digest(path)
+    except ReadError:
         return ""
 
 

@@ -45,6 +45,8 @@ def test_no_input_and_no_other_output_is_overwritten(tmp_path: Path) -> None:
             check_written({"-o": path}, [tmp_path / "rules", model])
     with pytest.raises(UsageError, match=r"--json .* would overwrite .* which -o writes"):
         check_written({"-o": tmp_path / "new", "--json": tmp_path / "new"}, [model])
+    with pytest.raises(UsageError, match="-o and --json both name stdout"):
+        check_written({"-o": Path("-"), "--html": None, "--json": Path("-")}, [model])
 
 
 def test_a_text_that_cannot_be_written_is_a_read_error(tmp_path: Path) -> None:
@@ -83,8 +85,10 @@ def test_a_model_comes_from_stdin_and_its_result_goes_to_stdout(tmp_path: Path) 
 
 def test_stdout_takes_one_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx_io.save(parse("x: float32[2]\ny = Relu(x)\nreturn y"), tmp_path / "m.onnx")
-    assert run(["optimize", str(tmp_path / "m.onnx"), "-o", "-", "--json", "-"]) == 2
-    assert "both name stdout" in capsys.readouterr().err
+    for words in ("optimize", "convert --to fp16", "extract --outputs y"):
+        command, *options = words.split()
+        assert run([command, str(tmp_path / "m.onnx"), *options, "-o", "-", "--json", "-"]) == 2
+        assert "both name stdout" in capsys.readouterr().err
 
 
 def test_terminals_give_and_take_no_models(

@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ReadError
+from graphopt.ir import onnx_io
+from graphopt.ir.constants import Constant
+from graphopt.ir.text import parse
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.run.report import Report
 from graphopt.tools.batch import BatchJob, BatchOutcome, optimize_all
@@ -48,6 +51,19 @@ def test_what_rests_on_something_else_is_done_again(job: BatchJob, change) -> No
     KeptResults(job.output.parent).put(job, DONE)
     changed = change(job)
     assert KeptResults(job.output.parent).get(changed if isinstance(changed, BatchJob) else job) is None
+
+
+def test_a_result_whose_weights_are_gone_is_made_again(job: BatchJob) -> None:
+    weights = Constant.of(np.arange(10_000, dtype=np.float32))
+    graph = parse("x: float32[10000]\ny = Add(x, x)\nreturn y")
+    (node,) = (node for node in graph.nodes() if node.op == "Add")
+    graph.update(node.id, inputs=(node.inputs[0], graph.add_constant(weights)))
+    onnx_io.save(graph, job.output, external=True)
+    KeptResults(job.output.parent).put(job, DONE)
+    assert KeptResults(job.output.parent).get(job) == DONE
+    (data,) = onnx_io.data_files(job.output)
+    (job.output.parent / data).unlink()
+    assert KeptResults(job.output.parent).get(job) is None
 
 
 def test_what_failed_is_not_kept(job: BatchJob) -> None:

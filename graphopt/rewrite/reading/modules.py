@@ -56,7 +56,7 @@ def rules_of_file(path: Path, strict: bool = False) -> list[Rule]:
 
     with importing_from(str(path.resolve().parent), first=True):
         rules = _defined(str(path), run, path.resolve().parent)
-    return [_kept(replace(rule, source=_placed(rule.source, path)), strict) for rule in rules]
+    return [check(replace(rule, source=_placed(rule.source, path)), strict) for rule in rules]
 
 
 def rules_of_name(name: str, strict: bool = False) -> list[Rule] | None:
@@ -74,7 +74,7 @@ def rules_of_name(name: str, strict: bool = False) -> list[Rule] | None:
         if root is None:
             return None
         rules = _defined(name, lambda: import_module(name), root)
-    return [_kept(rule, strict) for rule in rules]
+    return [check(rule, strict) for rule in rules]
 
 
 def packages() -> tuple[EntryPoint, ...]:
@@ -94,7 +94,7 @@ def rules_of_package(entry: EntryPoint, strict: bool = False) -> list[Rule]:
     """The rules behind an entry point. Raises RuleError as ``rules_of_file``."""
     root = _root(entry.module)
     rules = _defined(f"{names_of(entry)[0]} ({GROUP}: {entry.value})", entry.load, root or Path(os.sep))
-    return [_kept(rule, strict) for rule in rules]
+    return [check(rule, strict) for rule in rules]
 
 
 def _root(module: str) -> Path | None:
@@ -161,11 +161,6 @@ def _relative(file: str) -> str:
 def _placed(source: str, path: Path) -> str:
     """Where a rule was written, with the path of its file where it is this one."""
     return f"{path}{source[len(path.name) :]}" if source.startswith(f"{path.name}:") else source
-
-
-def _kept(rule: Rule, strict: bool) -> Rule:
-    """The rule, of which the same is asked as of one in a file of rules."""
-    return check(rule, strict)
 
 
 @contextmanager
