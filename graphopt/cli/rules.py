@@ -454,6 +454,7 @@ def prove_rules(
     from graphopt.rewrite.checking.verdicts import Verdicts
     from graphopt.rewrite.ruleset import standard, standard_folder
 
+    files.check_written({"--json": json}, [Path(name) for name in what or ()])
     named = chosen(what or ())
     rules = list(standard().rules) if update else named
     file = standard_folder() / evidence.FILE

@@ -256,9 +256,9 @@ class Optimization:
             is_taken = all(self.stated.allows(call.op, opset) for call in place.after)
             if is_taken and model.of_calls(place.after) < model.of_calls(place.before):
                 lowest[place.roots] = min(opset, lowest.get(place.roots, opset))
-        nodes = {c: value.node for value, c in reversed(list(saturated.values.items()))}
+        values = saturated.first_values
         for roots, opset in lowest.items():
-            node = next((nodes[c] for c in roots if c in nodes), None)
+            node = next((values[c].node for c in roots if c in values), None)
             self.waiting[opset] += 1 if region.repeats is None or node is None else region.repeats.copies_like(node)
 
     def derive(self, extraction: Extraction, saturated: Saturated, region: ExploredRegion) -> Graph:

@@ -153,6 +153,12 @@ class Kept:
         return tuple(t for t in told if t.classes)
 
 
+def names_of_classes(saturated: Saturated) -> dict[int, str]:
+    """The names of the classes that the graph has values of: that of the first of each."""
+    graph = saturated.graph
+    return {c: name_of(graph, graph.node(v.node), v.port) for c, v in saturated.first_values.items()}
+
+
 def explored(saturated: Saturated, extraction: Extraction, model: CostModel) -> ExploredGraph:
     """An e-graph as people can read it."""
     return _Teller(saturated, extraction, model).told()
@@ -168,10 +174,7 @@ class _Teller:
         self.least = extraction.cost.total.seconds
         self.stored = extraction.nbytes
         self.starts = [a.first for a in saturated.provenance.applications]
-        graph = saturated.graph
-        self.values = {
-            c: name_of(graph, graph.node(v.node), v.port) for v, c in reversed(list(saturated.values.items()))
-        }
+        self.values = names_of_classes(saturated)
         self.left = SEARCHED
 
     def told(self) -> ExploredGraph:

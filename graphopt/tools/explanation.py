@@ -41,6 +41,7 @@ from graphopt.run.observer import Chosen, Watch
 from graphopt.run.steps import Steps
 from graphopt.run.write_result import deliver
 from graphopt.target import PORTABLE, Target
+from graphopt.tools.egraph import names_of_classes
 from graphopt.tools.shell_check import failing
 from graphopt.verify.verification import Verification
 
@@ -164,7 +165,7 @@ class _Places(Watch):
 
     def _site(self, saturated: Saturated, place: Place) -> str:
         """The name of the value at whose place the left side is; of a value that rules made, the left side."""
-        names = _names(saturated)
+        names = names_of_classes(saturated)
         return next((names[root] for root in place.roots if root in names), place.left)
 
     def _outcome(self, place: Place, seen: Chosen, terms: Terms, off: str) -> str:
@@ -203,16 +204,9 @@ class _Places(Watch):
 
 def _named(saturated: Saturated, classes: Sequence[int]) -> str:
     """The values that classes are, as the graph or else the e-graph calls them, and the verb for so many."""
-    names = _names(saturated)
+    names = names_of_classes(saturated)
     words = [names.get(c) or saturated.provenance.text(c) for c in classes]
     return f"{', '.join(words)} {'is' if len(words) == 1 else 'are'}"
-
-
-def _names(saturated: Saturated) -> dict[int, str]:
-    """The names of the classes that the graph has values of: the first of each."""
-    graph = saturated.graph
-    values = reversed(list(saturated.values.items()))
-    return {c: name_of(graph, graph.node(value.node), value.port) for value, c in values}
 
 
 def _taken(rule: Rule, graph: Graph, derivation: Derivation) -> Iterator[tuple[str, str]]:

@@ -145,3 +145,14 @@ def test_rules_are_exported_to_pairs_of_functions_and_to_text(
     assert run(["rules", "export", "pairs.onnx", "-o", "pairs.onnx"]) == 2
     assert run(["optimize", model, "-o", "out.onnx", "--rules", "m.onnx"]) == 7
     assert "m.onnx: holds no rules" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "prove"])
+def test_the_rules_are_not_overwritten_by_what_is_found(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.rules"
+    file.write_text("# twice is once      [A22] exact\nmy-relu: Relu(Relu(x)) => Relu(x)\n")
+    assert run(["rules", command, str(file), "--json", str(file)]) == 2
+    assert "which is an input" in capsys.readouterr().err
+    assert file.read_text().endswith("my-relu: Relu(Relu(x)) => Relu(x)\n")

@@ -172,6 +172,11 @@ class Saturated:
         return list(order)
 
     @cached_property
+    def first_values(self) -> Mapping[int, Value]:
+        """For each class that values of the graph are in: the first of them."""
+        return {name: value for value, name in reversed(list(self.values.items()))}
+
+    @cached_property
     def projections(self) -> Mapping[int, Mapping[int, int]]:
         """For each class of several outputs: the class of each output that is read, by its index."""
         projections: dict[int, dict[int, int]] = {}
