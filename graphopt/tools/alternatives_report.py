@@ -84,7 +84,7 @@ def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Pr
     model_of_cost = CostModel(target, stated_sizes(graph))
     by_value: dict[tuple[str, str], ProgramChoice] = {}
     for seen in watch.seen:
-        for choice in _of_terms(Terms(seen.saturated, model_of_cost), seen.extraction):
+        for choice in _of_terms(Terms(seen.saturated, seen.model), seen.extraction):
             by_value.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
     nests = [*_of_nests(optimized, model_of_cost, policy)]
     last = ("fusion", "product")

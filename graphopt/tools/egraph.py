@@ -22,7 +22,6 @@ from graphopt.optimize import optimize_graph
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
 from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.rewrite.extract.choose import Extraction, Forced, forced
-from graphopt.rewrite.extract.cost import CostModel, stated_sizes
 from graphopt.rewrite.extract.terms import Terms
 from graphopt.rewrite.match.describe import name_of
 from graphopt.rewrite.rule.rule import soundness
@@ -125,12 +124,12 @@ def egraphs(
     graph = model if isinstance(model, Graph) else onnx_io.load(model)
     watch = Watch()
     optimize_graph(graph, rules, target, soundness(policy), budget, watch)
-    told = (explored(seen.saturated, seen.extraction, seen.model) for seen in watch.seen)
+    told = (explored(seen.saturated, seen.extraction) for seen in watch.seen)
     return tuple(t for t in told if t.classes)
 
 
 class Kept:
-    """What a run explored and chose, kept by a step that takes the place of ``choose``."""
+    """What a run explored and chose by the prices of a target, kept by a step that takes the place of ``choose``."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -149,7 +148,7 @@ class Kept:
 
     def told(self) -> tuple[ExploredGraph, ...]:
         """The e-graphs in which there was a choice."""
-        told = (explored(s, e, CostModel(self.target, stated_sizes(s.graph))) for s, e in self.seen)
+        told = (explored(s, e) for s, e in self.seen if e.cost_model.target == self.target)
         return tuple(t for t in told if t.classes)
 
 
@@ -159,17 +158,17 @@ def names_of_classes(saturated: Saturated) -> dict[int, str]:
     return {c: name_of(graph, graph.node(v.node), v.port) for c, v in saturated.first_values.items()}
 
 
-def explored(saturated: Saturated, extraction: Extraction, model: CostModel) -> ExploredGraph:
+def explored(saturated: Saturated, extraction: Extraction) -> ExploredGraph:
     """An e-graph as people can read it."""
-    return _Teller(saturated, extraction, model).told()
+    return _Teller(saturated, extraction).told()
 
 
 class _Teller:
     """Tells of one e-graph."""
 
-    def __init__(self, saturated: Saturated, extraction: Extraction, model: CostModel) -> None:
+    def __init__(self, saturated: Saturated, extraction: Extraction) -> None:
         self.saturated, self.extraction = saturated, extraction
-        self.terms = Terms(saturated, model)
+        self.terms = Terms(saturated, extraction.cost_model)
         self.choice = extraction.choice
         self.least = extraction.cost.total.seconds
         self.stored = extraction.nbytes

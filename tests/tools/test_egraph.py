@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import graphopt
 from graphopt.cli import run
-from graphopt.cli.results import encoded
+from graphopt.display import encoded
 from graphopt.ir import onnx_io
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
@@ -27,6 +28,14 @@ HARD_SWISH = """x: float32[2, 64]
     d = Mul(x, c)
     y = Div(d, 6.0)
     return y"""
+CACHED = """past: float32[1, 2, p, 8]
+    new: float32[1, 2, n, 8]
+    present = Concat(past, new, axis=2)
+    b = Add(present, 3.0)
+    c = Clip(b, 0.0, 6.0)
+    d = Mul(present, c)
+    y = Div(d, 6.0)
+    return present, y"""
 HARD_SWISH_AGAIN = """
     b{i} = Add({x}, 3.0)
     c{i} = Clip(b{i}, 0.0, 6.0)
@@ -97,6 +106,27 @@ def test_a_run_can_be_kept_in_passing() -> None:
     optimize_graph(parse(HARD_SWISH), target=ORT, step=Steps(None, OPTIMIZE, kept.steps({"choose": own})))
     assert kept.told() == egraphs(parse(HARD_SWISH), target=ORT)
     assert calls
+
+
+def test_a_cache_is_priced_as_it_was_chosen() -> None:
+    kept = Kept(ORT)
+    optimize_graph(parse(CACHED), target=ORT, step=Steps(None, OPTIMIZE, kept.steps()))
+    told = kept.told()
+    assert told
+    assert told == egraphs(parse(CACHED), target=ORT)
+    assert all(m.instead is None or m.instead.seconds >= 0 for t in told for c in t.classes for m in c.members)
+
+
+def test_what_other_targets_would_choose_is_not_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx_io.save(parse(HARD_SWISH), path)
+    kept = Kept(ORT)
+    measured = {"measure": lambda step, results, *_: results["the result"]}
+    graphopt.optimize(
+        path, output=tmp_path / "o.onnx", target="ort", measure=0.1, costs="analytic", steps=kept.steps(measured)
+    )
+    assert len(kept.seen) > len(kept.told()) > 0
+    assert kept.told() == egraphs(path, target=ORT)
 
 
 def test_json_has_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

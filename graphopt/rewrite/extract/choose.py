@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isclose
 
 from graphopt.ir.facts import Fact
@@ -72,6 +72,8 @@ class Extraction:
     """Whether no choice can cost less under this model (and fits the limit of bytes)."""
     nbytes: int
     """Bytes of the constants that the choice stores, once those computed from constants have been folded."""
+    cost_model: CostModel = field(repr=False, compare=False)
+    """The prices by which it was chosen."""
     changed: bool = True
     """False where the choice is the graph that was explored."""
     reproducible: bool = True
@@ -162,7 +164,8 @@ def extract(
     if not changed:
         chosen, after = original, before
     reproducible = solution.reproducible
-    return Extraction(chosen, after, before, proven, terms.stored_by(chosen), changed, reproducible, expected)
+    stored = terms.stored_by(chosen)
+    return Extraction(chosen, after, before, proven, stored, cost_model, changed, reproducible, expected)
 
 
 @dataclass(frozen=True)
