@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphopt.errors import LimitError, UsageError, nearest_or_some
+from graphopt.ir.caches import caches
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import FunctionKey, callee
@@ -303,19 +304,34 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
 
     What the graph's ops ask of sizes is solved for as far as it can be, and profiles for the rest that break none of it
     come before the others. Where all of them break something (a size may also be 1), those that nobody solved follow.
-    A size that is called as a sum of others (``past + length``) is that sum at first, which to ONNX is a name.
+    A size that is called as a sum of others (``past + length``) is that sum at first, which to ONNX is a name; so are
+    lengths (of masks) that nothing tells, where a cache grows.
     """
     asked = equations(graph)
     known = solved(asked, fixed)
     named = {name: substitute(size, known) for name, size in sums(open_names(graph)).items() if name not in known}
     tried: list[dict[str, int]] = []
-    for start in ({**known, **named}, known) if named else (known,):
+    lengths = _lengths(graph, {*known, *named})
+    starts = [{**known, **named, **lengths}, *([{**known, **named}] if lengths else []), *([known] if named else [])]
+    for start in starts:
         guesses = list(_guesses(graph, start))
         fitting = [guess for guess in guesses if holds(asked, guess)]
         for guess in (*fitting, *guesses, *(() if fitting else _guesses(graph, fixed))):
             if guess not in tried:
                 tried.append(guess)
                 yield guess
+
+
+def _lengths(graph: Graph, told: set[str]) -> dict[str, Size]:
+    """The second sizes of matrices that nothing tells, as the sum of what the first cache keeps and of what is new."""
+    grown = caches(graph)
+    if not grown:
+        return {}
+    past, new = grown[0]
+    told = told.union(*(symbols(size) for pair in grown for size in pair))
+    shapes = [t.shape for v in graph.inputs if isinstance(t := graph.types.get(v), TensorType)]
+    seconds = [shape[1] for shape in shapes if isinstance(shape, tuple) and len(shape) == 2]
+    return {name: past + new for size in seconds for name in symbols(size) - told}
 
 
 def _guesses(graph: Graph, known: Mapping[str, Size]) -> Iterator[dict[str, int]]:
