@@ -161,7 +161,7 @@ def _changes(report: Report) -> Table:
             same += old
         else:
             table.add_row(f"  {escape(op)}", str(old or ""), str(new or ""), f"{new - old:+d}")
-    if same:
+    if same and before != after:
         table.add_row("  all others", str(same), str(same), "")
     if report.bytes_before and report.bytes_after:
         change = 100 * (report.bytes_after / report.bytes_before - 1)

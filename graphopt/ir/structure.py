@@ -190,7 +190,7 @@ def _list_difference(what: str, a: object, b: object) -> str | None:
     assert isinstance(a, tuple)
     assert isinstance(b, tuple)
     if len(a) != len(b):
-        return f"{len(a)} {what}s, and {len(b)} in the other"
+        return f"{len(a)} {what}{'s' * (len(a) != 1)}, and {len(b)} in the other"
     for index, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y:
             return f"{what} {index} is {_words(x)}, and {_words(y)} in the other"

@@ -73,6 +73,16 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+def test_ops_that_stay_are_all_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    from graphopt.cli.tables import show_report
+
+    report = Report("in.onnx", "portable", "reals", ops_before={"Relu": 2}, ops_after={"Relu": 2})
+    show_report(report, explain=False, verbose=False, dry_run=True, on_stderr=False)
+    out = capsys.readouterr().out
+    assert re.search(r"ops +2 +2", out)
+    assert "all others" not in out
+
+
 def test_the_result_goes_beside_the_model(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", str(model)]) == 0
     assert calls[0]["output"] == model.with_name("in.opt.onnx")

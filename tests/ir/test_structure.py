@@ -91,7 +91,7 @@ def test_what_the_caller_sees_matters() -> None:
     assert same(graph, typed) == ("input 0 is 'x' of type float32[N, 4], and 'x' of type float16[N, 4] in the other")
     more = mlp()
     more.add_input("more")
-    assert same(graph, more) == "1 inputs, and 2 in the other"
+    assert same(graph, more) == "1 input, and 2 in the other"
     newer = mlp()
     newer.header = Header(opsets=(("", 22),))
     assert same(graph, newer) == "opsets are ai.onnx 21, and ai.onnx 22 in the other"
