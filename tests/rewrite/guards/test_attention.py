@@ -217,3 +217,23 @@ def test_heads_that_are_split_off_the_batch_are_found() -> None:
     for s, b in ((5, 2), (1, 1), (3, 1), (1, 4)):
         given = {"x": random.standard_normal((s, b, 768)).astype(np.float32)}
         np.testing.assert_allclose(run(graph, given)["y"], run(result, given)["y"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("of_values", "ops"), [(8, 1), (6, 5)])
+def test_heads_are_apart_where_keys_and_values_have_one_size_as_onnx_runtime_demands(of_values: int, ops: int) -> None:
+    graph = parse(f"""\
+graph apart (ir 10, opset 21)
+q: float32[2, 3, 16]
+k: float32[2, 2, 5, 8]
+v: float32[2, 2, 5, {of_values}]
+kt = Transpose(k, perm=[0, 2, 1, 3])
+kf = Reshape(kt, [0, 0, 16])
+vt = Transpose(v, perm=[0, 2, 1, 3])
+vf = Reshape(vt, [0, 0, {2 * of_values}])
+y = com.microsoft::MultiHeadAttention(q, kf, vf, num_heads=2)
+return y
+""")
+    made, _ = optimize_graph(graph, target=target("ort"))
+    assert sum(node.op not in ("Input", "Constant") for node in made.nodes()) == ops
+    session = ort.InferenceSession(onnx_io.to_proto(made).SerializeToString())
+    session.run(None, {i.name: np.zeros(i.shape, np.float32) for i in session.get_inputs()})
