@@ -8,17 +8,15 @@ from dataclasses import dataclass
 
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.ops import KINDS
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
-from graphopt.rewrite.extract.cost import ATTENTIONS
+from graphopt.rewrite.extract.cost import ATTENTIONS, VIEWS
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Matcher, root_ops
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.rule import Rule, calls
-from graphopt.target import ops
 
-BETWEEN = ops(
-    "Add Sub Mul Div Where Cast CastLike Clip Tanh Min Max Reshape Transpose Squeeze Unsqueeze Dropout Identity IsNaN"
-)
+BETWEEN = KINDS["elementwise"] | VIEWS | {"Transpose"}
 """Ops between the products of an attention and its softmax: scales, masks, caps, guards, and other views of heads."""
 PRODUCTS = frozenset(("MatMul", "com.microsoft::FusedMatMul", "Einsum"))
 LAST = 1 << 20
