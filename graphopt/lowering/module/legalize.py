@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from inspect import Parameter, signature
+from keyword import iskeyword
 from types import MappingProxyType
 
 from graphopt.errors import NestError, UsageError
@@ -136,7 +137,8 @@ def _callable(nest: Nest, inputs: tuple[Value, ...]) -> tuple[Nest, tuple[Value,
 
 def program_name(op: str) -> str:
     """A program's name for an op."""
-    return "".join(c if c.isalnum() else "_" for c in op.rpartition("::")[2]).lower()
+    name = "".join(c if c.isalnum() else "_" for c in op.rpartition("::")[2]).lower()
+    return f"{name}_" if iskeyword(name) else name  # Not, And, Or and If, of which scripts are made
 
 
 def _of_user(graph: Graph, node: Node, facts: FactsByValue, function: TensorFunction) -> Nest:
