@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value
@@ -10,31 +10,30 @@ from graphopt.ir.infer import infer
 from graphopt.ir.types import Size, symbols
 
 
+def appended(graph: Graph) -> Iterator[tuple[Value, Node]]:
+    """The inputs behind which something is put, each with the Concat that does so and gives an output."""
+    for node in graph.nodes():
+        past = node.inputs[0] if node.op == "Concat" else None
+        is_behind = past is not None and graph.node(past.node).op == INPUT and node.inputs.count(past) == 1
+        if past is not None and is_behind and graph.is_output(node.outputs[0]):
+            yield past, node
+
+
 def caches(graph: Graph) -> list[tuple[Size, Size]]:
     """The sizes of what is kept and of what is new, of each cache where one of them at least is open."""
-    nodes = [node for node in graph.nodes() if _grows(graph, node)]
+    nodes = [node for _, node in appended(graph)]
     facts = infer(graph) if nodes else {}
     return [sizes for node in nodes if (sizes := _sizes(node, facts)) is not None]
-
-
-def _grows(graph: Graph, node: Node) -> bool:
-    """Whether a node puts something new behind an input and gives that out."""
-    return (
-        node.op == "Concat"
-        and len(node.inputs) == 2
-        and isinstance(node.inputs[0], Value)
-        and graph.node(node.inputs[0].node).op == INPUT
-        and graph.is_output(node.outputs[0])
-    )
 
 
 def _sizes(node: Node, facts: Mapping[Value, Fact]) -> tuple[Size, Size] | None:
     """The sizes of what is kept and of what is new along the axis; None where they are not two sizes of their own."""
     axis = node.attrs.get("axis")
-    shapes: Sequence[tuple[Size, ...] | None] = [None if v is None else facts[v].shape for v in node.inputs]
-    if not isinstance(axis, int) or any(s is None for s in shapes):
+    shapes = [facts[v].shape for v in node.inputs if v is not None]
+    if not isinstance(axis, int) or not all(shapes):
         return None
-    past, new = (s[axis] for s in shapes if s is not None)
+    past, *others = (shape[axis] for shape in shapes if shape)
+    new: Size = sum(others, 0)
     if symbols(past) & symbols(new) or not (symbols(past) | symbols(new)):
         return None
     return past, new

@@ -12,15 +12,13 @@ from graphopt.ir.ops import KINDS
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
 from graphopt.rewrite.extract.cost import ATTENTIONS, VIEWS
 from graphopt.rewrite.match.build import Refused, replacements
-from graphopt.rewrite.match.matcher import Matcher, root_ops
+from graphopt.rewrite.match.matcher import GUARD, Matcher, root_ops
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.rule import Rule, calls
 
 BETWEEN = KINDS["elementwise"] | VIEWS | {"Transpose"}
 """Ops between the products of an attention and its softmax: scales, masks, caps, guards, and other views of heads."""
 PRODUCTS = frozenset(("MatMul", "com.microsoft::FusedMatMul", "Einsum"))
-LAST = 1 << 20
-"""How far a match came of which only the right side does not fit."""
 FAR = 64
 """Nodes that are looked at between a product and the softmax, masks among them."""
 CHEAPER = "costs less as products"
@@ -116,12 +114,12 @@ def _reason(rules: Iterable[Rule], space: Workspace, node: Node, was_found: bool
                 replacements(rule, match.bindings, match.roots, space)
                 return CHEAPER
             except Refused as refused:
-                misses.append((LAST, str(refused)))
+                misses.append((GUARD, str(refused)))
             finally:
                 space.undo(first)
         misses += matcher.reasons or ()
     depth, why = max(misses, key=lambda miss: miss[0], default=(0, "no rule knows its form"))
-    if depth < LAST and was_found:
+    if depth < GUARD and was_found:
         return CHEAPER
     operand, _, what = why.partition(" is ")
     return f"an operand is {what}" if operand in set(space.graph.names.values()) else why  # one reason at many places

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graphopt.errors import UsageError, nearest_or_some
+from graphopt.ir.caches import appended
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
@@ -92,14 +93,14 @@ def _common_end(one: str, other: str) -> int:
 
 def _seen(graph: Graph) -> Iterator[tuple[Value, Value]]:
     inputs = set(graph.inputs)
+    appending = {node.outputs[0]: past for past, node in appended(graph)}
     for output in dict.fromkeys(v for v in graph.outputs if v is not None):
         node = graph.producer(output)
         if node.op == "TensorScatter" and node.inputs[0] in inputs:
             assert node.inputs[0] is not None
             yield node.inputs[0], output
-        if node.op == "Concat" and node.inputs[0] in inputs and node.inputs.count(node.inputs[0]) == 1:
-            assert node.inputs[0] is not None
-            yield node.inputs[0], output
+        if output in appending:
+            yield appending[output], output
         for k, port in RECURRENT.get(node.op, ()):
             state = node.inputs[k] if k < len(node.inputs) else None
             if port == output.port and state is not None and state in inputs:
@@ -218,14 +219,14 @@ def _state(graph: Graph, past: Value, present: Value, names: tuple[str, str]) ->
         raise UsageError(f"{both}: a state is a tensor, of one dtype")
     if before == after:
         is_alone = node.op in SCATTERS and node.inputs[0] == past and len(graph.users(past)) == 1
-        if not is_alone or graph.outputs.count(present) > 1 or graph.is_output(past):
+        if not is_alone or graph.is_output(past):
             return KeptState(past, present)
         graph.update(node.id, attrs=node.attrs.with_(**{IN_PLACE: 1}))
         return KeptState(past, present, in_place=True)
     if node.op != "Concat" or node.inputs[0] != past:
         raise UsageError(f"{both}: an output of the shape of its input is expected, or one that appends to it")
-    if node.inputs.count(past) > 1 or graph.outputs.count(present) > 1:
-        raise UsageError(f"{both}: what is appended is the past itself, or given twice")
+    if node.inputs.count(past) > 1:
+        raise UsageError(f"{both}: what is appended is the past itself")
     axis = node.attrs["axis"]
     assert isinstance(axis, int)
     shape = facts[past].shape

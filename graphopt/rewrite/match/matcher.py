@@ -86,7 +86,7 @@ def why_not(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_i
             replacements(rule, match.bindings, match.roots, space)
             return ""
         except Refused as refused:
-            matcher.fail(str(refused), _GUARD)
+            matcher.fail(str(refused), GUARD)
     assert matcher.reasons is not None
     return max(matcher.reasons, key=lambda r: r[0])[1] if matcher.reasons else f"{rule.name} does not match"
 
@@ -128,7 +128,7 @@ def _ops_of(term: Term, where: Sequence[GuardExpr]) -> frozenset[str] | None:
             return None
 
 
-_GUARD = 1 << 20
+GUARD = 1 << 20
 """How far a match has come that fails only in its guards."""
 
 
@@ -255,7 +255,7 @@ class Matcher(TermMatcher):
             return expressions.is_true(guard, bindings, self.space)
         reason = expressions.holds(guard, bindings, self.space)
         if reason is not None:
-            self.fail(reason, _GUARD)
+            self.fail(reason, GUARD)
         return reason is None
 
     def independent(self, roots: Sequence[Value], bindings: ValueBindings) -> bool:
@@ -269,7 +269,7 @@ class Matcher(TermMatcher):
         while waiting:
             id = waiting.pop()
             if id in targets:
-                self.fail("one root is computed from another", _GUARD)
+                self.fail("one root is computed from another", GUARD)
                 return False
             node = self.graph.node(id)
             if node.op == CONSTANT or (not node.inputs and id < lowest):
