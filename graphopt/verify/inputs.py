@@ -294,9 +294,10 @@ def _size(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int, axi
 
 _PROFILES = (
     (2, 64, 8), (1, 64, 8), (1, 224, 16), (1, 320, 64), (1, 1, 1), (2, 2, 2), (1, 4, 4), (3, 32, 32), (1, 16, 16),
-    (1, 128, 128), (1, 256, 256), (1, 640, 512), (1, 48, 576), (1, 48, 1024), (1, 96, 16000), (1, 1, 0),
+    (1, 128, 128), (1, 256, 256), (1, 640, 512), (1, 48, 576), (1, 48, 1024), (1, 96, 16000), (1, 1, 0), (1, 0, 8),
 )  # fmt: skip
-"""Sizes to try, in turn: of batches, of pictures, of everything else (0 last: some mean nothing but that)."""
+"""Sizes to try, in turn: of batches, of pictures, of everything else (0 last: some mean nothing but that, as an empty
+cache)."""
 
 
 def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:

@@ -260,3 +260,9 @@ def test_masks_are_as_long_as_what_a_cache_holds(name: str) -> None:
     first = next(iter(sizes(graph, {})))
     assert first[name] == first["past"] + first["seq"]
     assert next(iter(sizes(graph, {name: 5})))[name] == 5
+
+
+def test_caches_that_are_empty_are_tried() -> None:
+    graph = Graph()
+    graph.add_output("y", graph.add_input("past", TensorType("float32", (1, 2, symbol("past.2"), 8))))
+    assert {"past.2": 0} in list(sizes(graph, {}))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from graphopt.ir.caches import caches
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import symbols
+from graphopt.ir.types import TensorType, substitute, sums, symbols
 
 Profiles: TypeAlias = tuple[tuple[Mapping[str, int], float], ...]
 """What named sizes count as, and the weight of what nodes cost then."""
@@ -49,6 +49,12 @@ def phases(graph: Graph) -> tuple[Mapping[str, int], ...]:
             prefill.update(dict.fromkeys(symbols(size), many))
     if not decode:
         return ()
+    types = [graph.types.get(v) for v in graph.inputs]
+    shapes = [t.shape for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple)]
+    for name, total in sums(set().union(*(symbols(size) for shape in shapes for size in shape))).items():
+        for phase in (decode, prefill):
+            if isinstance(count := substitute(total, {**phase}), int):
+                phase[name] = count
     return tuple(
         p for p, is_meant in ((decode, is_decode), (prefill, is_prefill)) if is_meant or is_decode == is_prefill
     )

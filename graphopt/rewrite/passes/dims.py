@@ -58,19 +58,23 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str,
     for name, size in dims.items():
         if name not in named:
             raise UsageError(f"no dimension of an input is called {name!r}{nearest_or_some(name, named)}")
-        if size < 1:
-            raise UsageError(f"dimension {name} cannot be {size}: expected 1 or more")
+        if size < 0:
+            raise UsageError(f"dimension {name} cannot be {size}: expected 0 or more")
     sizes: dict[str, Size] = dict(dims)
     for name, shape in shapes.items():
         for axis, (old, new) in enumerate(zip(_shape_of(graph, name, shape), shape, strict=True)):
             where = f"axis {axis} of input {name!r}"
-            if new < 1:
-                raise UsageError(f"{where} cannot be {new}: expected 1 or more")
+            if new < 0:
+                raise UsageError(f"{where} cannot be {new}: expected 0 or more")
             if isinstance(old, int):
                 if old != new:
                     raise UsageError(f"{where} is {old} in the model, it cannot be {new}")
             elif symbols(old) == {str(old)} and sizes.setdefault(str(old), new) != new:
                 raise UsageError(f"{where} is {old}, which is {sizes[str(old)]} already, it cannot be {new} too")
+    for name, total in sums({*all_names}).items():
+        known = substitute(total, sizes)
+        if known != total and sizes.setdefault(name, known) != known:
+            raise UsageError(f"dimension {name} cannot be {sizes[name]}: it is the sum {known}")
     return sizes
 
 

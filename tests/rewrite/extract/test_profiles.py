@@ -39,6 +39,12 @@ def test_what_is_stated_says_which_phase_is_meant() -> None:
     assert phases(cached(16, (1, 2, 1, 8))) == ()
 
 
+def test_sizes_that_are_called_as_sums_are_these_sums() -> None:
+    graph = cached(symbol("past"))
+    graph.add_input("mask", TensorType("int64", (symbol("batch"), symbol("past+seq"))))
+    assert [phase["past+seq"] for phase in phases(graph)] == [PAST + 1, NEW]
+
+
 def test_other_graphs_have_none() -> None:
     graph = Graph()
     x, y = (graph.add_input(n, TensorType("float32", (symbol(n), 4))) for n in ("x", "y"))

@@ -33,11 +33,11 @@ def test_nothing_to_fix() -> None:
         ({"xx": (1,)}, {}, "no input is called 'xx'; did you mean x?"),
         ({"x": (1, 3)}, {}, "input 'x' has 3 axes, not 2"),
         ({"x": (1, 4, 2)}, {}, "axis 1 of input 'x' is 3 in the model, it cannot be 4"),
-        ({"x": (0, 3, 2)}, {}, "axis 0 of input 'x' cannot be 0: expected 1 or more"),
+        ({"x": (-1, 3, 2)}, {}, "axis 0 of input 'x' cannot be -1: expected 0 or more"),
         ({"x": (1, 3, 2), "z": (2,)}, {}, "axis 0 of input 'z' is n, which is 1 already, it cannot be 2 too"),
         ({"x": (1, 3, 2)}, {"n": 2}, "axis 0 of input 'x' is n, which is 2 already, it cannot be 1 too"),
         ({}, {"q": 2}, "no dimension of an input is called 'q'; there are m, n"),
-        ({}, {"n": 0}, "dimension n cannot be 0: expected 1 or more"),
+        ({}, {"n": -1}, "dimension n cannot be -1: expected 0 or more"),
     ],
 )
 def test_what_does_not_fit(shapes: dict[str, tuple[int, ...]], dims: dict[str, int], message: str) -> None:
@@ -68,6 +68,15 @@ return z, mask, more, other
     assert mask is not None
     assert joined[0] == mask[0]
     assert spell_out_sums(spelled) is spelled
+
+
+def test_sums_follow_what_they_are_the_sums_of() -> None:
+    graph = parse("x: float32[past, 2] y: float32[new] m: float32[`past+new`] z = Neg(m) return z")
+    assert "m: float32[12]\n" in show(fix_dims(graph, {}, {"past": 8, "new": 4}))
+    assert "m: float32[new]\n" in show(fix_dims(graph, {}, {"past": 0}))
+    assert "x: float32[0, 2]\n" in show(fix_dims(graph, {}, {"past": 0}))
+    with pytest.raises(UsageError, match=r"dimension past\+new cannot be 5: it is the sum 12"):
+        fix_dims(graph, {}, {"past": 8, "new": 4, "past+new": 5})
 
 
 def test_freeze() -> None:
