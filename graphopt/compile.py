@@ -173,7 +173,6 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir.onnx_io.tensors import data_files
     from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import dequantized, expanded
-    from graphopt.lowering.lower.transposed_operands import with_transposed_operands
     from graphopt.lowering.lower.weight_only import packed_products
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
@@ -192,11 +191,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     if (used := stored_bytes(original)) > (most := memory_of(sparse_bytes(original), settings.memory)):
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
     graph = expanded(original)
-    is_for_host = settings.target.device.is_host
-
-    def packed(graph: Graph) -> Graph:
-        return with_transposed_operands(packed_products(graph)) if is_for_host else graph
-
+    packed = packed_products if settings.target.device.is_host else lambda graph: graph
     if settings.pipeline is not None:
         made = settings.pipeline(graph, step)
         return PreparedGraph(made.graph() if isinstance(made, Module) else made, is_whole, original)

@@ -594,3 +594,21 @@ def test_quantization_of_onnxruntimes_own_to_16_bits() -> None:
     x = np.array([0.1, 0.22, -0.3, 5.0], np.float32)
     made = graphopt.compile(parse(text), strict=True)
     assert made(x)["y"] == pytest.approx([0.1, 0.2, -0.3, 5.0])
+
+
+def test_keys_are_read_as_they_lie() -> None:
+    model = graphopt.compile(
+        parse("""\
+q: float32[batch, 4, length, 16]
+k: float32[batch, 4, keys, 16]
+t = Transpose(k, perm=[0, 1, 3, 2])
+y = MatMul(q, t)
+return y
+"""),
+        verify="off",
+    )
+    rng = np.random.default_rng(0)
+    for length, keys in ((1, 70), (33, 65), (5, 1)):
+        q, k = (rng.standard_normal((2, 4, n, 16), np.float32) for n in (length, keys))
+        np.testing.assert_allclose(model(q, k)["y"], q @ k.transpose(0, 1, 3, 2), rtol=1e-4, atol=1e-4)
+    assert [row.label for row in model.profile(q, k)] == ["com.microsoft::FusedMatMul"]  # and no transposition
