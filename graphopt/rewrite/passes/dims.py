@@ -4,6 +4,7 @@ not choose sizes for."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir.constants import Constant
@@ -36,7 +37,7 @@ def fix_dims(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[st
         value = _input(graph, name)
         type = graph.types[value]
         assert isinstance(type, TensorType)
-        fixed.types[value] = TensorType(type.dtype, tuple(shape))
+        fixed.types[value] = TensorType(type.dtype, tuple(map(int, shape)))
     return fixed if fixed.types != graph.types else graph
 
 
@@ -58,14 +59,15 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str,
     for name, size in dims.items():
         if name not in named:
             raise UsageError(f"no dimension of an input is called {name!r}{nearest_or_some(name, named)}")
-        if size < 0:
-            raise UsageError(f"dimension {name} cannot be {size}: expected 0 or more")
-    sizes: dict[str, Size] = dict(dims)
+        if not _is_size(size):
+            raise UsageError(f"dimension {name} cannot be {size!r}: expected 0 or more")
+    sizes: dict[str, Size] = {name: int(size) for name, size in dims.items()}
     for name, shape in shapes.items():
         for axis, (old, new) in enumerate(zip(_shape_of(graph, name, shape), shape, strict=True)):
             where = f"axis {axis} of input {name!r}"
-            if new < 0:
-                raise UsageError(f"{where} cannot be {new}: expected 0 or more")
+            if not _is_size(new):
+                raise UsageError(f"{where} cannot be {new!r}: expected 0 or more")
+            new = int(new)
             if isinstance(old, int):
                 if old != new:
                     raise UsageError(f"{where} is {old} in the model, it cannot be {new}")
@@ -76,6 +78,10 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str,
         if known != total and sizes.setdefault(name, known) != known:
             raise UsageError(f"dimension {name} cannot be {sizes[name]}: it is the sum {known}")
     return sizes
+
+
+def _is_size(size: object) -> bool:
+    return isinstance(size, Integral) and not isinstance(size, bool) and int(size) >= 0
 
 
 def _shape_of(graph: Graph, name: str, shape: Sequence[int]) -> Sequence[Size]:
