@@ -33,6 +33,7 @@ import graphopt
 from tests.bench.turns import burst, geometric_mean, least, session
 
 LAYERS, VOCABULARY, HEADS = 2, 1000, 8
+PAST = "past_key_values"
 Open = Mapping[str, Mapping[int, str]]
 
 
@@ -65,11 +66,19 @@ class Decoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, *past: torch.Tensor) -> Any:
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor, *past: torch.Tensor
+    ) -> Any:
         cache = hf.DynamicCache()
         for layer in range(len(past) // 2):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
-        out = self.model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True)
+        out = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=cache,
+            use_cache=True,
+        )
         return (out.logits, *(t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)))
 
 
@@ -99,14 +108,14 @@ def decoder(kind: Any, config: Any, attention: str = "sdpa") -> Case:
     config._attn_implementation = attention
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    pairs = [f"past.{i}.{part}" for i in range(config.num_hidden_layers) for part in ("key", "value")]
+    pairs = [f"{PAST}.{i}.{part}" for i in range(config.num_hidden_layers) for part in ("key", "value")]
     inputs: dict[str, tuple[str, tuple[int | str, ...]]] = {
-        "ids": ("tokens", ("batch", "seq")),
-        "mask": ("ones", ("batch", "past+seq")),
-        "positions": ("positions", ("batch", "seq")),
+        "input_ids": ("tokens", ("batch", "seq")),
+        "attention_mask": ("ones", ("batch", "past+seq")),
+        "position_ids": ("positions", ("batch", "seq")),
     }
     inputs |= dict.fromkeys(pairs, ("float", ("batch", heads, "past", width)))
-    return Case(lambda: Decoder(kind(config)), inputs, ("logits", *(name.replace("past", "present") for name in pairs)))
+    return Case(lambda: Decoder(kind(config)), inputs, ("logits", *(name.replace(PAST, "present") for name in pairs)))
 
 
 def crossed(kind: Any, config: Any, heads: int, width: int, states: int, attention: str = "sdpa") -> Case:

@@ -1,16 +1,19 @@
 """Text generation by decoders with random weights: prefill and decode, against ONNX Runtime and against bandwidth.
 
-    python -m tests.bench.decode [NAME ...] [--threads 1] [--prompts 128,1024] [--pasts 128,2048] [--dtype bfloat16]
+    python -m tests.bench.decode [NAME ...] [--threads 1] [--prompts 128,1024] [--pasts 128,2048] [--batches 1,8]
+                                 [--dtype bfloat16] [--exporter dynamo] [--engines ort,graphopt] [--peers PYTHON]
                                  [--genai PYTHON] [--cpu-time]
 
 Models (``llama-0.1b``, ``qwen-0.5b``, ...; ``llama-tiny`` runs in seconds) are written as exporters write them, in
-plain ONNX: keys and values of the past are inputs, and those of all tokens outputs (``Concat``). In a line: the engine,
-its tokens in a second, the share of the memory bandwidth that was measured in the same run that reading weights and
-cache at that rate takes, and its peak memory. Each engine is a process of its own, and they take turns; the least of
-bursts counts. ONNX Runtime gets the present of a call as the past of the next one without a copy.
+plain ONNX: keys and values of the past are inputs, and those of all tokens outputs (``Concat``). With ``--exporter``
+one of torch's own writes them, of a model of transformers that has these sizes. In a line: the engine, its tokens in a
+second, the share of the memory bandwidth that was measured in the same run that reading weights and cache at that rate
+takes, and its peak memory. Each engine is a process of its own, and they take turns; the least of bursts counts. ONNX
+Runtime gets the present of a call as the past of the next one without a copy.
 
-``--genai`` is a Python in which onnxruntime-genai is installed. ``--cpu-time`` measures the time of the processor, of
-one thread, for machines that others use.
+``--peers`` is a Python in which onnxruntime, onnxscript, onnxsim and onnxslim are installed: what each makes of the
+model runs in ONNX Runtime. ``--genai`` is one in which onnxruntime-genai is installed. ``--cpu-time`` measures the time
+of the processor, of one thread, for machines that others use.
 """
 
 from __future__ import annotations
@@ -245,6 +248,23 @@ def _attention(w: _Writer, x: str, sizes: Decoder, k: int, mask: str, cos: str, 
     return projected, [key, value]
 
 
+def export(sizes: Decoder, path: Path, exporter: str) -> int:
+    """Write a decoder as torch's exporter writes that of transformers; gives the number of parameters."""
+    import transformers
+
+    from tests.bench.attentions import decoder, exported
+
+    kind = "Qwen3" if sizes.norms_heads else "Llama"
+    config = getattr(transformers, f"{kind}Config")(
+        hidden_size=sizes.width, num_hidden_layers=sizes.layers, num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.groups, head_dim=sizes.head, intermediate_size=sizes.inner, vocab_size=sizes.words,
+        tie_word_embeddings=sizes.ties_words, rms_norm_eps=EPSILON,
+    )  # fmt: skip
+    case = decoder(getattr(transformers, f"{kind}ForCausalLM"), config)
+    path.write_bytes(exported(case, exporter, {"batch": 2, "seq": 3, "past": 5}))
+    return sum(p.numel() for p in case.make().parameters())
+
+
 def feeds(sizes: Decoder, tokens: Array, past: Sequence[Array] | int = 0) -> dict[str, Any]:
     """Inputs for tokens [batch, length] behind a past: arrays of keys and values, or so many random ones."""
     batch, length = tokens.shape
@@ -270,9 +290,9 @@ Run: TypeAlias = "Callable[[], object]"
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that runs a decoder: what prepares a call of so many tokens behind so many others."""
+    """An engine that runs a decoder: what prepares a call of tokens [batch, length] behind so many others."""
 
-    call: Callable[[int, int], Run]
+    call: Callable[[Array, int], Run]
 
 
 def onnxruntime_engine(sizes: Decoder, path: Path, threads: int) -> Engine:
@@ -280,11 +300,14 @@ def onnxruntime_engine(sizes: Decoder, path: Path, threads: int) -> Engine:
     import onnxruntime
 
     opened = session(str(path), threads)
+    known = {given.name for given in opened.get_inputs()}
     outputs = [output.name for output in opened.get_outputs()]
 
-    def call(tokens: int, past: int) -> Run:
+    def call(tokens: Array, past: int) -> Run:
         binding = opened.io_binding()
-        for name, array in feeds(sizes, drawn(sizes, tokens), past).items():
+        for name, array in feeds(sizes, tokens, past).items():
+            if name not in known:  # exporters drop inputs that nothing reads
+                continue
             binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         for name in outputs:
             binding.bind_output(name)
@@ -309,9 +332,10 @@ def compiled_engine(sizes: Decoder, path: Path, threads: int) -> Engine:
     model = graphopt.compile(path, threads=threads, verify="off")
     state = model.bind_state()
 
-    def call(tokens: int, past: int) -> Run:
-        given = feeds(sizes, drawn(sizes, tokens), past)
+    def call(tokens: Array, past: int) -> Run:
+        given = feeds(sizes, tokens, past)
         state.set({name: given.pop(name) for name in list(given) if name.startswith(PAST)})
+        given = {name: array for name, array in given.items() if name in model.input_names}
 
         def run() -> None:
             state.rewind(past)
@@ -329,23 +353,66 @@ ENGINES: Mapping[str, Callable[[Decoder, Path, int], Engine]] = {
 }
 
 
-def drawn(sizes: Decoder, tokens: int) -> Array:
-    """So many tokens of one sequence."""
-    return np.random.default_rng(tokens).integers(0, sizes.words, (1, tokens))
+def peer_engine(peer: str, python: str) -> Callable[[Decoder, Path, int], Engine]:
+    """ONNX Runtime with what a peer makes of the model."""
+
+    def engine(sizes: Decoder, path: Path, threads: int) -> Engine:
+        result = path.with_name(f"{path.stem}.{peer}.onnx")
+        command = [python, "-c", PEERS[peer], path, result, str(sizes.heads), str(sizes.width)]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+        return onnxruntime_engine(sizes, result, threads)
+
+    return engine
 
 
-def serve(engine: str, name: str, path: Path, threads: int, is_cpu_time: bool) -> None:
-    """Measure what each line of the input asks for (tokens, past, seconds), a number of seconds in a line for each."""
-    keep_to_cores(threads)
-    clock = time.process_time if is_cpu_time else time.perf_counter
-    made = ENGINES[engine](MODELS[name], path, threads)
-    calls: dict[tuple[int, int], Run] = {}
+PEERS: Mapping[str, str] = {
+    "onnxsim": """
+import sys, onnx, onnxsim
+made = onnxsim.simplify(onnx.load(sys.argv[1]))[0]
+onnx.save(made, sys.argv[2], save_as_external_data=True, location=sys.argv[2].rpartition("/")[2] + ".data")
+""",
+    "onnxslim": """
+import sys, onnxslim
+onnxslim.slim(sys.argv[1], sys.argv[2], save_as_external_data=True)
+""",
+    "onnxscript": """
+import sys, onnx_ir, onnxscript.optimizer, onnxscript.rewriter
+made = onnx_ir.load(sys.argv[1])
+onnxscript.optimizer.optimize(made)
+made = onnxscript.rewriter.rewrite(made)
+onnx_ir.save(made, sys.argv[2], external_data=sys.argv[2].rpartition("/")[2] + ".data")
+""",
+    "transformers": """
+import sys
+from onnxruntime.transformers.optimizer import optimize_model
+made = optimize_model(sys.argv[1], "gpt2", int(sys.argv[3]), int(sys.argv[4]), opt_level=0)
+made.save_model_to_file(sys.argv[2], use_external_data_format=True)
+""",
+}
+"""What the peers do by default, ``onnxruntime.transformers`` as ONNX Runtime's own scripts for Llama call it."""
+
+
+def drawn(sizes: Decoder, batch: int, tokens: int) -> Array:
+    """So many sequences of so many tokens."""
+    return np.random.default_rng(tokens).integers(0, sizes.words, (batch, tokens))
+
+
+def serve(engine: str, name: str, path: Path, options: argparse.Namespace) -> None:
+    """Measure what each line of the input asks for (batch, tokens, past, seconds), a number of seconds in a line for
+    each."""
+    keep_to_cores(options.threads)
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    make = ENGINES.get(engine) or peer_engine(engine, options.peers)
+    made = make(MODELS[name], path, options.threads)
+    calls: dict[tuple[int, int, int], Run] = {}
     print("ready", flush=True)
     for line in sys.stdin:
-        tokens, past, seconds = json.loads(line)
-        if (tokens, past) not in calls:
-            calls = {(tokens, past): made.call(tokens, past)}
-        run = calls[tokens, past]
+        *shape, seconds = json.loads(line)
+        batch, tokens, past = shape
+        if (batch, tokens, past) not in calls:
+            calls.clear()  # before the next is made: a large past would be held twice
+            calls[batch, tokens, past] = made.call(drawn(MODELS[name], batch, tokens), past)
+        run = calls[batch, tokens, past]
         best, end = math.inf, time.perf_counter() + seconds
         while best == math.inf or time.perf_counter() < end:
             start = clock()
@@ -364,16 +431,16 @@ clock = getattr(time, clock)
 model = og.Model(folder)
 print("ready", flush=True)
 for line in sys.stdin:
-    tokens, past, seconds = json.loads(line)
+    batch, tokens, past, seconds = json.loads(line)
     best, end = math.inf, time.perf_counter() + seconds
     while best == math.inf or time.perf_counter() < end:
         params = og.GeneratorParams(model)
-        params.set_search_options(max_length=past + tokens + 1, batch_size=1)
+        params.set_search_options(max_length=past + tokens + 1, batch_size=batch)
         generator = og.Generator(model, params)
         if past:
-            generator.append_tokens(np.ones(past, np.int32))
+            generator.append_tokens(np.ones((batch, past), np.int32))
         start = clock()
-        generator.append_tokens(np.ones(tokens, np.int32))
+        generator.append_tokens(np.ones((batch, tokens), np.int32))
         best = min(best, clock() - start)
         del generator
     peak = next(int(s.split()[1]) for s in open("/proc/self/status") if s.startswith("VmHWM"))
@@ -427,10 +494,10 @@ class Worker:
             raise SystemExit(f"{' '.join(self.process.args[:5])} ended with status {self.process.wait()}")
         return line
 
-    def measure(self, tokens: int, past: int, seconds: float) -> float:
+    def measure(self, batch: int, tokens: int, past: int, seconds: float) -> float:
         """The seconds of the fastest of some calls of so many tokens behind so many others."""
         assert self.process.stdin is not None
-        print(json.dumps([tokens, past, seconds]), file=self.process.stdin, flush=True)
+        print(json.dumps([batch, tokens, past, seconds]), file=self.process.stdin, flush=True)
         best, self.peak = json.loads(self._read())
         return float(best)
 
@@ -446,9 +513,10 @@ def workers(name: str, path: Path, options: argparse.Namespace) -> Iterator[dict
     """A process for each engine."""
     with ExitStack() as stack:
         made = {}
-        for engine in ENGINES:
+        for engine in (*options.engines, *(PEERS if options.peers else ())):
             command = [sys.executable, "-m", "tests.bench.decode", name, "--serve", engine, "--model", str(path)]
             command += ["--threads", str(options.threads), *(["--cpu-time"] if options.cpu_time else [])]
+            command += ["--peers", options.peers] if options.peers else []
             made[engine] = Worker(command)
             stack.callback(made[engine].close)
         if options.genai:
@@ -459,14 +527,15 @@ def workers(name: str, path: Path, options: argparse.Namespace) -> Iterator[dict
         yield made
 
 
-TABLE = Table("engine", 16, "tokens:8 past:8 a_second:12.1f share:8.2f to_ort:8.2f GiB:8.2f")
+TABLE = Table("engine", 16, "batch:6 tokens:8 past:8 a_second:12.1f share:8.2f to_ort:8.2f GiB:8.2f")
 ROUNDS, SECONDS = 3, 0.5
 
 
-def bytes_read(sizes: Decoder, parameters: int, past: int, width: int) -> int:
-    """The bytes that one token has to read: weights of so many bytes, of a table of words one row, and the cache."""
-    rows = 0 if sizes.ties_words else sizes.words - 1
-    cache = 2 * sizes.layers * sizes.groups * sizes.head * past * np.dtype(np.float32).itemsize
+def bytes_read(sizes: Decoder, parameters: int, past: int, width: int, batch: int = 1) -> int:
+    """The bytes that one token of each sequence has to read: weights of so many bytes, of a table of words one row,
+    and the cache."""
+    rows = 0 if sizes.ties_words else sizes.words - batch
+    cache = 2 * batch * sizes.layers * sizes.groups * sizes.head * past * np.dtype(np.float32).itemsize
     return (parameters - rows * sizes.width) * width + cache
 
 
@@ -487,12 +556,14 @@ def bandwidth_of(options: argparse.Namespace) -> float:
 def report(name: str, folder: Path, options: argparse.Namespace) -> Iterator[str]:
     """The lines of a model."""
     sizes, path = MODELS[name], folder / f"{name}.onnx"
-    parameters = write(sizes, path, dtype=options.dtype)
+    way = options.exporter
+    parameters = export(sizes, path, way) if way else write(sizes, path, dtype=options.dtype)
     width = 2 if options.dtype == "bfloat16" else 4
-    asked = [(n, 0) for n in options.prompts] + [(1, n) for n in options.pasts]
+    calls = [(n, 0) for n in options.prompts] + [(1, n) for n in options.pasts]
+    asked = [(batch, *call) for batch in options.batches for call in calls]
     with workers(name, path, options) as engines:
         bandwidth = 0.0
-        found: dict[tuple[int, int], dict[str, float]] = {}
+        found: dict[tuple[int, int, int], dict[str, float]] = {}
         for shape in asked:
             best = dict.fromkeys(engines, math.inf)
             for _ in range(ROUNDS):
@@ -502,16 +573,24 @@ def report(name: str, folder: Path, options: argparse.Namespace) -> Iterator[str
             found[shape] = best
         yield f"{name}: {parameters / 1e6:.0f} million parameters; memory is read at {bandwidth / 1e9:.1f} GB/s"
         yield TABLE.heading
-        for (tokens, past), best in found.items():
-            least = bytes_read(sizes, parameters, past, width) / bandwidth
+        for (batch, tokens, past), best in found.items():
+            least = bytes_read(sizes, parameters, past, width, batch) / bandwidth
             for engine, seconds in best.items():
                 share = least / seconds if tokens == 1 else math.nan
                 peak = engines[engine].peak / 2**30
-                yield TABLE.line(engine, tokens, past, tokens / seconds, share, best["ort"] / seconds, peak)
+                to_ort = best.get("ort", math.nan) / seconds
+                yield TABLE.line(engine, batch, tokens, past, batch * tokens / seconds, share, to_ort, peak)
 
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",") if number]
+
+
+def _engines(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in ENGINES]:
+        raise argparse.ArgumentTypeError(f"there is no engine {unknown[0]!r}; there are {', '.join(ENGINES)}")
+    return names
 
 
 def main() -> None:
@@ -519,15 +598,19 @@ def main() -> None:
     parser = arguments(__doc__ or "", f"models: {', '.join(MODELS)}")
     parser.add_argument("--prompts", type=_numbers, default=[128, 1024], help="tokens of a prefill")
     parser.add_argument("--pasts", type=_numbers, default=[128, 2048], help="tokens before the one that is decoded")
+    parser.add_argument("--batches", type=_numbers, default=[1], help="sequences of a call")
+    parser.add_argument("--exporter", choices=["dynamo", "torchscript"], help="torch's, in place of our own writer")
+    parser.add_argument("--engines", type=_engines, default=list(ENGINES), help=", ".join(ENGINES))
+    parser.add_argument("--peers", metavar="PYTHON")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long a turn is")
     parser.add_argument("--genai", metavar="PYTHON")
     parser.add_argument("--cpu-time", action="store_true")
-    parser.add_argument("--serve", choices=list(ENGINES), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=[*ENGINES, *PEERS], help=argparse.SUPPRESS)
     parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.names[0], options.model, options.threads, options.cpu_time)
+        serve(options.serve, options.names[0], options.model, options)
         return
     keep_to_cores(options.threads)
     for name in options.names or ["llama-0.1b", "qwen-0.1b"]:

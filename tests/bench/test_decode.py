@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import graphopt
-from tests.bench.decode import MODELS, PAST, bytes_read, feeds, report, write
+from tests.bench.decode import ENGINES, MODELS, PAST, bytes_read, feeds, report, write
 from tests.bench.turns import session
 
 
@@ -101,13 +101,15 @@ def test_what_a_token_has_to_read() -> None:
     cache = 2 * 2 * 2 * 10 * 4
     assert bytes_read(llama, 100_000, 10, 4) == 4 * (100_000 - 255 * 64) + cache * 16
     assert bytes_read(qwen, 100_000, 10, 2) == 2 * 100_000 + cache * 32
+    assert bytes_read(llama, 100_000, 10, 4, batch=8) == 4 * (100_000 - 248 * 64) + 8 * cache * 16
 
 
 def test_a_line_for_each_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.decode.ROUNDS", 1)
     options = argparse.Namespace(
-        prompts=[5], pasts=[3], threads=1, dtype="float32", seconds=0.0, genai=None, cpu_time=True
-    )
+        prompts=[5], pasts=[3], threads=1, dtype="float32", seconds=0.0, genai=None, cpu_time=True,
+        batches=[1, 2], engines=list(ENGINES), peers=None, exporter=None,
+    )  # fmt: skip
     lines = list(report("llama-tiny", tmp_path, options))
-    assert [line.split()[0] for line in lines[2:]] == ["ort", "ort", "graphopt"] * 2
+    assert [line.split()[0] for line in lines[2:]] == ["ort", "ort", "graphopt"] * 4
     assert "memory is read at" in lines[0]
