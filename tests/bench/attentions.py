@@ -19,7 +19,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Case:
     inputs: Mapping[str, tuple[str, tuple[int | str, ...]]]
     outputs: Sequence[str] = ("output",)
     opset: int = 18
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    words: int = VOCABULARY
 
 
 class Positional(nn.Module):
@@ -115,7 +115,8 @@ def decoder(kind: Any, config: Any, attention: str = "sdpa") -> Case:
         "position_ids": ("positions", ("batch", "seq")),
     }
     inputs |= dict.fromkeys(pairs, ("float", ("batch", heads, "past", width)))
-    return Case(lambda: Decoder(kind(config)), inputs, ("logits", *(name.replace(PAST, "present") for name in pairs)))
+    outputs = ("logits", *(name.replace(PAST, "present") for name in pairs))
+    return Case(lambda: Decoder(kind(config)), inputs, outputs, words=config.vocab_size)
 
 
 def crossed(kind: Any, config: Any, heads: int, width: int, states: int, attention: str = "sdpa") -> Case:
@@ -240,7 +241,7 @@ def feeds(case: Case, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.n
     for name, (kind, wanted) in case.inputs.items():
         shape = shape_of(wanted, sizes)
         if kind == "tokens":
-            out[name] = random.integers(0, VOCABULARY, shape)
+            out[name] = random.integers(0, case.words, shape)
         elif kind == "ones":
             out[name] = np.ones(shape, np.int64)
         elif kind == "positions":
