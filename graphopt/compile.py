@@ -168,8 +168,9 @@ def _entries(module: Any, entries: Sequence[str], settings: Settings) -> Executa
 @names_its_model
 def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     """The graph of a model as it is lowered: read, its inputs fixed, and rewritten by the steps of ``optimize``."""
-    from graphopt.ir import onnx_io
+    from graphopt.ir import onnx_io, ops
     from graphopt.ir.graph import Graph
+    from graphopt.ir.onnx_io.convert import relabel
     from graphopt.ir.onnx_io.tensors import data_files
     from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import dequantized, expanded
@@ -202,6 +203,8 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     by_costs = priced_target(settings)
     for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
+    # programs have no opset: newer ops are as good as others
+    graph = relabel(graph, ops.LATEST) or graph if settings.target.device.is_host else graph
     asked: dict[str, Any] = {"target": by_costs.target, "policy": policy, "step": step, "timed": tuned_prices(settings)}
     graph, report = optimize_graph(graph, **asked)
     if (floats := dequantized(graph)) is not graph:  # only then is it known which weights stay dequantized

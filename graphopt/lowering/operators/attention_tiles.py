@@ -22,6 +22,7 @@ from graphopt.lowering.loops.expressions import (
     Expr,
     Load,
     cast,
+    conjunction,
     const,
     equal,
     maximum,
@@ -31,7 +32,8 @@ from graphopt.lowering.loops.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, Invoke, LoopKind, Range, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, Invoke, LoopKind, Range, Stmt, Store, seq
+from graphopt.lowering.operators.attention_rows import RowTile
 from graphopt.lowering.operators.elements import decayed
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ KEYS: Final = 64
 """Keys of a tile, whose scores stay near."""
 LARGEST: Final = 256
 """Elements of a head from which on a tile does not fit where it should."""
+HIDING: Final = -1e30
+"""What is added to a score that leaves nothing of it, beside one that is larger than this."""
 
 Score = Callable[[Expr, tuple[Expr, Expr, Expr, Expr]], Expr]
 """Of a product of a query and a key, and (batch, head, query, key): the score, minus infinity for what is not seen."""
@@ -83,14 +87,17 @@ class Tiled:
         read = [score, *([] if self.reach is None else [self.reach(point[0], point[2])])]
         read += [r.condition for r in self.requirements]
         inputs = dict.fromkeys([self.q.tensor, self.k.tensor, self.v.tensor, *_tensors(read)])
-        tile = _QueryTile(self, self.vectors)
+        tile, rows = _QueryTile(self, self.vectors), RowTile(self)
+        is_few = self.q.shape[2] <= tile.many // 2
 
         def build(y: Buffer) -> Stmt:
             item = fresh()
             number, body = tile.all(y, at)
-            return For(item, number, body(item), "parallel")
+            checks = [_checked(r) for r in self.requirements]
+            either = If(is_few, rows.all(y, at, item), body(item))
+            return For(item, number, seq(*checks, either), "parallel")
 
-        return procedure([(name, shape, self.q.tensor.dtype)], list(inputs), build, tile.buffers)[0]
+        return procedure([(name, shape, self.q.tensor.dtype)], list(inputs), build, (*tile.buffers, *rows.buffers))[0]
 
     @property
     def vectors(self) -> int:
@@ -129,6 +136,7 @@ class _QueryTile:
             "sums": (self.width + self.rows, wide),
             "given": (wide, maximum(self.size, self.width)),
             "tile": (Const(self.rows), *registers),
+            "shown": (Const(1),),
             **dict.fromkeys(["most", "top", "total", "scale"], (wide,)),
         }
         b, h, i, j = (fresh() for _ in range(4))
@@ -145,9 +153,8 @@ class _QueryTile:
             first, rest = item % pieces * self.many, item // pieces
             h, b = rest % self.heads, rest // self.heads
             number = minimum(self.many, self.queries - first)
-            checks = [_checked(r) for r in self.what.requirements]
             return seq(
-                *checks, self.started(b, h, first, number), self.summed(b, h, first, number),
+                self.started(b, h, first, number), self.summed(b, h, first, number),
                 self.ended(number, lambda i, d: Store(y, at(b, h, first + i, d), self.element("given", i, d))),
             )  # fmt: skip
 
@@ -233,18 +240,19 @@ class _QueryTile:
             start = o * KEYS
             width = minimum(KEYS, keys - start)
             last = start + width - 1
-            return seq(
+            weighed = seq(
                 self.products(
                     width, self.size, lambda j, d: what.k(b, head, minimum(start + j, last), d),
                     lambda d, i: self.element("turned", d, i), "scores",
                 ),
-                *self.masks((b, h, first), number, start, width),
                 self.powers((b, h, first), start, width),
                 self.products(
                     self.width, width, lambda d, j: what.v(b, head, start + j, minimum(d, self.width - 1)),
                     lambda j, i: self.element("scores", j, i), "sums", lambda i: self.element("scale", i),
                 ),
             )  # fmt: skip
+            masks = self.masks((b, h, first), number, start, width)
+            return seq(*masks, *self.unless_hidden((b, h, first), number, start, width, weighed))
 
         return loop((keys + (KEYS - 1)) // KEYS, tile)
 
@@ -303,28 +311,58 @@ class _QueryTile:
             parts.append(self.turned(f"mask{k}", f"read{k}", Const(KEYS), Const(self.many)))
         return parts
 
+    def masked(self, value: Expr, at: tuple[Expr, Expr, Expr], start: Expr, j: Expr, i: Expr) -> Expr:
+        """The score of a key and a query of the tile, of which this is the product."""
+        b, h, first = at
+        is_full = isinstance(self.queries, Const) and int(self.queries.value) % self.many == 0
+        query = first + i if is_full else minimum(first + i, self.queries - 1)
+        score = self.what.score(value, (b, h, query, start + j))
+        turned: dict[Expr, Expr] = {
+            read: cast(self.element(f"mask{k}", j, i), read.dtype)
+            for k, read in enumerate(self.by_query(score, i, start + j))
+        }
+        return rewrite(score, turned.get)
+
+    def unless_hidden(
+        self, at: tuple[Expr, Expr, Expr], number: Expr, start: Expr, width: Expr, weighed: Stmt
+    ) -> list[Stmt]:
+        """The statements of a tile, left out where masks leave none of its scores anything beside those before it:
+        half of all tiles where queries see the keys up to their own."""
+
+        def alone(j: Expr, i: Expr) -> Expr:
+            return self.masked(self.number(0.0), at, start, j, i)
+
+        if isinstance(alone(fresh(), fresh()), Const):
+            return [weighed]
+        least, seen, hidden = self.number(HIDING), self.number(1.0), self.number(0.0)
+
+        def key(j: Expr, i: Expr) -> Stmt:
+            is_seen = select(alone(j, i) < least, hidden, seen)
+            return self.set("top", (i,), maximum(self.element("top", i), is_seen))
+
+        def query(i: Expr) -> Stmt:
+            is_done = conjunction(equal(self.element("top", i), hidden), self.element("most", i) > least)
+            is_seen = select((i >= number) | is_done, hidden, seen)
+            return self.set("shown", (Const(0),), maximum(self.element("shown", Const(0)), is_seen))
+
+        return [
+            self.each(lambda i: self.set("top", (i,), hidden)),
+            loop(width, lambda j: self.each(lambda i: key(j, i))),
+            self.set("shown", (Const(0),), hidden),
+            self.each(query),
+            If(self.element("shown", Const(0)) > 0, weighed),
+        ]
+
     def powers(self, at: tuple[Expr, Expr, Expr], start: Expr, width: Expr) -> Stmt:
         """The scores of a tile as powers against the largest so far, and how what was summed up is scaled to that."""
-        b, h, first = at
-
-        is_full = isinstance(self.queries, Const) and int(self.queries.value) % self.many == 0
-
-        def masked(j: Expr, i: Expr) -> Expr:
-            query = first + i if is_full else minimum(first + i, self.queries - 1)
-            score = self.what.score(self.element("scores", j, i), (b, h, query, start + j))
-            turned: dict[Expr, Expr] = {
-                read: cast(self.element(f"mask{k}", j, i), read.dtype)
-                for k, read in enumerate(self.by_query(score, i, start + j))
-            }
-            return rewrite(score, turned.get)
 
         def shift(i: Expr) -> Expr:
             top = self.element("top", i)
             return select(equal(top, -inf), self.number(0.0), top)
 
         def larger(j: Expr, i: Expr) -> Stmt:
-            score = masked(j, i)
             kept = self.element("scores", j, i)
+            score = self.masked(kept, at, start, j, i)
             stored = () if score == kept else (self.set("scores", (j, i), score),)
             return seq(*stored, self.set("top", (i,), maximum(self.element("top", i), kept)))
 

@@ -1,0 +1,289 @@
+"""Flash decoding: attention of a few queries, whose heads that share keys read them once, with an online softmax.
+
+What takes time with few queries is to read keys and values, so that these are gone through once for all rows: the
+queries of all heads of a group. Vectors lie along the size of a head in products, and along keys between them; as in
+``attention_tiles``, what was summed up is scaled down where a later tile of keys holds a larger score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import vector_bytes
+from graphopt.lowering.analysis.access_analysis import REGISTERS
+from graphopt.lowering.loops.compute import fresh, loop
+from graphopt.lowering.loops.expressions import Const, Expr, Load, const, equal, maximum, minimum, select
+from graphopt.lowering.loops.nest import Buffer, For, If, LoopKind, Stmt, Store, seq
+from graphopt.lowering.operators.elements import decayed
+
+if TYPE_CHECKING:
+    from graphopt.lowering.operators.attention_tiles import ElementIndex, Tiled
+
+ROWS: Final = 16
+"""Rows of a tile at most."""
+KEYS: Final = 64
+"""Keys of a tile."""
+NEAR: Final = 4
+"""Keys whose products are summed up at once: then their sums across lanes are stored as a vector."""
+
+
+def along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectorized") -> Stmt:
+    """A loop of vectors, or of another kind."""
+    var = fresh()
+    return For(var, extent, body(var), kind)
+
+
+def unrolled(extent: int, body: Callable[[Expr], Stmt]) -> Stmt:
+    """A loop that is written out."""
+    return along(Const(extent), body, "unrolled")
+
+
+class RowTile:
+    """The statements of a tile of rows, and what it keeps."""
+
+    def __init__(self, what: Tiled) -> None:
+        self.what = what
+        self.dtype = dtype = what.q.tensor.dtype
+        self.lanes = lanes_of(dtype)
+        self.heads, self.queries, self.size = what.q.shape[1:]
+        self.keys, self.width = what.k.shape[2], what.v.size
+        self.shared: Expr = Const(1) if what.k.heads == self.heads else self.heads // what.k.heads
+        registers = REGISTERS[vector_bytes()] - 2
+        wanted = self._wanted()
+        self.parts = -(-wanted // (registers // NEAR))
+        self.near = -(-wanted // self.parts)
+        self.many = self.parts * self.near
+        self.vectors = self._vectors(registers)
+        rows, near = Const(self.many), Const(self.near)
+        shapes: dict[str, tuple[Expr, ...]] = {
+            "row": (rows, self.size),
+            "weight": (rows, Const(KEYS + NEAR)),
+            "weighed": (rows, self.width),
+            "product": (near, Const(NEAR), Const(self.lanes)),
+            "part": (near, Const(self.vectors), Const(self.lanes)),
+            **dict.fromkeys(["high", "higher", "whole", "shrink"], (rows,)),
+        }
+        self.tiles = {n: Buffer(n, s, dtype, "local") for n, s in shapes.items()}
+        self.buffers = tuple(self.tiles.values())
+
+    def _wanted(self) -> int:
+        """How many rows a tile should have: those of heads that share keys, in equal parts."""
+        rows = self.shared
+        if isinstance(self.queries, Const):
+            rows = rows * self.queries
+        count = max(1, int(rows.value)) if isinstance(rows, Const) else ROWS
+        return -(-count // -(-count // ROWS))
+
+    def _vectors(self, registers: int) -> int:
+        """How many vectors of values are summed up at once: a divisor of those that a row has."""
+        held = int(self.width.value) // self.lanes if isinstance(self.width, Const) else 1
+        fitting = (n for n in range(1, held + 1) if held % n == 0 and n * self.near <= registers)
+        return max(fitting, default=1)
+
+    def all(self, y: Buffer, at: ElementIndex, item: Expr) -> Stmt:
+        """For a batch and the first of the heads that share keys, the results of all of these, in tiles of rows."""
+        head, b = item % self.heads, item // self.heads
+        group, count = head // self.shared, self.shared * self.queries
+
+        def tile(o: Expr) -> Stmt:
+            def place(r: Expr) -> tuple[Expr, Expr]:
+                row = minimum(o * self.many + r, count - 1)
+                return group * self.shared + row // self.queries, row % self.queries
+
+            def store(r: Expr, d: Expr) -> Stmt:
+                h, i = place(r)
+                return Store(y, at(b, h, i, d), self.element("weighed", r, d))
+
+            number = minimum(self.many, count - o * self.many)
+            return seq(self.started(b, place), self.summed(b, group, place), self.ended(number, store))
+
+        tiles = loop((count + (self.many - 1)) // self.many, tile)
+        return tiles if self.shared == Const(1) else If(equal(head % self.shared, 0), tiles)
+
+    def element(self, name: str, *at: Expr) -> Load:
+        """An element of what is kept."""
+        return Load(self.tiles[name], at)
+
+    def set(self, name: str, at: tuple[Expr, ...], value: Expr) -> Stmt:
+        """Keeps a value."""
+        return Store(self.tiles[name], at, value)
+
+    def number(self, value: float) -> Const:
+        """A number in the dtype of the scores."""
+        return const(value, self.dtype)
+
+    def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """For each row of the tile."""
+        return loop(self.many, body)
+
+    def started(self, b: Expr, place: Callable[[Expr], tuple[Expr, Expr]]) -> Stmt:
+        """The queries, scaled, and nothing seen yet."""
+        zero = self.number(0.0)
+
+        def row(r: Expr) -> Stmt:
+            h, i = place(r)
+            return seq(
+                along(self.size, lambda d: self.set("row", (r, d), self.what.q(b, h, i, d) * self.what.factor)),
+                along(self.width, lambda d: self.set("weighed", (r, d), zero)),
+                self.set("high", (r,), self.number(-inf)),
+                self.set("whole", (r,), zero),
+            )
+
+        return self.each(row)
+
+    def summed(self, b: Expr, group: Expr, place: Callable[[Expr], tuple[Expr, Expr]]) -> Stmt:
+        """One tile of keys after another."""
+        keys = self.keys
+        if self.what.reach is not None:
+            keys = minimum(keys, maximum(self.what.reach(b, self.queries - 1), Const(0)))
+
+        def tile(o: Expr) -> Stmt:
+            start = o * KEYS
+            number = minimum(KEYS, keys - start)
+            return seq(
+                self.scores(b, group, start, number),
+                self.each(lambda r: self.powers((b, *place(r)), r, start, number)),
+                self.added(b, group, start, number),
+            )
+
+        return loop((keys + (KEYS - 1)) // KEYS, tile)
+
+    def scores(self, b: Expr, group: Expr, start: Expr, number: Expr) -> Stmt:
+        """The products of rows and keys; of keys beyond the last, those of the last."""
+        whole, rest = self.size // self.lanes, self.size % self.lanes
+        last = start + number - 1
+
+        def block(o: Expr, part: Expr) -> Stmt:
+            first, row = o * NEAR, part * self.near
+
+            def key(j: Expr, d: Expr) -> Expr:
+                return self.what.k(b, group, minimum(start + first + j, last), d)
+
+            def over(body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+                return unrolled(NEAR, lambda j: unrolled(self.near, lambda r: body(j, r)))
+
+            def vector(body: Callable[[Expr, Expr, Expr], Stmt]) -> Stmt:
+                return over(lambda j, r: along(Const(self.lanes), lambda lane: body(j, r, lane)))
+
+            def step(s: Expr) -> Stmt:
+                def added(j: Expr, r: Expr, lane: Expr) -> Stmt:
+                    d = s * self.lanes + lane
+                    product = self.element("row", row + r, d) * key(j, d)
+                    return self.set("product", (r, j, lane), self.element("product", r, j, lane) + product)
+
+                return vector(added)
+
+            def more(j: Expr, r: Expr, value: Expr) -> Stmt:
+                at = (row + r, first + j)
+                return self.set("weight", at, self.element("weight", *at) + value)
+
+            def total(j: Expr, r: Expr) -> Stmt:
+                lanes = along(Const(self.lanes), lambda lane: more(j, r, self.element("product", r, j, lane)))
+                return seq(self.set("weight", (row + r, first + j), self.number(0.0)), lanes)
+
+            def left(e: Expr) -> Stmt:
+                d = whole * self.lanes + e
+                return over(lambda j, r: more(j, r, self.element("row", row + r, d) * key(j, d)))
+
+            return seq(
+                vector(lambda j, r, lane: self.set("product", (r, j, lane), self.number(0.0))),
+                loop(whole, step),
+                over(total),
+                loop(rest, left),
+            )
+
+        return loop((number + (NEAR - 1)) // NEAR, lambda o: loop(self.parts, lambda part: block(o, part)))
+
+    def powers(self, at: tuple[Expr, Expr, Expr], r: Expr, start: Expr, number: Expr) -> Stmt:
+        """The scores of a row as powers against the largest so far, and how what was summed up is scaled to that."""
+        b, h, i = at
+
+        def masked(j: Expr) -> Expr:
+            return self.what.score(self.element("weight", r, j), (b, h, i, start + j))
+
+        def larger(j: Expr) -> Stmt:
+            score, kept = masked(j), self.element("weight", r, j)
+            stored = () if score == kept else (self.set("weight", (r, j), score),)
+            return seq(*stored, self.set("higher", (r,), maximum(self.element("higher", r), kept)))
+
+        def power(j: Expr) -> Stmt:
+            kept = self.element("weight", r, j)
+            return seq(
+                self.set("weight", (r, j), decayed(kept - self.element("shrink", r))),
+                self.set("whole", (r,), self.element("whole", r) + kept),
+            )
+
+        high, higher, shrink = (self.element(n, r) for n in ("high", "higher", "shrink"))
+        return seq(
+            self.set("higher", (r,), high),
+            along(number, larger),
+            self.set("shrink", (r,), select(equal(higher, -inf), self.number(0.0), higher)),
+            self.set("high", (r,), decayed(high - shrink)),
+            self.set("whole", (r,), self.element("whole", r) * high),
+            along(number, power),
+            self.set("shrink", (r,), high),
+            self.set("high", (r,), higher),
+        )
+
+    def added(self, b: Expr, group: Expr, start: Expr, number: Expr) -> Stmt:
+        """The values of a tile of keys, weighed, added to what is summed up, which is scaled down before."""
+        step = self.vectors * self.lanes
+        blocks = self.width // step
+        whole = blocks * step
+
+        def block(o: Expr, part: Expr) -> Stmt:
+            row = part * self.near
+
+            def over(body: Callable[[Expr, Expr, Expr, Expr], Stmt]) -> Stmt:
+                def vector(r: Expr, v: Expr) -> Stmt:
+                    return along(Const(self.lanes), lambda lane: body(r, v, lane, o * step + v * self.lanes + lane))
+
+                return unrolled(self.near, lambda r: unrolled(self.vectors, lambda v: vector(r, v)))
+
+            def begin(r: Expr, v: Expr, lane: Expr, d: Expr) -> Stmt:
+                return self.set(
+                    "part", (r, v, lane), self.element("weighed", row + r, d) * self.element("shrink", row + r)
+                )
+
+            def weigh(j: Expr) -> Stmt:
+                def more(r: Expr, v: Expr, lane: Expr, d: Expr) -> Stmt:
+                    product = self.element("weight", row + r, j) * self.what.v(b, group, start + j, d)
+                    return self.set("part", (r, v, lane), self.element("part", r, v, lane) + product)
+
+                return over(more)
+
+            def end(r: Expr, v: Expr, lane: Expr, d: Expr) -> Stmt:
+                return self.set("weighed", (row + r, d), self.element("part", r, v, lane))
+
+            return seq(over(begin), loop(number, weigh), over(end))
+
+        def left(r: Expr, e: Expr) -> Stmt:
+            at = (r, whole + e)
+
+            def more(j: Expr) -> Stmt:
+                product = self.element("weight", r, j) * self.what.v(b, group, start + j, at[1])
+                return self.set("weighed", at, self.element("weighed", *at) + product)
+
+            scaled = self.set("weighed", at, self.element("weighed", *at) * self.element("shrink", r))
+            return seq(scaled, loop(number, more))
+
+        return seq(
+            loop(blocks, lambda o: loop(self.parts, lambda part: block(o, part))),
+            self.each(lambda r: loop(self.width - whole, lambda e: left(r, e))),
+        )
+
+    def ended(self, number: Expr, store: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """Normalizes the accumulated values; zero for queries that see no key."""
+
+        def row(r: Expr) -> Stmt:
+            total = self.element("whole", r)
+            most = select(equal(total, 0), self.number(1.0), total)
+            return seq(
+                along(self.width, lambda d: self.set("weighed", (r, d), self.element("weighed", r, d) / most)),
+                along(self.width, lambda d: store(r, d)),
+            )
+
+        return loop(number, row)
