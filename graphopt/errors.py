@@ -101,11 +101,20 @@ class LimitError(GraphoptError):
 class VerificationError(GraphoptError):
     """The result does not compute what the original does, or could not be verified though it had to be.
 
+    ``rewrite`` is the one that did it, where it is known; what to look at, and what to run next, are notes of the error
+    (``__notes__``), which tracebacks and the command line print below it.
+
     >>> graphopt.errors.VerificationError.exit_code
     6
     """
 
     exit_code = 6
+
+    def __init__(self, message: str, rewrite: Any = None) -> None:
+        super().__init__(message)
+        self.rewrite = rewrite
+        for note in () if rewrite is None else rewrite.notes:
+            self.add_note(note)
 
 
 class RuleError(GraphoptError):

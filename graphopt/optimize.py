@@ -118,6 +118,7 @@ def optimize(
     atol: float | None = None,
     journal: str | Path | None = None,
     certificate: str | Path | None = None,
+    reproducer: str | Path | None = None,
     costs: str | Path = "auto",
     measure: bool | float = False,
     margin: float = MARGIN,
@@ -143,7 +144,8 @@ def optimize(
     them, ``rtol`` and ``atol`` how far outputs may be apart by element (by default by dtype), and ``memory`` is how
     many bytes that may take (by default four times the model's and 1 GiB). Where they differ, the rule that did it is
     found and left out (``on_mismatch="leave-out"``), or the result is refused (``"refuse"``, and always with
-    ``"require"``). ``return_report`` returns the report, too. ``steps`` replace steps by name (``run.steps``).
+    ``"require"``); then ``reproducer`` is the file for a small model on which that rule is wrong by itself.
+    ``return_report`` returns the report, too. ``steps`` replace steps by name (``run.steps``).
 
     Raises the exceptions of ``graphopt.errors``, and writes nothing then.
     """
@@ -191,6 +193,7 @@ def optimize(
         derivation = report.derivation.of(model, graph)
         source = Path(model) if is_file and original is read else original
         demands = Demands(policy.value, rtol, atol)
+        place = None if reproducer is None else Path(reproducer)
 
         def beside(written: Path, verified: Verification) -> dict[Path, str]:
             if verified.status not in ("verified", "off"):
@@ -210,11 +213,11 @@ def optimize(
         try:
             result, verified, size = delivered()
         except VerificationError as error:
-            from graphopt.run.leave_out import mended, report_without
+            from graphopt.run.leave_out import Search, mended, report_without
 
             refused = on_mismatch == "refuse" or verify == "require"
-            arguments = (read, derivation, error, source, verify, inputs, refused, memory, demands)
-            graph, derivation, left_out = step("leave out", mended, *arguments)
+            search = Search(read, source, verify, inputs, memory, demands, place)
+            graph, derivation, left_out = step("leave out", mended, search, derivation, error, refused)
             report = report_without(report, graph, derivation, left_out, by_costs.target)
             result, verified, size = delivered()
     graph = graph if signed else unsigned(graph)

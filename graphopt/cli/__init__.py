@@ -105,7 +105,7 @@ def _run(arguments: Sequence[str]) -> int:
             raise KeyboardInterrupt
         sys.stdout.flush()
     except GraphoptError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
     except usage_error as error:  # type: ignore[misc]
         return _fail(f"{error.format_message()} (see {_command(error)} --help)", 2)
     except MemoryError as error:
@@ -140,10 +140,11 @@ def _command(error: Any) -> str:
     return context.command_path if context is not None else "graphopt"
 
 
-def _fail(message: str, code: int) -> int:
-    """Print the message as one line, whatever names from a model it holds; the code comes back."""
+def _fail(message: str, code: int, notes: Iterable[str] = ()) -> int:
+    """Print the message as one line, whatever names from a model it holds, and the notes below it; the code comes
+    back."""
     with suppress(OSError):  # the code still tells
-        print(f"graphopt: {printable(message)}", file=sys.stderr)
+        print(f"graphopt: {printable(message)}", *(f"  {printable(note)}" for note in notes), sep="\n", file=sys.stderr)
     return code
 
 

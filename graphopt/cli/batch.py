@@ -136,6 +136,8 @@ def report(summary: BatchSummary, quiet: bool, changes: Sequence[CostChange] = (
     for outcome in () if quiet else summary.outcomes:
         for warning in outcome.warnings:
             print(f"warning: {outcome.model}: {warning}", file=sys.stderr)
+        for note in outcome.notes if not outcome.exit_code else ():
+            print(f"  {note}", file=sys.stderr)
     _complain(summary)
     if not quiet:
         _show(summary, changes, on_stderr=on_stderr)
@@ -151,6 +153,8 @@ def _complain(summary: BatchSummary) -> None:
                 f"; please report it with the file {store_traceback(outcome.traceback)}" if outcome.traceback else ""
             )
             print(f"graphopt: {printable(f'{outcome.model}: {outcome.error}')}{where}", file=sys.stderr)
+            for note in outcome.notes:
+                print(f"  {printable(note)}", file=sys.stderr)
 
 
 def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bool) -> None:

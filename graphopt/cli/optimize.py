@@ -28,7 +28,7 @@ from graphopt.cli.options import (
     Verify,
     written,
 )
-from graphopt.errors import UsageError, naming
+from graphopt.errors import UsageError, VerificationError, naming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -239,9 +239,9 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     """Optimize a model, write it and what the options say of the run, and print what changed; 0 comes back."""
     from dataclasses import replace
 
-    from graphopt.cli import files, progress
+    from graphopt.cli import files, progress, results
     from graphopt.optimize import optimize
-    from graphopt.run.derivation import journal_path
+    from graphopt.run.derivation import journal_path, reproducer_path
 
     output = options.output or (model if options.in_place else files.beside(model, "opt"))
     is_replaced = _is_model(output, model)
@@ -254,6 +254,9 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     certificate = None if options.dry_run else options.certificate
     written = {"--json": options.json, "--journal": journal, "--certificate": certificate, "--report": options.report}
     files.check_written({"-o": output, **written}, read)
+    reproducer = None if options.dry_run or files.is_stdout(output) else reproducer_path(output)
+    if reproducer in read:  # which may be one of an earlier run
+        reproducer = None
     kept = None
     if options.report is not None:
         from graphopt.calibration.table import priced
@@ -269,16 +272,21 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
         naming(model),
         files.delivered(Path(scratch) / "model.onnx" if options.dry_run else output) as path,
     ):
-        with progress.shown(options.quiet, options.verbose) as listener:
-            _, report = optimize(
-                model,
-                output=path,
-                journal=journal,
-                certificate=certificate,
-                return_report=True,
-                listener=listener,
-                **keywords,
-            )
+        try:
+            with progress.shown(options.quiet, options.verbose) as listener:
+                _, report = optimize(
+                    model,
+                    output=path,
+                    journal=journal,
+                    certificate=certificate,
+                    reproducer=reproducer,
+                    return_report=True,
+                    listener=listener,
+                    **keywords,
+                )
+        except VerificationError as error:
+            results.written(options.json, results.RefusedResult(str(model), str(error), error.exit_code, error.rewrite))
+            raise
         _show(replace(report, output=str(output)), output, options, () if kept is None else kept.told())
     return 0
 
@@ -303,7 +311,7 @@ def _show(report: Report, output: Path, options: OptimizeOptions, egraphs: Seque
     from graphopt.cli import tables  # which take time to import
 
     if options.quiet:
-        tables.show_warnings(warnings)
+        tables.show_warnings(warnings, report.notes)
         return
     tables.show_report(
         report,

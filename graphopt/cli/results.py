@@ -24,6 +24,7 @@ from graphopt.display import HIDDEN, encoded, name_in_json
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import EngineTiming
     from graphopt.rewrite.match.journal import Entry
+    from graphopt.run.leave_out import WrongRewrite
     from graphopt.run.report import AppliedRewrite
     from graphopt.runtime.profile import ProfileRow
     from graphopt.tools.diff import Difference, Layer, LayerComparison
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 # -- what commands print that no function gives as one value
+
+
+@dataclass(frozen=True)
+class RefusedResult:
+    """A result that ``optimize`` did not write, because it does not compute what the model does."""
+
+    model: str
+    error: str
+    exit_code: int
+    rewrite: WrongRewrite | None
+    """The rewrite that did it, with its reproducer and the next command; null where it was not found."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +225,8 @@ class TriedRule:
     applies: bool
     misfits: tuple[tuple[int, str], ...]
     matches: tuple[TriedMatch, ...]
+    difference: str | None
+    """How both sides differ there on random inputs; empty where they agree, null where it does not apply."""
 
 
 @dataclass(frozen=True)
@@ -333,6 +347,7 @@ def rewrites_of(entries: Sequence[Entry]) -> tuple[AppliedRewrite, ...]:
 RESULTS: Mapping[str, str] = {
     "demo": "graphopt.run.report:Report",
     "optimize": "graphopt.run.report:Report",
+    "optimize --on-mismatch refuse": "graphopt.cli.results:RefusedResult",
     "optimize several": "graphopt.tools.batch:BatchSummary",
     "inspect": "graphopt.cli.results:InspectedModel[]",
     "inspect --nodes": "graphopt.tools.inspection:ListedNode[]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ import typer
 from graphopt.cli import count_of, names, values
 from graphopt.cli.app import group, register
 from graphopt.cli.options import Json, Model, Models, NoProgress, Repeated, Rules, written
-from graphopt.errors import LimitError, RuleError, UsageError
+from graphopt.errors import LimitError, RuleError, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from graphopt.cli.results import ListedRule, TriedRule
@@ -523,20 +524,39 @@ def try_rule(
     *,
     json: Json,
 ) -> None:
-    """Try a rule at one node of a model as it is read: operands that do not fit, and every guard with its values."""
+    """Try a rule at one node of a model as it is read: operands that do not fit, every guard with its values, and
+    whether both sides agree there on random inputs. Exits with 6 where they do not."""
     from graphopt.cli import files, results
     from graphopt.rewrite.checking.check import chosen
     from graphopt.rewrite.checking.explain_match import attempt_in
 
     files.check_written({"--json": json}, [model])
     trials = list(attempt_in(model, chosen([rule]), node))
-    if results.written(json, [_tried(trial) for trial in trials]):
-        return
-    for trial in trials:
-        print(*_trial_lines(trial), sep="\n")
+    tried = [_tried(trial, _difference(trial, model, node)) for trial in trials]
+    if not results.written(json, tried):
+        for trial, told in zip(trials, tried, strict=True):
+            print(*_trial_lines(trial, told.difference), sep="\n")
+    if wrong := [told for told in tried if told.difference]:
+        raise VerificationError(f"{wrong[0].rule} at {node}: {wrong[0].difference}")
 
 
-def _tried(trial: Trial) -> TriedRule:
+def _difference(trial: Trial, model: Path, node: str) -> str | None:
+    """How the sides of a rule differ at a node on random inputs; empty where they agree, None where it does not act."""
+    from graphopt.ir.onnx_io import load
+    from graphopt.rewrite.checking.explain_match import find_node
+    from graphopt.run.reproducer import difference_at
+    from graphopt.run.write_result import mismatch
+    from graphopt.verify.verification import Demands
+
+    if not any(attempt.applies for attempt in trial.attempts):
+        return None
+    graph = load(model)
+    found = find_node(graph, node)
+    differ = partial(mismatch, verify=1, demands=Demands(trial.rule.soundness.value))
+    return None if found is None else difference_at(trial.rule, graph, found.id, differ)
+
+
+def _tried(trial: Trial, difference: str | None) -> TriedRule:
     """What came of a rule at a node, as JSON has it."""
     from graphopt.cli.results import TriedGuard, TriedMatch, TriedRule
 
@@ -544,10 +564,11 @@ def _tried(trial: Trial) -> TriedRule:
         TriedMatch(a.bindings, tuple(TriedGuard(g.guard, g.reason, g.values) for g in a.guards), a.refused)
         for a in trial.attempts
     )
-    return TriedRule(trial.rule.name, any(a.applies for a in trial.attempts), tuple(trial.misfits), matches)
+    applies = any(a.applies for a in trial.attempts)
+    return TriedRule(trial.rule.name, applies, tuple(trial.misfits), matches, difference)
 
 
-def _trial_lines(trial: Trial) -> Iterator[str]:
+def _trial_lines(trial: Trial, difference: str | None) -> Iterator[str]:
     applies = any(attempt.applies for attempt in trial.attempts)
     yield f"{trial.rule.name}: {'applies' if applies else 'does not apply'}"
     for depth, reason in trial.misfits:
@@ -560,6 +581,8 @@ def _trial_lines(trial: Trial) -> Iterator[str]:
             yield "    the right side fits"
         elif attempt.refused:
             yield f"    no  the right side does not fit: {attempt.refused}"
+    if difference is not None:
+        yield f"  both sides {'differ there' if difference else 'agree there'} on random inputs"
 
 
 def _line(checked: GuardResult) -> str:

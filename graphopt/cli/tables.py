@@ -18,7 +18,7 @@ from graphopt.cli import Harmless, count_of, harmless, printable
 from graphopt.display import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from graphopt.cli.results import ListedRule
     from graphopt.run.certificate import Certificate, Certified
@@ -30,19 +30,23 @@ if TYPE_CHECKING:
     from graphopt.tools.reduce import ReducedModel
     from graphopt.verify.verification import Verification
 
+NO_NOTES: Mapping[str, Sequence[str]] = {}
 
-def show_warnings(lines: Iterable[str]) -> None:
-    """Warnings, on stderr."""
+
+def show_warnings(lines: Iterable[str], notes: Mapping[str, Sequence[str]] = NO_NOTES) -> None:
+    """Warnings, on stderr, each with the notes that there are to it."""
     messages = console(stderr=True)
     for line in lines:
         messages.print(f"[yellow]warning:[/] {escape(printable(line))}", soft_wrap=True)
+        for note in notes.get(line, ()):
+            messages.print(f"  {escape(printable(note))}", soft_wrap=True)
 
 
 def show_report(
     report: Report, *, explain: bool, verbose: bool, dry_run: bool, on_stderr: bool, statistics: bool = False
 ) -> None:
     """The table at the end of a run; warnings go to stderr."""
-    show_warnings(report.warnings)
+    show_warnings(report.warnings, report.notes)
     out = console(stderr=on_stderr)
     where = "nothing written (dry run)" if dry_run else f"-> {escape(printable(report.output or ''))}"
     out.print(f"[bold]{escape(printable(report.model))}[/] {where}", soft_wrap=True)

@@ -206,6 +206,11 @@ def read_derivation(path: str | Path) -> Derivation:
     return Derivation.from_json(text, str(path))
 
 
+def reproducer_path(output: Path) -> Path:
+    """Where the reproducer of a wrong rewrite goes that came up on the way to a result: beside it."""
+    return output.with_suffix(".reproducer.onnx")
+
+
 def digest_of(model: str | Path) -> str:
     """SHA-256 of a model file's size, beginning and end: enough to tell that it is another file, at no cost."""
     try:

@@ -67,7 +67,7 @@ class _UnplacedError(Exception):
     """A value that the graph of all sides cannot have; the message says why."""
 
 
-class _Sides:
+class Sides:
     """The graph of the original with both sides of each rewrite beside it; it observes a replay."""
 
     def __init__(self, graph: Graph) -> None:
@@ -79,6 +79,8 @@ class _Sides:
         self.calls: dict[Hashable, tuple[Value, ...]] = {self._key(n, n.inputs): n.outputs for n in graph.nodes()}
         self.pairs: dict[int, list[Pair]] = {}
         """The two sides of each rewrite."""
+        self.lefts: dict[int, frozenset[int]] = {}
+        """The nodes that its left side is."""
         self.unplaced: dict[int, str] = {}
         """The rewrites that are not here, and why."""
         self.reasons: dict[PathOf, str] = {}
@@ -136,6 +138,7 @@ class _Sides:
         yield from ((before(old), after(new)) for old, new in replaced.items())
         for was, now in updated:
             yield from ((before(v), after(v)) for v in was.outputs[: now.n_outputs] if v not in replaced)
+        self.lefts[step.entry.id] = frozenset(v.node for v in left.values())
         for node in step.after.since(step.first):
             twins.update((v, after(v)) for v in node.outputs)
 
@@ -233,6 +236,14 @@ def _is_rewired(old: Node, new: Node, replaced: Mapping[Value, Value]) -> bool:
     return True
 
 
+def both_sides(graph: Graph, derivation: Derivation) -> Sides:
+    """Both sides of each rewrite of a graph (as read)."""
+    prepared = derivation.preparation.prepared(graph)
+    sides = Sides(prepared)
+    derivation.apply(graph, observer=sides, prepared=prepared)
+    return sides
+
+
 def check_places(
     graph: Graph,
     derivation: Derivation,
@@ -245,7 +256,7 @@ def check_places(
     replay makes before anything is run, and ``accepted`` is open sizes that the original ran with, to be tried first.
     """
     prepared = derivation.preparation.prepared(graph)
-    sides = _Sides(prepared)
+    sides = Sides(prepared)
     replayed = derivation.apply(graph, observer=sides, prepared=prepared)
     accept(replayed.graph)
     checks = {id: LocalCheck("unchecked", why=why) for id, why in sides.unplaced.items()}
@@ -257,7 +268,7 @@ def check_places(
 
 
 def _run(
-    sides: _Sides,
+    sides: Sides,
     strict: set[int],
     inputs: Mapping[str, Given],
     seconds: float,

@@ -216,6 +216,11 @@ class Report(Displayed):
         parts = [_sizes(common), " or ".join(_sizes(sizes) for sizes, _ in self.profiles)]
         return "; ".join(filter(None, parts))
 
+    @property
+    def notes(self) -> dict[str, tuple[str, ...]]:
+        """What to look at beside some of the warnings, a line each."""
+        return {str(left_out): left_out.notes for left_out in self.left_out}
+
     def by_rule(self) -> dict[str, int]:
         """How often each rule was applied, the most frequent first."""
         counts: dict[str, int] = {}

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 from graphopt.display import HIDDEN, encoded
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError
-from graphopt.run.derivation import journal_path
+from graphopt.run.derivation import journal_path, reproducer_path
 from graphopt.run.report import Report
 
 SCHEMA = 1
@@ -69,6 +69,8 @@ class BatchOutcome:
     """What a metric of the user's says of the original, where there is one."""
     metric_after: float | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What to look at where a rewrite was wrong: the rule, a model on which it is wrong by itself, what to run next."""
     is_kept: bool = False
     """Whether it is the result of an earlier run."""
     traceback: str = field(default="", metadata={HIDDEN: True})
@@ -227,6 +229,7 @@ def optimize_job(job: BatchJob, **options: Any) -> Report:
     journal = journal_path(job.output) if job.journal else None
     certificate = job.output.with_suffix(CERTIFICATE) if job.certificate else None
     written = {"output": job.output, "journal": journal, "certificate": certificate, "return_report": True}
+    written["reproducer"] = reproducer_path(job.output)
     _, report = optimize(job.model, **{**job.options, **written, **options})
     return report  # type: ignore[no-any-return]
 
@@ -237,7 +240,7 @@ def outcome_of(job: BatchJob, run: Callable[[BatchJob], Report]) -> BatchOutcome
     try:
         return _of(job.name, run(job))
     except GraphoptError as error:
-        failed = BatchOutcome(job.name, error.exit_code, str(error))
+        failed = BatchOutcome(job.name, error.exit_code, str(error), notes=tuple(getattr(error, "__notes__", ())))
     except MemoryError as error:
         failed = BatchOutcome(job.name, LimitError.exit_code, f"out of memory: {error}".rstrip(": "))
     except KeyboardInterrupt:
@@ -263,6 +266,7 @@ def _of(name: str, report: Report) -> BatchOutcome:
         verification="" if report.verification is None else report.verification.status,
         seconds=report.seconds,
         warnings=tuple(map(str, report.warnings)),
+        notes=tuple(note for notes in report.notes.values() for note in notes),
     )
 
 
@@ -281,7 +285,7 @@ def read_summary(path: Path) -> BatchSummary:
 
 def outcome_from_json(entry: Mapping[str, Any]) -> BatchOutcome:
     """An outcome as a summary writes it. TypeError where it is none."""
-    return BatchOutcome(**{**entry, "warnings": tuple(entry.get("warnings", ()))})
+    return BatchOutcome(**{**entry, **{key: tuple(entry.get(key, ())) for key in ("warnings", "notes")}})
 
 
 def compare(now: BatchSummary, before: BatchSummary | None) -> tuple[CostChange, ...]:

@@ -100,9 +100,11 @@ def optimize_packed(packed: PackedJob) -> PackedOutcome:
             file.write_bytes(content)
         output.parent.mkdir()
         outcome = outcome_of(replace(packed.job, model=model, output=output), optimize_job)
-        written = [file for file in sorted(output.parent.rglob("*")) if file.is_file()] if not outcome.exit_code else []
+        written = [file for file in sorted(output.parent.rglob("*")) if file.is_file()]
         files = {file.relative_to(output.parent).as_posix(): file.read_bytes() for file in written}
-        return PackedOutcome(replace(outcome, error=outcome.error.replace(str(model), str(packed.job.model))), files)
+        notes = tuple(note.replace(str(output.parent), str(packed.job.output.parent)) for note in outcome.notes)
+        error = outcome.error.replace(str(model), str(packed.job.model))
+        return PackedOutcome(replace(outcome, error=error, notes=notes), files)
 
 
 def _unpacked(job: BatchJob, result: PackedOutcome) -> BatchOutcome:

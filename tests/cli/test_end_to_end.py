@@ -1,5 +1,6 @@
 """The command line with everything behind it: models in, models out, and what bad input gets."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.cli import run
+from tests.cli.test_results import check
 
 N = helper.make_node
 
@@ -90,13 +92,49 @@ def test_a_wrong_rule_is_caught_and_nothing_is_written(model: Path, capsys: pyte
     pytest.importorskip("onnxruntime")
     rules = model.with_name("my.rules")
     rules.write_text("# wrong                                        [C1] exact always\nnot-so:  Relu(x)  =>  Abs(x)\n")
-    assert run(["optimize", str(model), "--rules", str(rules), "--on-mismatch", "refuse"]) == 6
+    told = model.with_name("told.json")
+    given = ["optimize", str(model), "--rules", str(rules), "--on-mismatch", "refuse"]
+    assert run([*given, "--json", str(told)]) == 6
     out, err = capsys.readouterr()
     assert out == ""
+    line, rule, reproducer, command = err.splitlines()
     assert re.fullmatch(
-        r"graphopt: the result is wrong: value 'b' inside of the result differs .*not-so at a \(#1\).*\n", err
+        r"graphopt: the result is wrong: value 'b' inside of the result differs .*not-so at a \(#1\).*", line
     )
-    assert sorted(p.name for p in model.parent.iterdir()) == ["in.onnx", "my.rules"]
+    assert rule == f"  rule        not-so ({rules}:2) at a, #1 of the journal"
+    small = model.with_name("in.opt.reproducer.onnx")
+    assert reproducer == f"  reproducer  {small}"
+    assert command == f"  next        graphopt rules try {rules} {small} a"
+    assert sorted(p.name for p in model.parent.iterdir()) == ["in.onnx", small.name, "my.rules", "told.json"]
+    check(told.read_text(), "optimize --on-mismatch refuse")
+    assert json.loads(told.read_text())["rewrite"]["command"] == command.removeprefix("  next        ")
+    assert run(["rules", "try", str(rules), str(small), "a", "--json", str(told)]) == 6
+    check(told.read_text(), "rules try")
+    assert "graphopt: not-so at a: " in capsys.readouterr().err
+    small.unlink()
+    assert run([*given, "--dry-run"]) == 6
+    assert "reproducer" not in capsys.readouterr().err
+    assert not small.exists()
+
+
+def test_what_was_left_out_is_told_with_its_reproducer(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    rules = model.with_name("my.rules")
+    rules.write_text("# wrong                                        [C1] exact always\nnot-so:  Relu(x)  =>  Abs(x)\n")
+    folder, small = model.with_name("all"), model.with_name("in.opt.reproducer.onnx")
+    folder.mkdir()
+    (folder / "a.onnx").write_bytes(model.read_bytes())
+    for given in ([str(model), "-q"], [str(model)]):
+        assert run(["optimize", *given, "--rules", str(rules)]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        at = next(k for k, line in enumerate(lines) if line.endswith("left out"))
+        assert lines[at + 2] == f"  reproducer  {small}"
+        assert lines[at + 3] == f"  next        graphopt rules try {rules} {small} a"
+    out = folder.with_name("out")
+    assert run(["optimize", str(folder), "-o", str(out), "--rules", str(rules)]) == 0
+    assert f"  reproducer  {out / 'a.reproducer.onnx'}" in capsys.readouterr().err.splitlines()
+    assert run(["optimize", str(folder), "-o", str(out), "--rules", str(rules), "--on-mismatch", "refuse"]) == 6
+    assert f"  reproducer  {out / 'a.reproducer.onnx'}" in capsys.readouterr().err.splitlines()
 
 
 def test_from_python_the_kind_of_model_stays(model: Path) -> None:

@@ -125,7 +125,17 @@ CASES = {
     "target check": ["mine.toml"],
 }
 """What is typed for each result that takes no long time to have."""
-SLOW = {"demo", "db list", "tune", "tune --choices", "calibrate", "calibrate --show", "rules prove", "db show"}
+SLOW = {
+    "demo",
+    "optimize --on-mismatch refuse",
+    "db list",
+    "tune",
+    "tune --choices",
+    "calibrate",
+    "calibrate --show",
+    "rules prove",
+    "db show",
+}
 """The others, which tests of theirs look at, or those below."""
 
 

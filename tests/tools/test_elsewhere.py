@@ -10,6 +10,7 @@ import pytest
 from graphopt.cli import run
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.rewrite.ruleset import ruleset
 from graphopt.tools.batch import BatchJob, optimize_all, optimize_job
 from graphopt.tools.elsewhere import on_workers, optimize_packed, packed
 from graphopt.tuning.executors import TRIES
@@ -65,6 +66,18 @@ def test_what_fails_names_the_model_here(tmp_path: Path) -> None:
     assert [o.exit_code for o in summary.outcomes] == [3, 3]
     assert str(bad.model) in summary.outcomes[0].error
     assert "missing.onnx: cannot read" in summary.outcomes[1].error
+
+
+def test_the_reproducer_of_a_wrong_rewrite_comes_back(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "w.rules").write_text("# not true      [C1] exact always\nwrong:  Relu(x)  =>  Abs(x)\n")
+    refused = job(tmp_path, "a", rules=ruleset(tmp_path / "w.rules"), on_mismatch="refuse")
+    with ThreadPoolExecutor(1) as executor:
+        (outcome,) = optimize_all([refused], optimize_job, runs=on_workers(executor)).outcomes
+    assert outcome.exit_code == 6
+    (small,) = refused.output.parent.iterdir()
+    assert f"reproducer  {small}" in outcome.notes
+    assert [node.op_type for node in onnx.load(small).graph.node] == ["Relu"]
 
 
 class Losing(ThreadPoolExecutor):

@@ -97,6 +97,7 @@ def test_the_command_takes_rules_by_name_and_file(tmp_path: Path, capsys: pytest
     assert out.startswith("example: applies\n")
     assert "    yes x.dtype in float  (x.dtype = float32)" in out
     assert "the right side fits" in out
+    assert "both sides agree there on random inputs" in out
     assert run(["rules", "try", "relu-clip", str(model), "y"]) == 0
     assert "does not apply" in capsys.readouterr().out
     assert run(["rules", "try", "relu-clip", str(model), "nowhere"]) == 2
