@@ -163,7 +163,7 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
 
     from graphopt.cli.tables import console, size
     from graphopt.run.report import modelled
-    from graphopt.tools.batch import mean_gain
+    from graphopt.tools.batch import mean_speedups
 
     by_model = {change.model: change for change in changes}
     table = Table("model", box=None, pad_edge=False)
@@ -188,11 +188,10 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
     out = console(stderr=on_stderr)
     out.print(table)
     failed = sum(o.exit_code != 0 for o in summary.outcomes)
-    mean = mean_gain(summary)
-    out.print(
-        f"{count_of(len(summary.outcomes), 'model')}, {failed} failed"
-        + (f"; modelled {modelled(mean)} in the geometric mean" if mean else "")
-    )
+    means = mean_speedups(summary)
+    told = [f"{mean}{f' for {count}' * (len(means) > 1)}" for mean, count in means.items()]
+    counts = f"{count_of(len(summary.outcomes), 'model')}, {failed} failed"
+    out.print(counts + (f"; {', '.join(told)} in the geometric mean" if told else ""))
 
 
 def _since(change: CostChange | None) -> str:

@@ -43,6 +43,39 @@ def modelled(ratio: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Speedup:
+    """How many times as fast a result is as the original: as measured where that was done, else as modelled.
+
+    >>> from graphopt.run.report import Speedup
+    >>> str(Speedup(1.5, is_measured=True)), str(Speedup(41.3, is_measured=False))
+    ('measured 1.50x', 'modelled over 10x')
+    """
+
+    ratio: float
+    is_measured: bool
+
+    @property
+    def kind(self) -> str:
+        """``measured`` or ``modelled``."""
+        return "measured" if self.is_measured else "modelled"
+
+    @property
+    def text(self) -> str:
+        """The number."""
+        return f"{self.ratio:.2f}x" if self.is_measured else modelled(self.ratio)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.text}"
+
+
+def speedup(measured: float | None, before: float | None, after: float | None) -> Speedup | None:
+    """That of what was measured, and of modelled costs before and after; None where neither is known."""
+    if measured:
+        return Speedup(measured, is_measured=True)
+    return Speedup(before / after, is_measured=False) if before and after else None
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
     """One step of the pipeline. ``ops`` counts the nodes of the graph that it left, where it left one."""
 

@@ -16,12 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from graphopt.display import HIDDEN, encoded
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError
 from graphopt.run.derivation import journal_path, reproducer_path
-from graphopt.run.report import Report
+from graphopt.run.report import Report, Speedup, speedup
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 SCHEMA = 1
 """The version of the summary's JSON."""
@@ -76,6 +79,11 @@ class BatchOutcome:
     traceback: str = field(default="", metadata={HIDDEN: True})
     """Where an internal error came from; not part of the JSON."""
 
+    @property
+    def speedup(self) -> Speedup | None:
+        """How many times as fast the result is, where that is known."""
+        return speedup(self.measured, self.cost_before, self.cost_after)
+
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
@@ -110,16 +118,29 @@ class BatchSummary:
         seconds = sum(0.0 if o.is_kept else o.seconds for o in self.outcomes)
         counts = {"tests": len(self.outcomes), "failures": len(failed), "errors": len(broken)}
         suite = Element("testsuite", {"name": name, "time": f"{seconds:.3f}"} | {k: str(v) for k, v in counts.items()})
+        _properties(suite, mean_speedups(self))
         for o in self.outcomes:
             case = SubElement(suite, "testcase", classname=name, name=_xml(o.model), time=f"{o.seconds:.3f}")
+            _properties(case, () if o.speedup is None else (o.speedup,))
             if o.exit_code:
                 kind = "error" if o in broken else "failure"
-                SubElement(case, kind, type=f"exit code {o.exit_code}", message=_xml(o.error)).text = o.traceback
+                found = SubElement(case, kind, type=f"exit code {o.exit_code}", message=_xml(o.error))
+                found.text = o.traceback or "\n".join(map(_xml, o.notes))
         return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(suite, encoding="unicode")}\n'
 
     def to_json(self) -> str:
         """The summary as JSON, with the version of its schema."""
         return json.dumps({"schema": SCHEMA, "exit_code": self.exit_code, **encoded(self)}, indent=2) + "\n"
+
+
+def _properties(element: Element, speedups: Iterable[Speedup]) -> None:
+    """Speedups as the properties of a test or of a suite of tests."""
+    from xml.etree.ElementTree import SubElement
+
+    told = list(speedups)
+    properties = SubElement(element, "properties") if told else element
+    for found in told:
+        SubElement(properties, "property", name=f"{found.kind} speedup", value=f"{found.ratio:.4g}")
 
 
 def _xml(text: str) -> str:
@@ -330,23 +351,31 @@ def judged(summary: BatchSummary, changes: Iterable[CostChange], percent: float)
 
 
 def judged_optimized(summary: BatchSummary, percent: float) -> BatchSummary:
-    """The summary, in which models have failed whose results are modelled faster by more than so many percent."""
+    """The summary, in which models have failed whose results are faster by more than so many percent: as measured, or
+    else as modelled."""
 
     def judged_one(o: BatchOutcome) -> BatchOutcome:
-        if o.exit_code or not o.cost_before or o.cost_after is None:
+        found = o.speedup
+        if o.exit_code or (found is None and (not o.cost_before or o.cost_after is None)):
             return o
-        if 100 * (o.cost_before - o.cost_after) <= percent * o.cost_before:
+        if found is not None and 100 * (1 - 1 / found.ratio) <= percent:
             return o
-        gain = f"{o.cost_before / o.cost_after:.2f}x as fast" if o.cost_after else "free"
-        return replace(o, exit_code=SLOWER, error=f"is not optimized: it would be {gain}, modelled")
+        gain = "free, modelled" if found is None else f"{found.text} as fast, {found.kind}"
+        return replace(o, exit_code=SLOWER, error=f"is not optimized: it would be {gain}")
 
     return replace(summary, outcomes=tuple(map(judged_one, summary.outcomes)))
 
 
-def mean_gain(summary: BatchSummary) -> float | None:
-    """The geometric mean of how many times cheaper the results are than the originals; None where nothing is known."""
-    gains = [o.cost_before / o.cost_after for o in summary.outcomes if o.cost_before and o.cost_after]
-    return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
+def mean_speedups(summary: BatchSummary) -> dict[Speedup, int]:
+    """The geometric means of how many times as fast the results are: that of those that were measured, and that of the
+    others as modelled, each with the number of its models."""
+    known = [o.speedup for o in summary.outcomes if o.speedup is not None]
+    means: dict[Speedup, int] = {}
+    for is_measured in (True, False):
+        ratios = [found.ratio for found in known if found.is_measured is is_measured]
+        if ratios:
+            means[Speedup(math.exp(sum(map(math.log, ratios)) / len(ratios)), is_measured)] = len(ratios)
+    return means
 
 
 def _expanded(source: Path, output: Path) -> list[tuple[Path, Path]]:

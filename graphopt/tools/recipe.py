@@ -13,6 +13,7 @@ from typing import Any, Final
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError, VerificationError
 from graphopt.rewrite.reading.modules import importing_from, loaded
 from graphopt.rewrite.ruleset import ruleset
+from graphopt.run.report import Speedup
 from graphopt.target import target as target_named
 from graphopt.target.checks import Checks, Toml
 from graphopt.tools.batch import SLOWER, WORST_FIRST, BatchJob, BatchOutcome, find_jobs
@@ -250,10 +251,9 @@ def check(job: BatchJob, outcome: BatchOutcome, needs: Requirements) -> BatchOut
                 (LimitError.exit_code, f"larger by {growth:.1f} %, and at most {needs.max_growth:g} % are allowed")
             )
     if needs.min_speedup is not None:
-        costs = outcome.cost_before / outcome.cost_after if outcome.cost_before and outcome.cost_after else 1.0
-        speedup, how = (outcome.measured, "measured") if outcome.measured else (costs, "modelled")
-        if speedup < needs.min_speedup:
-            problems.append((SLOWER, f"{speedup:.2f}x as fast, {how}, and {needs.min_speedup:g}x are asked"))
+        found = outcome.speedup or Speedup(1.0, is_measured=False)
+        if found.ratio < needs.min_speedup:
+            problems.append((SLOWER, f"{found.text} as fast, {found.kind}, and {needs.min_speedup:g}x are asked"))
     try:
         if needs.inputs is not None:
             _agree(job, outcome, read_samples(needs.inputs))

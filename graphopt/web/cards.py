@@ -271,8 +271,11 @@ def _of_report(report: Report) -> Iterable[Element]:
     before, after = report.ops_before, report.ops_after
     yield _title(report.model, f"optimized for {report.target}, policy {report.policy}")
     rows = [("ops", str(sum(before.values())), str(sum(after.values())), "")]
+    if (measured := report.measured) is not None:
+        ratio = f"{measured.race.ratio:.2f}x"
+        rows.append(("measured µs", f"{measured.race.before * 1e6:.1f}", f"{measured.race.after * 1e6:.1f}", ratio))
     if report.cost_before and report.cost_after:
-        ratio = modelled(report.cost_before / report.cost_after)
+        ratio = "" if measured is not None else modelled(report.cost_before / report.cost_after)
         rows.append(("modelled µs", f"{report.cost_before * 1e6:.1f}", f"{report.cost_after * 1e6:.1f}", ratio))
     if report.bytes_before and report.bytes_after:
         change = f"{100 * (report.bytes_after / report.bytes_before - 1):+.1f} %"

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 def page_of_report(report: Report, egraphs: Sequence[ExploredGraph] = ()) -> Page:
     """The page of a run of the optimizer, with the e-graphs of the run where they are given. MissingDependencyError
     where nothing lays graphs out."""
-    facts = [("model", report.model), ("target", report.target), ("policy", report.policy), ("prices", report.prices)]
+    facts = [("model", report.model), ("target", report.target), ("policy", report.policy)]
+    if report.measured is not None:
+        race = report.measured.race
+        ratio = f"{race.ratio:.2f}x [{race.low:.2f}-{race.high:.2f}]"
+        facts.append(("measured", f"{ratio} beside the original, {report.measured.kept} kept"))
+    facts.append(("prices", report.prices))
     facts += [("written to", report.output)] if report.output else []
     if report.waiting:
         facts.append(("waiting", ", ".join(f"{count} for opset {opset}" for opset, count in report.waiting)))
@@ -31,10 +36,6 @@ def page_of_report(report: Report, egraphs: Sequence[ExploredGraph] = ()) -> Pag
         facts.append(("attention", report.attentions.told))
     if report.priced_at:
         facts.append(("priced at", report.priced_at))
-    if report.measured is not None:
-        race = report.measured.race
-        ratio = f"{race.ratio:.2f}x [{race.low:.2f}-{race.high:.2f}]"
-        facts.append(("measured", f"{ratio} beside the original, {report.measured.kept} kept"))
     return Page(
         PurePath(report.model).name or "model",
         "optimize",

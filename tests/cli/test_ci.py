@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -38,7 +39,7 @@ def test_a_recipe_is_run_resumed_and_told(place: Path, capsys: pytest.CaptureFix
         "1",
         "0",
     )
-    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["bad.onnx"]
+    assert [case.get("name") for case in suite.findall("testcase") if case.find("failure") is not None] == ["bad.onnx"]
     assert {"a.onnx", "a.journal.json", "a.certificate.json"} <= {file.name for file in (place / "out").iterdir()}
     assert run(["certify", "nets/a.onnx", "out/a.onnx", "out/a.certificate.json"]) == 0
     (place / "nets" / "bad.onnx").unlink()
@@ -59,8 +60,23 @@ def test_what_does_not_hold_fails_though_the_result_was_kept(place: Path, capsys
     recipe.write_text(recipe.read_text().replace("1.5", "50"))
     assert run(["ci", "graphopt.toml", "--junit", "j.xml"]) == 9
     assert "as fast, modelled, and 50x are asked" in capsys.readouterr().err
-    failure = ElementTree.parse("j.xml").getroot()[0][0]
+    failure = ElementTree.parse("j.xml").getroot().find("testcase/failure")
+    assert failure is not None
     assert (failure.tag, failure.get("type")) == ("failure", "exit code 9")
+
+
+def test_the_mean_is_that_of_what_was_measured(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    recipe = place / "graphopt.toml"
+    recipe.write_text(
+        recipe.read_text().replace("[checks]\nmin-speedup = 1.5", "[options]\nmeasure = 0.2\nmargin = 50")
+    )
+    assert run(["ci", "--junit", "j.xml"]) == 0
+    assert re.search(
+        r"^2 models, 0 failed; measured [\d.]+x in the geometric mean$", capsys.readouterr().out, re.MULTILINE
+    )
+    names = [found.get("name") for found in ElementTree.parse("j.xml").getroot().iter("property")]
+    assert names == ["measured speedup"] * 3
 
 
 def test_what_makes_no_sense_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from graphopt.errors import InvalidModelError, ReadError, UsageError, VerificationError
-from graphopt.run.report import Report, StepReport
+from graphopt.run.report import Report, Speedup, StepReport
 from graphopt.tools.batch import (
     SLOWER,
     BatchJob,
@@ -16,7 +16,8 @@ from graphopt.tools.batch import (
     find_jobs,
     is_several,
     judged,
-    mean_gain,
+    judged_optimized,
+    mean_speedups,
     optimize_all,
     read_summary,
 )
@@ -119,7 +120,7 @@ def test_one_that_fails_stops_no_other(tmp_path: Path) -> None:
         1.0,
         0.5,
     )
-    assert mean_gain(summary) == pytest.approx(2.0)
+    assert mean_speedups(summary) == {Speedup(2.0, is_measured=False): 2}
 
 
 def test_an_interruption_is_told_of_all_that_are_left(tmp_path: Path) -> None:
@@ -199,3 +200,40 @@ def test_junit_has_a_test_for_each_model() -> None:
     assert [[found.tag for found in case] for case in suite] == [[], ["failure"], ["error"], ["error"]]
     assert suite[1][0].attrib == {"type": "exit code 3", "message": "no\\nmodel"}
     assert suite[2][0].text == "Traceback"
+
+
+def test_what_was_measured_goes_before_what_is_modelled() -> None:
+    modelled = BatchOutcome("a", cost_before=3.0, cost_after=1.0)
+    measured = replace(modelled, model="b", measured=1.01)
+    summary = BatchSummary(
+        (modelled, measured, replace(measured, model="c", measured=4.04), BatchOutcome("d", 4, "bad"))
+    )
+    means = mean_speedups(summary)
+    assert [(str(mean), count) for mean, count in means.items()] == [("measured 2.02x", 2), ("modelled 3.00x", 1)]
+    suite = ElementTree.fromstring(summary.to_junit("nets").encode())
+    told = [
+        [(p.get("name"), p.get("value")) for p in found.findall("properties/property")]
+        for found in (suite, *suite.findall("testcase"))
+    ]
+    assert told == [
+        [("measured speedup", "2.02"), ("modelled speedup", "3")],
+        [("modelled speedup", "3")],
+        [("measured speedup", "1.01")],
+        [("measured speedup", "4.04")],
+        [],
+    ]
+    judged_so = judged_optimized(summary, 2)
+    assert [o.error for o in judged_so.outcomes] == [
+        "is not optimized: it would be 3.00x as fast, modelled",
+        "",
+        "is not optimized: it would be 4.04x as fast, measured",
+        "bad",
+    ]
+    free = judged_optimized(BatchSummary((BatchOutcome("a", cost_before=1.0, cost_after=0.0),)), 2)
+    assert free.outcomes[0].error == "is not optimized: it would be free, modelled"
+
+
+def test_a_failure_tells_what_to_look_at() -> None:
+    summary = BatchSummary((BatchOutcome("a", 6, "wrong", notes=("rule  r", "next  graphopt rules try")),))
+    suite = ElementTree.fromstring(summary.to_junit("nets").encode())
+    assert suite[0][0].text == "rule  r\nnext  graphopt rules try"
