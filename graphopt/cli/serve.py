@@ -19,6 +19,9 @@ OPEN = (
     "warning: there is no password: who reaches this address can read the models of the folder and run rules on them; "
     "other machines are answered under names that --name gives"
 )
+CODE = "warning: --allow-code: who reaches this address can run any program as you"
+CONNECTIONS = 64
+"""So many clients are answered at once; others are told to come back."""
 
 
 @register(
@@ -27,7 +30,7 @@ OPEN = (
     examples=(
         "graphopt serve nets/",
         "graphopt serve nets/ --port 0 --target mine.toml",
-        "graphopt serve nets/ --host 0.0.0.0 --name gpu-box",
+        "graphopt serve nets/ --allow-code",
     ),
 )
 def serve(
@@ -53,8 +56,12 @@ def serve(
     upload: Annotated[int, typer.Option(metavar="MB", min=1, help="Size limit of uploads.")] = 256,
     seconds: Annotated[int, typer.Option(metavar="S", min=1, help="Time limit of a run.")] = 120,
     memory: Memory,
+    allow_code: Annotated[
+        bool,
+        typer.Option("--allow-code", help="Take rules in Python, too: whoever reaches the server runs code as you."),
+    ] = False,
 ) -> None:
-    """Show a folder of models in the browser: edit rules, run them, and see what fires. Ends with Ctrl-C."""
+    """Show a folder of models in the browser: write rules, see them checked, run them. Ends with Ctrl-C."""
     try:
         import uvicorn
 
@@ -74,16 +81,24 @@ def serve(
         if not read(path).makes_models:
             raise UsageError(f"--target {path} makes programs, no ONNX models, and serve shows models")
     with tempfile.TemporaryDirectory(prefix="graphopt-serve-") as scratch:
-        served = ServedFolder(folder, Path(scratch))
+        served = ServedFolder(folder, Path(scratch), allow_code)
         with listening(host, port) as socket:
             named = f"[{host}]" if ":" in host else host
             print(f"http://{named}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
             if host not in LOCAL:
                 print(OPEN, file=sys.stderr)
+            if allow_code:
+                print(CODE, file=sys.stderr)
             limits = RunLimits(upload << 20, seconds, memory=values.nbytes(memory))
             shown = application(served, [*LOCAL, host, *(name or ())], limits, target or ())
             server = uvicorn.Server(
-                uvicorn.Config(shown, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+                uvicorn.Config(
+                    shown,
+                    log_level="warning",
+                    access_log=False,
+                    timeout_graceful_shutdown=5,
+                    limit_concurrency=CONNECTIONS,
+                )
             )
             shown.state.ends = lambda: server.should_exit
             try:

@@ -1,7 +1,7 @@
 """The server: models and files of rules in a list, one page, and runs.
 
 It is for the person who started it. It answers only to its own names (so that no other site's name leads to it), takes
-changes only from its own page, reads the folder, and writes nothing but uploads, to a place of its own.
+changes only from its own page, reads the folder, and writes nothing but uploads and results, to a place of its own.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Collection, Coroutine, Mapping, Sequence
-from functools import cache
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -97,7 +98,31 @@ REQUEST: Final = 1 << 19
 """Bytes of a request to run (rules, and what to run them on), and of a file of rules."""
 LOOK: Final = 0.5
 """Seconds after which it is looked again whether a client and the server are still there."""
+PATIENCE: Final = 30.0
+"""Seconds for which the next part of a request may take to come."""
+CHECK: Final = 30
+"""Seconds that a check may take: it runs while somebody types."""
+KNOWN: Final = 256
+"""Rules of which it is kept what came of their check."""
 POLICIES: Final = tuple(s.value for s in Soundness)
+CHOICES: Final = {"policy": POLICIES, "language": ("rules", "python"), "with": ("all", "mine")}
+"""What a request may say where not every text will do; beside the target."""
+_RULES: Final = ("rules", "language")
+_RUN: Final = ("name", *_RULES, "with", "target", "policy")
+ASKED: Final = {
+    "draw": ("name",),
+    "check": _RULES,
+    "prove": (*_RULES, "rule"),
+    "run": _RUN,
+    "explain": (*_RUN, "rule"),
+}
+"""What each task is asked with; see ``serving.tasks``."""
+RESULTS: Final = {"result.onnx": "application/octet-stream", "page.html": "text/html"}
+"""What may be had of a run that has ended, and as what."""
+NO_CODE: Final = (
+    "rules in Python are programs, and this server runs none: graphopt serve --allow-code lets all who reach it run "
+    "theirs as you"
+)
 
 T = TypeVar("T")
 
@@ -119,11 +144,14 @@ def application(
             Route("/", answers.index),
             Route("/api/files", answers.files),
             Route("/api/rules", answers.rules),
-            Route("/api/run", answers.run, methods=["POST"]),
+            Route("/api/words", answers.words),
+            Route("/api/results/{key}/{file}", answers.result),
             Route("/api/upload", answers.upload, methods=["PUT"]),
+            *(Route(f"/api/{task}", partial(answers.perform, task), methods=["POST"]) for task in ASKED),
         ],
         middleware=[Middleware(OriginGuard, hosts=hosts)],
-        exception_handlers={GraphoptError: _failed},
+        exception_handlers={GraphoptError: _failed, TimeoutError: _late},
+        lifespan=answers.lifespan,
     )
     server.state.ends = lambda: False
     return server
@@ -134,12 +162,21 @@ class _Answers:
 
     def __init__(self, folder: ServedFolder, limits: RunLimits, target_files: Sequence[Path]) -> None:
         self.folder, self.limits, self.runs = folder, limits, Runs(limits)
+        self.vocabulary: dict[str, Any] | None = None
+        self.known: dict[str, dict[str, Any]] = {}
+        """What came of the checks of rules, by what they claim; the oldest first."""
         self.targets = {name: name for name in targets()} | {str(path): str(path.resolve()) for path in target_files}
         """What stands for each target in a request to run, by the name that the page shows."""
 
+    @asynccontextmanager
+    async def lifespan(self, server: Starlette) -> AsyncIterator[None]:
+        """Within it the server answers."""
+        await asyncio.to_thread(self.runs.prepare)
+        yield
+
     async def index(self, request: Request) -> Response:
         """The page, in which a script asks for everything else."""
-        return HTMLResponse(frame("graphopt serve", "", ("serve",), "'self'"))
+        return HTMLResponse(frame("graphopt serve", "", ("editor", "serve"), "'self'"))
 
     async def files(self, request: Request) -> Response:
         """What there is to choose from, and how large an upload may be."""
@@ -152,6 +189,7 @@ class _Answers:
                 "upload": self.limits.upload,
                 "targets": [*self.targets],
                 "policies": POLICIES,
+                "code": self.folder.code,
             }
         )
 
@@ -163,28 +201,72 @@ class _Answers:
         text = await asyncio.to_thread(path.path.read_text, "utf-8", "replace")
         return JSONResponse({"rules": text})
 
-    async def run(self, request: Request) -> Response:
-        """What some rules do to a model."""
+    async def words(self, request: Request) -> Response:
+        """The vocabulary of rules, which the first who asks waits for."""
+        if self.vocabulary is None:
+            status, found = await self.runs.answer({"task": "words", "folder": str(self.folder.scratch)})
+            if status != 200 or "error" in found:
+                return refused(503, found["error"])
+            self.vocabulary = found
+        return JSONResponse(self.vocabulary)
+
+    async def perform(self, task: str, request: Request) -> Response:
+        """What a task gives."""
         body = await _body(request)
         if body is None:
             return refused(413, f"the rules take more than {REQUEST} bytes")
-        wanted = _wanted(body, self.targets)
-        path = await asyncio.to_thread(self.folder.find, wanted["name"])
-        answer = await _unless_gone(request, self.runs.answer({**wanted, "model": str(path.path)}))
-        return refused(503, "the server has ended") if answer is None else JSONResponse(answer[1], answer[0])
+        wanted = _wanted(task, body, self.targets)
+        if wanted.get("language") == "python" and not self.folder.code:
+            return refused(403, NO_CODE)
+        if "name" in wanted:
+            found = await asyncio.to_thread(self.folder.find, wanted["name"])
+            wanted["model"] = str(found.path)
+        if task == "check":
+            wanted |= {"known": self.known, "seconds": min(CHECK, self.limits.seconds)}
+        with self.folder.workplace() as place:
+            wanted |= {"task": task, "folder": str(place), "root": str(self.folder.root)}
+            answer = await _unless_gone(request, self.runs.answer(wanted))
+            if answer is None:
+                return refused(503, "the server has ended")
+            status, told = answer
+            for row in told.get("checks", ()):
+                self.note(row)
+            if task == "run" and "error" not in told:
+                files = {path.name: path.stat().st_size for path in place.iterdir()}
+                told = {**told, "result": {"key": self.folder.keep(place), "files": files}}
+        return JSONResponse(told, status)
+
+    def note(self, row: Mapping[str, Any]) -> None:
+        """Keep what came of the check of a rule, so that it is not checked again while others are typed."""
+        if row["state"] in ("right", "wrong"):
+            self.known.pop(row["key"], None)
+            self.known[row["key"]] = {name: row[name] for name in ("state", "compared", "problem")}
+            while len(self.known) > KNOWN:
+                self.known.pop(next(iter(self.known)))
+
+    async def result(self, request: Request) -> Response:
+        """A file that a run left: the model, or the page."""
+        key, file = request.path_params["key"], request.path_params["file"]
+        if file not in RESULTS:
+            return refused(404, f"results are {' and '.join(RESULTS)}")
+        path = await asyncio.to_thread(self.folder.result, key, file)
+        return FileResponse(path, media_type=RESULTS[file], filename=file)
 
     async def upload(self, request: Request) -> Response:
         """Keep a model that is sent; the name comes back under which it is served."""
         path = self.folder.place()
         try:
             with open(path, "xb") as file:
-                async for part in request.stream():
+                async for part in _parts(request):
                     file.write(part)
                     if file.tell() > self.limits.upload:
                         break
                 size = file.tell()
             if 0 < size <= self.limits.upload:
                 return JSONResponse({"name": self.folder.take(request.query_params.get("name", "model"), path)})
+        except TimeoutError:  # which is an OSError, too
+            path.unlink(missing_ok=True)
+            raise
         except OSError as error:
             path.unlink(missing_ok=True)
             return refused(507, f"the upload cannot be kept ({error.strerror})")
@@ -198,28 +280,43 @@ class _Answers:
         return refused(413 if size else 400, f"an upload has 1 to {self.limits.upload} bytes")
 
 
-def _wanted(body: bytes, targets: Mapping[str, str]) -> dict[str, str]:
-    """What a run is asked for, by one of these targets. UsageError where it cannot be understood."""
+def _wanted(task: str, body: bytes, targets: Mapping[str, str]) -> dict[str, Any]:
+    """What a task is asked for, by one of these targets. UsageError where it cannot be understood."""
+    fields = ASKED[task]
     try:
         request = json.loads(body)
-        wanted = {k: request[k] for k in ("name", "rules", "with", "target", "policy")}
+        wanted = {name: request[name] for name in fields}
         if not all(isinstance(v, str) for v in wanted.values()):
             raise TypeError
+        for value in wanted.values():
+            value.encode()  # half of a surrogate pair is no text
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError("a run has a name, rules, with, target and policy, all text") from None
-    if wanted["target"] not in targets or wanted["policy"] not in POLICIES:
-        raise UsageError(f"targets are {', '.join(targets)}; policies {', '.join(POLICIES)}")
-    return {**wanted, "target": targets[wanted["target"]]}
+        raise UsageError(f"{task} takes {', '.join(fields)}, all text") from None
+    for name, values in {**CHOICES, "target": targets}.items():
+        if name in wanted and wanted[name] not in values:
+            raise UsageError(f"{name}: expected one of {', '.join(values)}")
+    return {**wanted, "target": targets[wanted["target"]]} if "target" in wanted else wanted
 
 
 async def _body(request: Request) -> bytes | None:
     """What a request holds; None where that is more than it may."""
     content = bytearray()
-    async for part in request.stream():
+    async for part in _parts(request):
         content += part
         if len(content) > REQUEST:
             return None
     return bytes(content)
+
+
+async def _parts(request: Request) -> AsyncIterator[bytes]:
+    """The parts of what a request holds. TimeoutError where the next does not come."""
+    stream = request.stream()
+    while True:
+        async with asyncio.timeout(PATIENCE):
+            part = await anext(stream, None)
+        if part is None:
+            return
+        yield part
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
@@ -234,6 +331,10 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | No
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+async def _late(request: Request, error: Exception) -> Response:
+    return refused(408, f"nothing came for {PATIENCE:g} s")
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -1,16 +1,29 @@
-"""Runs under way, each in a process of its own: a few at once, some waiting, each with a time limit."""
+"""Runs under way, each in a process of its own: a few at once, some waiting, each with a time limit.
+
+Processes are forked from one that has imported what they need, so that nobody waits for that.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Mapping
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
+
+from graphopt.serving import worker
 
 WAITING: Final = 8
 """Runs that wait; one more is refused."""
+PRELOADED: Final = ["graphopt.cli", "graphopt.serving.preload"]
+"""What is imported once for all runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +40,19 @@ class RunLimits:
 class Runs:
     """Starts runs, and ends them when they take too long and when nobody waits for their answer."""
 
-    def __init__(self, limits: RunLimits) -> None:
-        self.limits = limits
+    def __init__(
+        self, limits: RunLimits, work: Callable[[Connection, Mapping[str, Any]], None] = worker.serve
+    ) -> None:
+        """``work`` is what a process does with a request; it sends one answer, as JSON."""
+        self.limits, self.work = limits, work
         self.waiting = 0
         self._free = asyncio.Semaphore(limits.at_once)
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOADED)
+
+    def prepare(self) -> None:
+        """Have imported what runs need, before there is one."""
+        forkserver.ensure_running()
 
     async def answer(self, request: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """The status and the answer of a run, which ends where this is cancelled."""
@@ -42,31 +64,38 @@ class Runs:
         finally:
             self.waiting -= 1
         try:
-            return 200, await self._run({**request, "seconds": self.limits.seconds, "memory": self.limits.memory})
+            return 200, await self._run({"seconds": self.limits.seconds, **request, "memory": self.limits.memory})
         finally:
             self._free.release()
 
     async def _run(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "graphopt.serving.worker",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        answers, ours = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=self.work, args=(ours, request))
         try:
-            given = json.dumps(request).encode()
-            out, errors = await asyncio.wait_for(process.communicate(given), self.limits.seconds)
+            await asyncio.to_thread(process.start)
+            ours.close()
+            text = await asyncio.wait_for(asyncio.to_thread(answers.recv_bytes), request["seconds"])
         except TimeoutError:
-            return {"error": f"the run was ended after {self.limits.seconds} s, which is as long as a run may take"}
+            return {"error": f"the run was ended after {request['seconds']} s, which is as long as a run may take"}
+        except EOFError:
+            await asyncio.to_thread(process.join)
+            return {"error": f"the process of the run ended: {_ending(process.exitcode or 0)}"}
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-            return {"error": f"the process of the run ended: {last or f'signal {-process.returncode}'}"}
-        answer: dict[str, Any] = json.loads(out)
-        return answer
+            await _end(process)
+            answers.close()
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
+
+
+async def _end(process: ForkServerProcess) -> None:
+    """End a process and all that it started, which are one group."""
+    if process.pid is None:
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    await asyncio.to_thread(process.join)

@@ -22,13 +22,14 @@ from graphopt.saving import whole
 from graphopt.tools.diff import LayerComparison
 from graphopt.tools.egraph import ExploredGraph
 from graphopt.web.kernels import Kernels
+from graphopt.web.playground import WrittenRules
 from graphopt.web.rewriting import Rewriting
 
 SCHEMA = 1
 """The version of the data: grows when a field changes its meaning or goes away."""
 
 SCRIPTS = (
-    "elements", "data", "theme", "canvas", "graph", "charts",
+    "elements", "data", "theme", "code", "canvas", "graph", "charts",
     "overview", "details", "explorer", "egraph", "layers", "kernels", "rules", "page",
 )  # fmt: skip
 """The parts of the script, in the order in which they stand."""
@@ -49,6 +50,8 @@ class Page:
     """Those in which there was a choice, in the order in which they were explored."""
     layers: LayerComparison | None = None
     """The values inside two models, compared."""
+    written: WrittenRules | None = None
+    """Rules that somebody wrote for this run."""
     steps: tuple[tuple[str, float], ...] = ()
     """What was done, and the seconds that it took."""
     warnings: tuple[str, ...] = ()

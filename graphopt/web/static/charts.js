@@ -298,7 +298,7 @@ function stepsSection(steps) {
   const order = [...told].sort((a, b) => b[1] - a[1]);
   return section(
     "steps",
-    "Time by kernel",
+    "Time by step",
     `${seconds(total)} in all.`,
     h(
       "dl",

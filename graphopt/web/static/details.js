@@ -46,7 +46,7 @@ function toldOfChange(explorer, c) {
     c.taken.length + c.made.length + c.around.length
       ? null
       : h("p", { class: "note" }, "It changed only what is not drawn: constants or functions."),
-    rule?.text ? h("details", {}, h("summary", {}, "The rule"), h("pre", {}, rule.text)) : null,
+    rule?.text ? h("details", {}, h("summary", {}, "The rule"), h("pre", {}, coloured(rule.text, "rules"))) : null,
     needs.length
       ? h(
           "p",
@@ -90,7 +90,9 @@ function toldOfNode(explorer, side, box, k) {
       "h3",
       {},
       box.op,
-      h("span", { class: `chip ${pane.marks[k] === "other" ? side : pane.marks[k]}` }, MEANINGS[side][pane.marks[k]]),
+      MEANINGS[side][pane.marks[k]]
+        ? h("span", { class: `chip ${pane.marks[k] === "other" ? side : pane.marks[k]}` }, MEANINGS[side][pane.marks[k]])
+        : null,
     ),
     h("p", {}, h("code", {}, box.name)),
     box.attrs ? h("p", { class: "attrs" }, h("code", {}, box.attrs)) : null,

@@ -7,6 +7,7 @@ const STRIP = 14;
 const MEANINGS = {
   before: { kept: "as it was", changed: "other inputs or attributes", other: "rewritten" },
   after: { kept: "as it was", changed: "other inputs or attributes", other: "made by rewrites" },
+  model: {},
 };
 
 /** One side of a picture: a graph on a canvas, with a strip beside it that shows all of it at once. */
@@ -84,8 +85,9 @@ class Pane {
     }
     const ops = this.drawing.boxes.filter((b) => b.op !== "Input").length;
     const moved = marks.filter((m) => m === "other").length;
+    const changed = { before: "rewritten", after: "new" }[this.side];
     this.count.textContent = drawing
-      ? `${COUNT.format(ops)} ops, ${COUNT.format(moved)} ${this.side === "before" ? "rewritten" : "new"}`
+      ? `${COUNT.format(ops)} ops${changed ? `, ${COUNT.format(moved)} ${changed}` : ""}`
       : "not on this side";
     this.start();
   }

@@ -218,20 +218,3 @@ class KernelBrowser {
     tabs[0].click();
   }
 }
-
-const WORDS =
-  /(#[^\n]*)|("(?:\\.|[^"\\\n])*")|\b(def|for|in|with|if|else|return|import|from|as|while|pass|and|or|not)\b|\b(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\b/g;
-
-/** Python's text with its comments, strings, words and numbers set apart. */
-function coloured(text) {
-  const parts = [];
-  let from = 0;
-  for (const found of text.matchAll(WORDS)) {
-    if (found.index > from) parts.push(text.slice(from, found.index));
-    const kind = ["c", "s", "k", "n"][found.slice(1).findIndex((g) => g !== undefined)];
-    parts.push(h("span", { class: `code-${kind}` }, found[0]));
-    from = found.index + found[0].length;
-  }
-  parts.push(text.slice(from));
-  return parts;
-}

@@ -1,12 +1,12 @@
-/** Builds the page of a run into an element. What comes back steers it by keys. */
-function build(page, place) {
+/** Builds the page of a run into an element. What comes back steers it by keys. Where there is somebody who knows why a
+ * rule is not in the result, `ask` asks. */
+function build(page, place, ask = null) {
   const parts = [overview(page)];
   const { rewriting, kernels } = page;
   let explorer = null;
-  if (rewriting && rewriting.pictures.length) {
-    explorer = new Explorer(rewriting);
-    parts.push(explorer.element);
-  }
+  if (rewriting && rewriting.pictures.length) explorer = new Explorer(rewriting);
+  if (page.written) parts.push(writtenSection(page.written, rewriting, explorer, ask));
+  if (explorer) parts.push(explorer.element);
   if (page.layers) parts.push(layersSection(page.layers));
   if (page.egraphs.length) {
     const browser = new EGraphBrowser(page.egraphs);
