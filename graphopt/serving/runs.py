@@ -40,9 +40,7 @@ class RunLimits:
 class Runs:
     """Starts runs, and ends them when they take too long and when nobody waits for their answer."""
 
-    def __init__(
-        self, limits: RunLimits, work: Callable[[Connection, Mapping[str, Any]], None] = worker.serve
-    ) -> None:
+    def __init__(self, limits: RunLimits, work: Callable[[Connection, Mapping[str, Any]], None] = worker.serve) -> None:
         """``work`` is what a process does with a request; it sends one answer, as JSON."""
         self.limits, self.work = limits, work
         self.waiting = 0

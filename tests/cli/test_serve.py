@@ -14,12 +14,12 @@ import pytest
 from graphopt.cli import run
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_it_serves_until_ctrl_c(tmp_path: Path, host: str) -> None:
+@pytest.mark.parametrize(("host", "options"), [("127.0.0.1", []), ("0.0.0.0", []), ("127.0.0.1", ["--allow-code"])])
+def test_it_serves_until_ctrl_c(tmp_path: Path, host: str, options: list[str]) -> None:
     pytest.importorskip("uvicorn")
     (tmp_path / "a.onnx").write_bytes(b"model")
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "graphopt", "serve", str(tmp_path), "--host", host, "--port", "0"]
+    command = [sys.executable, "-m", "graphopt", "serve", str(tmp_path), "--host", host, "--port", "0", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as server:
         assert server.stdout is not None
@@ -31,7 +31,9 @@ def test_it_serves_until_ctrl_c(tmp_path: Path, host: str) -> None:
             assert b"a.onnx" in answer.read()
         server.send_signal(signal.SIGINT)
         assert server.wait(20) == 0
-        assert ("no password" in server.stderr.read()) is (host == "0.0.0.0")
+        said = server.stderr.read()
+        assert ("no password" in said) is (host == "0.0.0.0")
+        assert ("--allow-code" in said) is bool(options)
     assert [p.name for p in tmp_path.iterdir()] == ["a.onnx"]
 
 

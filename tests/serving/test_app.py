@@ -14,7 +14,8 @@ from starlette.responses import PlainTextResponse
 
 from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
-from graphopt.serving.app import HEADERS, REQUEST, OriginGuard, application, listening
+from graphopt.serving import app as serving
+from graphopt.serving.app import ASKED, HEADERS, NO_CODE, REQUEST, OriginGuard, application, listening
 from graphopt.serving.folder import ServedFolder
 from graphopt.serving.runs import RunLimits, Runs
 from tests.web.models import small
@@ -24,16 +25,17 @@ pytest.importorskip("starlette")
 
 HOST = "127.0.0.1"
 RULES = "# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n"
+CODE = "from graphopt import ops, rule\n"
 JSON = {"content-type": "application/json"}
 BYTES = {"content-type": "application/octet-stream"}
 
 
 class Client:
     """Asks an application, as a browser would, without a network; one that `leaves` does so when all is said, or before
-    that where it `breaks_off`."""
+    that where it `breaks_off`; one that `stalls` says no more, and stays."""
 
-    def __init__(self, app: Any, leaves: bool = False, breaks_off: bool = False) -> None:
-        self.app, self.leaves, self.breaks_off = app, leaves or breaks_off, breaks_off
+    def __init__(self, app: Any, leaves: bool = False, breaks_off: bool = False, stalls: bool = False) -> None:
+        self.app, self.leaves, self.breaks_off, self.stalls = app, leaves or breaks_off, breaks_off, stalls
 
     def __call__(
         self, method: str, path: str, body: bytes | Iterator[bytes] = b"", **headers: str
@@ -46,7 +48,7 @@ class Client:
         parts = [body] if isinstance(body, bytes) else body
         said: Iterator[dict[str, Any]] = chain(
             ({"type": "http.request", "body": p, "more_body": True} for p in parts),
-            [] if self.breaks_off else [{"type": "http.request"}],
+            [] if self.breaks_off or self.stalls else [{"type": "http.request"}],
         )
         sent: list[dict[str, Any]] = []
         named = {"host": HOST, **{k.replace("_", "-"): v for k, v in headers.items()}}
@@ -71,19 +73,25 @@ class Client:
         return sent[0]["status"], got, b"".join(m.get("body", b"") for m in sent[1:])
 
 
+def served(folder: Path, code: bool) -> Client:
+    """A server of a folder, with and without Python."""
+    (folder / "models").mkdir()
+    (folder / "scratch").mkdir()
+    onnx_io.save(small(), folder / "models" / "m<img>.onnx")
+    (folder / "models" / "mine.rules").write_text(RULES)
+    (folder / "models" / "mine.py").write_text(CODE)
+    shown = ServedFolder(folder / "models", folder / "scratch", code)
+    return Client(application(shown, ["127.0.0.1", "localhost"], RunLimits(upload=1000, seconds=600, at_once=1)))
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    (tmp_path / "models").mkdir()
-    (tmp_path / "scratch").mkdir()
-    onnx_io.save(small(), tmp_path / "models" / "m<img>.onnx")
-    (tmp_path / "models" / "mine.rules").write_text(RULES)
-    folder = ServedFolder(tmp_path / "models", tmp_path / "scratch")
-    return Client(application(folder, ["127.0.0.1", "localhost"], RunLimits(upload=1000, seconds=600, at_once=1)))
+    return served(tmp_path, code=False)
 
 
 def asked(**changes: object) -> bytes:
     given = {"name": "m<img>.onnx", "rules": "", "with": "mine", "target": "portable", "policy": "reals"}
-    return json.dumps({**given, **changes}).encode()
+    return json.dumps({"language": "rules", **given, **changes}).encode()
 
 
 def test_the_page_and_the_models(client: Client) -> None:
@@ -94,7 +102,7 @@ def test_the_page_and_the_models(client: Client) -> None:
     status, _, body = client("GET", "/api/files")
     found = json.loads(body)
     assert [m["name"] for m in found["models"]] == ["m<img>.onnx"]
-    assert (found["rules"], found["upload"]) == (["mine.rules"], 1000)
+    assert (found["rules"], found["upload"], found["code"]) == (["mine.rules"], 1000, False)
     assert "portable" in found["targets"]
 
 
@@ -114,7 +122,7 @@ def test_the_file_of_a_target_is_one_to_run_for(tmp_path: Path) -> None:
 def test_files_of_rules_are_read(client: Client) -> None:
     status, _, body = client("GET", "/api/rules?name=mine.rules")
     assert (status, json.loads(body)) == (200, {"rules": RULES})
-    for name in ("../mine.rules", "m<img>.onnx", "/etc/passwd", "big.rules"):
+    for name in ("../mine.rules", "m<img>.onnx", "/etc/passwd", "big.rules", "mine.py"):
         status, _, body = client("GET", f"/api/rules?name={name}")
         assert status == 404
         assert json.loads(body)["error"]
@@ -138,7 +146,8 @@ def test_other_names_of_this_machine_are_refused(client: Client, host: str) -> N
     ],
 )
 def test_other_sites_change_nothing(client: Client, headers: dict[str, str]) -> None:
-    assert client("POST", "/api/run", asked(), **headers)[0] in (403, 415)
+    for task in ASKED:
+        assert client("POST", f"/api/{task}", asked(), **headers)[0] in (403, 415)
     assert client("PUT", "/api/upload?name=x", b"x", **headers)[0] in (403, 415)
 
 
@@ -151,6 +160,9 @@ def test_other_sites_change_nothing(client: Client, headers: dict[str, str]) -> 
         (asked(name=3), 400),
         (asked(target="cuda"), 400),
         (asked(policy="../x"), 400),
+        (asked(language="perl"), 400),
+        (asked(**{"with": "none"}), 400),
+        (asked(rules="\ud800"), 400),
         (asked(name="../m.onnx"), 404),
         (asked(name="/etc/passwd"), 404),
         (asked(rules="x" * REQUEST), 413),
@@ -162,12 +174,85 @@ def test_what_makes_no_sense_is_refused(client: Client, body: bytes, status: int
     assert json.loads(answer)["error"]
 
 
-def test_a_run(client: Client) -> None:
+def test_a_run(client: Client, tmp_path: Path) -> None:
     status, _, body = client("POST", "/api/run", asked(rules=RULES), origin="http://127.0.0.1", **JSON)
     assert status == 200
-    assert json.loads(body)["fired"][0]["kept"] == 1
+    found = json.loads(body)
+    assert found["page"]["written"]["fired"][0]["kept"] == 1
     status, _, body = client("POST", "/api/run", asked(rules="mine: Relu(("), **JSON)
     assert json.loads(body)["line"] == 1
+    for file, kind in (("result.onnx", "application/octet-stream"), ("page.html", "text/html; charset=utf-8")):
+        status, headers, body = client("GET", f"/api/results/{found['result']['key']}/{file}")
+        assert (status, headers["content-type"], len(body)) == (200, kind, found["result"]["files"][file])
+        assert headers["content-disposition"].startswith("attachment")
+    for place in (f"{found['result']['key']}/your.rules", "..%2f/result.onnx", "0/result.onnx", "%2e%2e/mine.rules"):
+        assert client("GET", f"/api/results/{place}")[0] == 404
+    assert len(list((tmp_path / "scratch").iterdir())) == 1  # what failed has left nothing
+
+
+@pytest.mark.parametrize("task", [task for task, fields in ASKED.items() if "rules" in fields])
+def test_python_runs_only_where_the_owner_allows_it(client: Client, task: str, tmp_path: Path) -> None:
+    sign = tmp_path / "it-ran"
+    code = f"open({str(sign)!r}, 'w')\nfrom graphopt import ops, rule\n"
+    body = asked(language="python", rules=code, rule="mine")
+    status, _, told = client("POST", f"/api/{task}", body, **JSON)
+    error = json.loads(told)["error"]
+    assert (status, error) == (403, NO_CODE)
+    assert "--allow-code" in error
+    assert "\n" not in error
+    status, _, told = client("POST", f"/api/{task}", asked(rules=code, rule="mine"), **JSON)  # as a file of rules
+    assert "error" in json.loads(told)
+    assert not sign.exists()
+
+
+def test_python_runs_where_the_owner_allows_it(tmp_path: Path) -> None:
+    client = served(tmp_path, code=True)
+    found = json.loads(client("GET", "/api/files")[2])
+    assert (found["rules"], found["code"]) == (["mine.py", "mine.rules"], True)
+    assert json.loads(client("GET", "/api/rules?name=mine.py")[2]) == {"rules": CODE}
+    sign = tmp_path / "it-ran"
+    code = f"open({str(sign)!r}, 'w')\n"
+    status, _, body = client("POST", "/api/check", asked(language="python", rules=code), **JSON)
+    assert status == 200
+    assert "holds no rules" in json.loads(body)["error"]
+    assert sign.exists()
+
+
+def test_what_came_of_a_check_is_known_the_next_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks: list[dict[str, Any]] = []
+
+    async def answer(self: Runs, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        asks.append(request)
+        about = {"rule": "r", "line": 1, "compared": 3, "problem": ""}
+        return 200, {"checks": [{**about, "key": str(k), "state": s} for k, s in enumerate(("right", "waiting"))]}
+
+    monkeypatch.setattr(Runs, "answer", answer)
+    monkeypatch.setattr(serving, "KNOWN", 1)
+    for _ in range(2):
+        client("POST", "/api/check", asked(), **JSON)
+    assert asks[1]["known"] == {"0": {"state": "right", "compared": 3, "problem": ""}}
+    assert asks[0]["seconds"] == serving.CHECK
+
+
+def test_what_does_not_come_is_not_waited_for(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "PATIENCE", 0.05)
+    for method, path, kind in (("POST", "/api/run", JSON), ("PUT", "/api/upload?name=x", BYTES)):
+        asking = Client(client.app, stalls=True)
+        status, _, body = asking(method, path, b"x", **kind)
+        assert (status, json.loads(body)["error"]) == (408, "nothing came for 0.05 s")
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_words_are_asked_for_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks: list[object] = []
+
+    async def answer(self: Runs, request: object) -> tuple[int, dict[str, Any]]:
+        asks.append(request)
+        return (200, {"ops": []}) if len(asks) > 1 else (200, {"error": "it failed"})
+
+    monkeypatch.setattr(Runs, "answer", answer)
+    assert [client("GET", "/api/words")[0] for _ in range(3)] == [503, 200, 200]
+    assert len(asks) == 2
 
 
 def test_uploads_within_bounds_are_kept(client: Client, tmp_path: Path) -> None:

@@ -66,3 +66,28 @@ def test_uploads_have_names_of_their_own_and_the_oldest_goes(folder: ServedFolde
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no folder"):
         ServedFolder(tmp_path / "none", tmp_path)
+
+
+def test_results_are_kept_for_a_while(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    folder = ServedFolder(tmp_path, tmp_path / "scratch")
+    with folder.workplace() as place:
+        (place / "left").write_text("over")
+    assert not place.exists()
+    keys = []
+    for _ in range(KEPT + 1):
+        with folder.workplace() as place:
+            (place / "result.onnx").write_bytes(b"model")
+            keys.append(folder.keep(place))
+    assert folder.result(keys[-1], "result.onnx").read_bytes() == b"model"
+    assert len(list((tmp_path / "scratch").iterdir())) == KEPT
+    for key, file in ((keys[0], "result.onnx"), (keys[-1], "other"), ("..", "a.onnx"), ("", "")):
+        with pytest.raises(ReadError, match="run the rules again"):
+            folder.result(key, file)
+
+
+def test_python_is_listed_only_where_it_may_run(tmp_path: Path) -> None:
+    for name in ("a.py", "b.rules", ".hidden.py", "c.txt"):
+        (tmp_path / name).write_text("")
+    assert [r.name for r in ServedFolder(tmp_path, tmp_path).rules()] == ["b.rules"]
+    assert [r.name for r in ServedFolder(tmp_path, tmp_path, code=True).rules()] == [".hidden.py", "a.py", "b.rules"]

@@ -1,68 +1,57 @@
-"""A run: rules and a model in, what fired and the page out; mistakes with their line and column."""
+"""A worker answers whatever comes, within limits, and calls a model what its user does."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphopt.errors import RuleError
 from graphopt.ir import onnx_io
-from graphopt.serving.worker import complaint, run
+from graphopt.serving import tasks, worker
 from tests.web.models import small
-
-RULES = """# two are one  [A22] exact
-mine: Relu(Relu(x)) => Relu(x)
-# never here  [A22] exact
-other: Relu(Neg(x)) => Neg(x)
-"""
 
 
 @pytest.fixture
-def request_(tmp_path: Path) -> dict[str, object]:
+def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     onnx_io.save(small(), tmp_path / "m.onnx")
-    given = {"model": str(tmp_path / "m.onnx"), "name": "m.onnx", "rules": RULES, "with": "mine", "target": "portable"}
-    return {**given, "policy": "reals", "seconds": 60}
+    monkeypatch.chdir(tmp_path)  # which is put back
+    given = {"task": "draw", "model": str(tmp_path / "m.onnx"), "name": "uploaded: <b>", "folder": str(tmp_path)}
+    return {**given, "memory": None, "seconds": 60}
 
 
-def test_a_run_tells_what_fires_and_why_others_do_not(request_: dict[str, object]) -> None:
-    found = run(request_)
-    mine, other = found["fired"]
-    assert (mine["rule"], mine["kept"]) == ("mine", 1)
-    assert other["kept"] == 0
-    assert any("Neg" in why for why, _, _ in other["misses"])
-    assert found["page"]["title"] == "m.onnx"
-    assert [c["rule"] for c in found["page"]["rewriting"]["changes"]].count("mine") == 1
+def test_a_process_sends_one_answer_and_prints_nothing(
+    request_: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    context = multiprocessing.get_context("fork")
+    answers, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=worker.serve, args=(theirs, request_))
+    process.start()
+    assert answers.poll(60)
+    assert json.loads(answers.recv_bytes())["model"]["graphs"]
+    process.join()
+    assert process.exitcode == 0
+    assert capfd.readouterr() == ("", "")
 
 
-def test_mistakes_in_rules_have_a_place(request_: dict[str, object]) -> None:
-    with pytest.raises(RuleError) as caught:
-        run({**request_, "rules": "\nmine: Relu(Relu(x) => Relu(x)"})
-    found = complaint(str(caught.value))
-    assert found["line"] == 2
-    assert found["column"] == 20
-    assert "your.rules" not in found["error"]
-    assert complaint("something else") == {"error": "something else"}
-
-
-def answer(request: dict[str, object]) -> dict[str, Any]:
-    """What the process says to a request."""
-    command = [sys.executable, "-m", "graphopt.serving.worker"]
-    done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
-
-
-def test_the_process_answers_on_stdout_alone(request_: dict[str, object]) -> None:
-    assert answer(request_)["fired"][0]["kept"] == 1
-
-
-def test_errors_call_a_model_what_it_is_called(request_: dict[str, object], tmp_path: Path) -> None:
+def test_errors_call_a_model_what_it_is_called(request_: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\xff no model")
-    error = answer({**request_, "name": "uploaded: <b>"})["error"]
+    error = worker.answer(request_)["error"]
     assert "uploaded: <b>" in error
     assert str(tmp_path) not in error
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [(MemoryError(), "does not fit the memory"), (ValueError("odd\nname"), "ValueError: odd name")],
+)
+def test_whatever_fails_is_told(
+    request_: dict[str, Any], raised: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(request: object) -> dict[str, Any]:
+        raise raised
+
+    monkeypatch.setattr(tasks, "TASKS", {"draw": fail})
+    assert said in worker.answer(request_)["error"]

@@ -44,5 +44,5 @@ class Tab:
     def open(self, url: str) -> Any:
         """Open an address, and wait until the page is built."""
         self.page.goto(url)
-        self.page.wait_for_function("document.documentElement.dataset.ready", timeout=120_000)
+        self.page.wait_for_function("() => document.documentElement.dataset.ready", timeout=120_000)
         return self.page

@@ -196,7 +196,7 @@ def test_the_theme_is_the_systems_until_it_is_chosen(chromium: Any, reports: dic
     page.locator("#theme").click()
     assert page.evaluate(theme) == "light"
     page.reload()
-    page.wait_for_function("document.documentElement.dataset.ready")
+    page.wait_for_function("() => document.documentElement.dataset.ready")
     assert page.evaluate(theme) == "light"
 
 

@@ -77,7 +77,8 @@ class EGraphBrowser {
     this.summary.textContent = `${COUNT.format(g.nodes)} e-nodes in ${COUNT.format(g.total)} classes, ${COUNT.format(g.choices)} with a choice${told}. Chosen: ${seconds(g.seconds)}; as it was: ${seconds(g.original)}.`;
     this.at = new Map(g.classes.map((c, k) => [c.number, k]));
     this.fill();
-    if (g.classes.length) this.choose(g.classes[0].number, false);
+    const first = g.classes.find((c) => c.chosen !== null) ?? g.classes[0];
+    if (first) this.choose(first.number, false);
   }
 
   /** Where a class is that one of these values is of: the number of the e-graph, and that of the class. */

@@ -69,7 +69,7 @@ const KEYS = [
   ["?", "this list"],
 ];
 
-function help() {
+function help(more) {
   const dialog = h(
     "dialog",
     { "aria-labelledby": "keys-title" },
@@ -77,7 +77,7 @@ function help() {
     h(
       "dl",
       { class: "keys" },
-      KEYS.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))),
+      [...more, ...KEYS].map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))),
     ),
     h("form", { method: "dialog" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
   );
@@ -85,9 +85,9 @@ function help() {
   return dialog;
 }
 
-/** The bar at the top. */
-function banner(title, kind) {
-  const dialog = help();
+/** The bar at the top; `more` are keys that only this page has. */
+function banner(title, kind, more = []) {
+  const dialog = help(more);
   return [
     h(
       "header",

@@ -68,7 +68,9 @@ function missesList(misses) {
 function rulesSection(rewriting) {
   const used = rewriting.rules.filter((r) => r.use);
   if (!used.length) return null;
-  const body = used.map((r) => [
+  const acted = used.filter((r) => r.use.fired);
+  const idle = used.filter((r) => !r.use.fired);
+  const row = (r) => [
     h(
       "details",
       { class: "rule-row" },
@@ -93,7 +95,7 @@ function rulesSection(rewriting) {
     COUNT.format(r.use.kept),
     COUNT.format(r.use.refused),
     seconds(r.use.seconds),
-  ]);
+  ];
   const heads = [
     "rule",
     "family",
@@ -108,6 +110,14 @@ function rulesSection(rewriting) {
     "rules",
     "Rules",
     "tried: places that the left side matches; fired: its guards held there, and the term was new; kept: it is part of the result.",
-    table("Use of each rule", heads, body),
+    table("Use of each rule", heads, acted.map(row)),
+    idle.length
+      ? h(
+          "details",
+          { class: "idle" },
+          h("summary", {}, `${COUNT.format(idle.length)} rule${idle.length > 1 ? "s" : ""} tried that fired nowhere`),
+          table("Rules that fired nowhere", heads, idle.map(row)),
+        )
+      : null,
   );
 }

@@ -161,7 +161,7 @@ class Workbench {
     return section(
       "workbench",
       "Rules on a model",
-      "Rules are checked as you type them; Ctrl+Enter runs them on the model; Ctrl+Space completes a word.",
+      "Rules are checked as you type them, and run on the model.",
       h(
         "div",
         { class: "bar-of-tools" },
@@ -225,8 +225,9 @@ class Workbench {
       "reals",
     );
     this.check();
-    const words = await ask("/api/words");
-    if (!words.error) this.editor.words = words;
+    ask("/api/words").then((words) => {
+      if (!words.error) this.editor.words = words;
+    });
   }
 
   keep() {
@@ -430,6 +431,10 @@ class Workbench {
 }
 
 const KEPT = "graphopt-rules";
+const EDITING = [
+  ["Ctrl+Enter", "run the rules"],
+  ["Ctrl+Space", "words that may stand here; arrows choose, Enter or Tab takes one"],
+];
 const STATES = { right: "agrees", wrong: "wrong", late: "no time to compare" };
 const VERDICTS = {
   right: (c) => `✓ agrees on ${COUNT.format(c.compared)} random inputs`,
@@ -463,7 +468,7 @@ function offer(select, pairs, chosen) {
 async function serve() {
   if (document.getElementById("data")) return;
   const bench = new Workbench();
-  const [top, dialog] = banner("serve", null);
+  const [top, dialog] = banner("serve", null, EDITING);
   document.body.append(top, bench.nav, bench.main);
   tips();
   steer(() => bench.explorer, dialog);
