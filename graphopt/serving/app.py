@@ -250,7 +250,8 @@ class _Answers:
         if file not in RESULTS:
             return refused(404, f"results are {' and '.join(RESULTS)}")
         path = await asyncio.to_thread(self.folder.result, key, file)
-        return FileResponse(path, media_type=RESULTS[file], filename=file)
+        headers = {"Content-Disposition": "attachment"}  # the page says as what
+        return FileResponse(path, media_type=RESULTS[file], headers=headers)
 
     async def upload(self, request: Request) -> Response:
         """Keep a model that is sent; the name comes back under which it is served."""

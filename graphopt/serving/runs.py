@@ -69,20 +69,26 @@ class Runs:
     async def _run(self, request: Mapping[str, Any]) -> dict[str, Any]:
         answers, ours = self._context.Pipe(duplex=False)
         process = self._context.Process(target=self.work, args=(ours, request))
+        starting = asyncio.ensure_future(asyncio.to_thread(process.start))
+        reading = None
         try:
-            await asyncio.to_thread(process.start)
-            ours.close()
-            text = await asyncio.wait_for(asyncio.to_thread(answers.recv_bytes), request["seconds"])
-        except TimeoutError:
-            return {"error": f"the run was ended after {request['seconds']} s, which is as long as a run may take"}
+            await asyncio.shield(starting)
+            ours.close()  # so that reading ends with the process
+            reading = asyncio.ensure_future(asyncio.to_thread(answers.recv_bytes))
+            if not (await asyncio.wait({reading}, timeout=request["seconds"]))[0]:
+                return {"error": f"the run was ended after {request['seconds']} s, which is as long as a run may take"}
+            found: dict[str, Any] = json.loads(reading.result())
+            return found
         except EOFError:
             await asyncio.to_thread(process.join)
             return {"error": f"the process of the run ended: {_ending(process.exitcode or 0)}"}
         finally:
+            await asyncio.wait({starting})
             await _end(process)
+            if reading is not None:
+                await asyncio.gather(reading, return_exceptions=True)
+            ours.close()
             answers.close()
-        found: dict[str, Any] = json.loads(text)
-        return found
 
 
 def _ending(code: int) -> str:

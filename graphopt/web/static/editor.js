@@ -94,7 +94,7 @@ class Editor {
       h("div", { class: "sheet" }, this.paint, this.field),
       this.list,
     );
-    this.field.addEventListener("input", () => this.changed());
+    this.field.addEventListener("input", (event) => this.changed(event.inputType));
     this.field.addEventListener("scroll", () => this.scroll());
     this.field.addEventListener("keydown", (event) => this.key(event));
     this.field.addEventListener("blur", () => this.close());
@@ -114,13 +114,13 @@ class Editor {
     this.show();
   }
 
-  changed() {
+  changed(how) {
     const [before, now] = [this.height, this.value.split("\n").length];
     const at = this.value.slice(0, this.field.selectionStart).split("\n").length;
     for (const note of this.notes) if (note.line > at - Math.max(0, now - before)) note.line += now - before;
     this.show();
     this.onchange();
-    this.complete();
+    if (/^insert(Text|Composition)/.test(how) || !this.list.hidden) this.complete();
   }
 
   /** Shows what is known of lines. */
@@ -133,9 +133,10 @@ class Editor {
     const lines = colouredLines(this.value, this.language);
     const plain = this.value.split("\n");
     this.height = lines.length;
+    this.notes = this.notes.filter((note) => note.line > 0 && note.line <= lines.length);
     const under = new Map();
     for (const note of this.notes) {
-      let last = Math.min(note.line, lines.length);
+      let last = note.line;
       if (!note.column)
         while (last < lines.length && plain[last].trim() && !plain[last].startsWith("#")) last += 1;
       const at = last < lines.length && !plain[last].trim() ? last + 1 : last;

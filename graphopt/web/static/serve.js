@@ -78,11 +78,9 @@ class ModelView {
       return;
     }
     const isOp = box.op !== "Input";
-    refill(
-      this.detail,
-      toldOfNode(this, "model", box, k),
-      isOp ? h("p", {}, link("Begin a rule here", () => this.onrule(beginning(this.pane.drawing, box)))) : null,
-    );
+    const [title, ...told] = toldOfNode(this, "model", box, k);
+    const begin = () => this.onrule(beginning(this.pane.drawing, box));
+    refill(this.detail, title, isOp ? link("Begin a rule here", begin) : null, told);
   }
 }
 
