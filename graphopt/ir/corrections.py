@@ -14,6 +14,18 @@ from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
 
 
+def _batch_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """Before opset 14 the reference implementation moves the given mean and variance towards the batch's."""
+    if attribute("BatchNormalization", attrs, "training_mode"):
+        return apply("BatchNormalization", x, 3, **attrs)
+    image = x[0]
+    assert image is not None
+    epsilon: Any = attribute("BatchNormalization", attrs, "epsilon")
+    ones = (1,) * (image.ndim - 2)
+    scale, shift, mean, variance = (array.reshape(-1, *ones) for array in x[1:] if array is not None)
+    return ((scale * (image - mean) / np.sqrt(variance + epsilon) + shift).astype(image.dtype),)
+
+
 def _lrn(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The reference implementation looks at as many channels as the batch has entries."""
     image = x[0]
@@ -208,6 +220,7 @@ def _qlinear_conv(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
 
 
 CORRECTIONS: dict[str, Semantics] = {
+    "BatchNormalization": _batch_normalization,
     "ConvTranspose": _conv_transpose,
     "Erf": _erf,
     "GatherElements": _gather_elements,

@@ -8,11 +8,12 @@ from math import erf
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate, run
 from graphopt.ir.graph import Attrs
-from graphopt.ir.onnx_io import to_proto
+from graphopt.ir.onnx_io import load, to_proto
 from graphopt.ir.text import parse
 
 
@@ -44,6 +45,28 @@ def test_the_error_function_of_double_precision_is_not_rounded_to_single() -> No
     single = x.astype(np.float32)
     (got,) = evaluate("Erf", Attrs(), [Constant.of(single)], 1, 17)
     np.testing.assert_array_equal(got.array, np.array([erf(v) for v in single], np.float32))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, 14, 17])
+def test_batches_are_normalized_by_the_mean_and_the_variance_that_are_given(opset: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(2, 3, size=(2, 3, 4)).astype(np.float32)
+    scale, shift, mean, variance = (rng.random((3, 1)).astype(np.float32) for _ in range(4))
+    values = [*zip(["s", "b", "m", "v"], (scale, shift, mean, variance), strict=True)]
+    graph = helper.make_graph(
+        [helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], momentum=0.5, epsilon=0.25)],
+        "batch",
+        [helper.make_tensor_value_info("x", 1, x.shape)],
+        [helper.make_tensor_value_info("y", 1, x.shape)],
+        [numpy_helper.from_array(array[:, 0], name) for name, array in values],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    want = scale * (x - mean) / np.sqrt(variance + 0.25) + shift
+    np.testing.assert_allclose(run(load(model), {"x": x})["y"], want, rtol=1e-5, atol=1e-5)
+    attrs = Attrs(momentum=0.5, epsilon=0.25)
+    constants = [Constant.of(a) for a in (x, *(a[:, 0] for a in (scale, shift, mean, variance)))]
+    (got,) = evaluate("BatchNormalization", attrs, constants, 1, opset)
+    np.testing.assert_allclose(got.array, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
