@@ -44,17 +44,21 @@ class Attentions:
         return "; ".join(filter(None, [*parts, *(f"{count} not: {why}" for why, count in self.left)]))
 
 
-def has_attention(saturated: Saturated) -> bool:
-    """Whether some class holds an attention."""
-    return any(node.op in ATTENTIONS for nodes in saturated.classes.values() for node in nodes)
+def explored_reason(saturated: Saturated) -> str:
+    """Reason why attentions that an exploration came to, by whatever rewrites, are none of the result: their price, or
+    the opset that they wait for; empty where it came to none."""
+    if any(node.op in ATTENTIONS for nodes in saturated.classes.values() for node in nodes):
+        return CHEAPER
+    waiting = (p.why for p in saturated.waiting if any(call.op in ATTENTIONS for call in p.after))
+    return next(waiting, "")
 
 
-def attentions(before: Graph, after: Graph, rules: Iterable[Rule], was_found: bool) -> Attentions:
+def attentions(before: Graph, after: Graph, rules: Iterable[Rule], explored: str) -> Attentions:
     """The attentions of a result outside of its bodies, when these were the rules, of those that were written out in
     the graph that was explored. None are missed where no rule makes one.
 
-    ``was_found`` is whether some exploration came to an attention: then a pattern that does not fit the graph as it was
-    is no reason, for other rewrites lead to it.
+    ``explored`` is the reason of explorations that came to an attention: then a pattern that does not fit the graph as
+    it was is none, for other rewrites lead to it.
     """
     fused = _count(after)
     making = [rule for rule in rules if _makes(rule) and (root_ops(rule) or frozenset()) & PRODUCTS]
@@ -63,7 +67,7 @@ def attentions(before: Graph, after: Graph, rules: Iterable[Rule], was_found: bo
     if left <= 0:
         return Attentions(fused)
     space = Workspace(before.copy(), infer(before))
-    reasons = Counter(_reason(making, space, node, was_found) for node in written)
+    reasons = Counter(_reason(making, space, node, explored) for node in written)
     fitting = reasons.pop(CHEAPER, 0)
     told = [(why, min(count, left)) for why, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))]
     missed = [(why, count) for why, count in told if count] if sum(c for _, c in told) <= left else told[:1]
@@ -103,7 +107,7 @@ def _behind(graph: Graph, values: Iterable[Value | None], wanted: frozenset[str]
             waiting += [v for v in node.inputs if v is not None]
 
 
-def _reason(rules: Iterable[Rule], space: Workspace, node: Node, was_found: bool) -> str:
+def _reason(rules: Iterable[Rule], space: Workspace, node: Node, explored: str) -> str:
     """Why a product is not made an attention: what the rule that came furthest says."""
     misses: list[tuple[int, str]] = []
     for rule in rules:
@@ -119,7 +123,7 @@ def _reason(rules: Iterable[Rule], space: Workspace, node: Node, was_found: bool
                 space.undo(first)
         misses += matcher.reasons or ()
     depth, why = max(misses, key=lambda miss: miss[0], default=(0, "no rule knows its form"))
-    if depth < GUARD and was_found:
-        return CHEAPER
+    if depth < GUARD and explored:
+        return explored
     operand, _, what = why.partition(" is ")
     return f"an operand is {what}" if operand in set(space.graph.names.values()) else why  # one reason at many places

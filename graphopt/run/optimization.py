@@ -32,7 +32,7 @@ from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset
-from graphopt.run.attentions import attentions, has_attention
+from graphopt.run.attentions import CHEAPER, attentions, explored_reason
 from graphopt.run.derivation import Derivation, Preparation
 from graphopt.run.report import AppliedRewrite, Exploration, Report
 from graphopt.run.rule_uses import rule_uses
@@ -104,8 +104,8 @@ class Optimization:
         self.by_name = {r.name: r for r in rules.rules}
         self.explorations: list[Exploration] = []
         self.lost: list[str] = []
-        self.is_attention_found = False
-        """Whether some exploration came to an attention that is one op."""
+        self.attention_reason = ""
+        """Why attentions that explorations came to are none of the result; empty where they came to none."""
         self.tidied = graph
         """The graph that the first round explores."""
         self.explored = graph
@@ -229,7 +229,8 @@ class Optimization:
         self.limit += max(0, taken - max(0, self.growth.free))
         self.growth = self.growth.less(taken)
         self.as_expected &= extraction.as_expected
-        self.is_attention_found |= has_attention(saturated)
+        if self.attention_reason != CHEAPER:
+            self.attention_reason = explored_reason(saturated) or self.attention_reason
         self.explorations.append(
             Exploration(
                 saturated.nodes,
@@ -318,7 +319,7 @@ class Optimization:
             cost_after=cost_after,
             counted_at=counted_at(before),
             profiles=self.profiles,
-            attentions=attentions(self.tidied, after, self.rules.rules, self.is_attention_found),
+            attentions=attentions(self.tidied, after, self.rules.rules, self.attention_reason),
             exploration=_together(self.explorations),
             explorations=tuple(self.explorations),
             waiting=tuple(sorted(self.waiting.items())),

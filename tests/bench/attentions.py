@@ -326,7 +326,7 @@ def main() -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             ratios.append(line(label, data, known[name], sizes, options))
-    print(f"{'geometric mean':34} {geometric_mean([r for r in ratios if r]):38.2f}")
+    print(f"{'geometric mean':34} {geometric_mean([r for r in ratios if r]):>38}")
 
 
 def line(label: str, data: bytes, case: Case, sizes: Mapping[str, int], options: Any) -> float | None:

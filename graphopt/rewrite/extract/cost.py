@@ -416,7 +416,13 @@ class CostModel:
         waste = (self._fill(columns, prices.edge) * (depth + prices.store) / depth
                  + self._fill(depth, prices.edge) * (columns + prices.store) / columns) / 2  # fmt: skip
         seconds = flops * waste / (prices.flops * prices.efficiency.get("matmul", 1.0)) + 2 * batch * n * prices.matrix
-        seconds += batch * n * rows * columns * prices.elements.get("Softmax", 0.0)
+        each = prices.elements.get("Softmax", 0.0)
+        if attrs.get("softcap"):
+            each += prices.elements.get(f"{op}.softcap", element_price(prices, "Tanh"))
+        seconds += batch * n * rows * columns * each
+        groups = attrs.get("kv_num_heads", k[1] if len(k) == 4 else n)
+        if isinstance(groups, int) and 0 < groups < n:  # heads that share keys and values read them one after another
+            seconds += 4.0 * batch * (n - groups) * columns * 2 * depth / prices.bandwidth[0]
         if packed:
             product_flops = 2.0 * batch * rows * q[-1] * (k[-1] if k else 1)
             flops += product_flops

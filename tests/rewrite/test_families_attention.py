@@ -1,0 +1,154 @@
+"""Attention is found in forms that few models have: by other heads, sizes, batches and opsets than those of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphopt
+from graphopt.run.attentions import CHEAPER
+from graphopt.target import PORTABLE, Target
+
+ort = pytest.importorskip("onnxruntime")
+
+CAPPED = "Attention.softcap"
+FREE_CAP = replace(PORTABLE, prices=replace(PORTABLE.prices, elements={**PORTABLE.prices.elements, CAPPED: 0.0}))
+"""A runtime that caps scores while it computes them."""
+
+HEADS = [(1, 1, 8), (2, 1, 64), (4, 4, 80), (12, 4, 8)]
+"""Heads of queries, of keys, and their size."""
+
+
+class Builder:
+    """Nodes and constants of a graph of float32 inputs, in the order in which they are asked for."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, np.ndarray] = {}
+
+    def __call__(self, op: str, *inputs: str | Any, output: str = "", **attributes: Any) -> str:
+        """The name of what an op gives; inputs that are no names are constants."""
+        name = output or f"v{len(self.nodes)}"
+        given = [i if isinstance(i, str) else self.constant(i) for i in inputs]
+        self.nodes.append(helper.make_node(op, given, [name], **attributes))
+        return name
+
+    def constant(self, value: Any) -> str:
+        """The name of a constant: integers are int64, other numbers float32."""
+        array = np.asarray(value)
+        name = f"c{len(self.constants)}"
+        self.constants[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
+        return name
+
+    def model(
+        self, inputs: Mapping[str, list[Any]], outputs: Mapping[str, list[Any]], opset: int, dtypes: Mapping[str, int]
+    ) -> onnx.ModelProto:
+        """The model of what was asked for."""
+        typed = [
+            [helper.make_tensor_value_info(n, dtypes.get(n, TensorProto.FLOAT), s) for n, s in values.items()]
+            for values in (inputs, outputs)
+        ]
+        held = [numpy_helper.from_array(a, n) for n, a in self.constants.items()]
+        graph = helper.make_graph(self.nodes, "g", *typed, held)
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def optimized(model: onnx.ModelProto, target: str | Target, **options: Any) -> tuple[onnx.ModelProto, Any]:
+    """The optimized model and its report."""
+    result, report = graphopt.optimize(model, target=target, return_report=True, **options)
+    return result, report
+
+
+def ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def outputs(model: onnx.ModelProto, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """What ONNX Runtime computes, its own rewrites off."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    results: list[np.ndarray] = session.run(None, dict(given))
+    return results
+
+
+def agree(one: onnx.ModelProto, other: onnx.ModelProto, given: Mapping[str, np.ndarray]) -> None:
+    """Fails where two models differ in ONNX Runtime."""
+    for a, b in zip(outputs(one, given), outputs(other, given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# -- scores that a tanh caps (Gemma 2)
+
+
+def capped(heads: int, groups: int, size: int, opset: int, batch: int | str, cap: float = 5.0) -> onnx.ModelProto:
+    """Attention with capped scores and a mask of choices; keys and values are repeated for the heads that share them."""
+    b = Builder()
+    shared = {}
+    for name in "kv":
+        repeated = b("Expand", b("Unsqueeze", name, [2]), [1, 1, heads // groups, 1, 1])
+        shared[name] = b("Reshape", repeated, [0, heads, -1, size]) if groups != heads else name
+    scores = b("Mul", b("MatMul", "q", b("Transpose", shared["k"], perm=[0, 1, 3, 2])), size**-0.5)
+    scores = b("Mul", b("Tanh", b("Div", scores, cap)), cap)
+    mask = b("Where", "seen", 0.0, np.finfo(np.float32).min)
+    b("MatMul", b("Softmax", b("Add", scores, mask), axis=-1), shared["v"], output="y")
+    rows, keys = [batch, heads, "s", size], [batch, groups, "t", size]
+    given = {"q": rows, "k": keys, "v": keys, "seen": [batch, 1, "s", "t"]}
+    return b.model(given, {"y": rows}, opset, {"seen": TensorProto.BOOL})
+
+
+def capped_feeds(heads: int, groups: int, size: int, batch: int, s: int = 5, t: int = 7) -> dict[str, np.ndarray]:
+    """Inputs whose scores the cap bends; one row sees nothing."""
+    seen = np.tri(s, t, t - s, dtype=bool)[None, None].repeat(batch, 0)
+    seen[:, :, 0] = False
+    keys = (batch, groups, t, size)
+    return {
+        "q": 3 * drawn(batch, heads, s, size),
+        "k": 3 * drawn(*keys, seed=1),
+        "v": drawn(*keys, seed=2),
+        "seen": seen,
+    }
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("batch", [1, "batch"])
+@pytest.mark.parametrize(("heads", "groups", "size"), HEADS)
+def test_capped_scores_are_an_attribute(heads: int, groups: int, size: int, batch: int | str, opset: int) -> None:
+    model = capped(heads, groups, size, opset, batch)
+    result, report = optimized(model, FREE_CAP, verify="off")
+    (attention,) = [node for node in result.graph.node if node.op_type == "Attention"]
+    assert {a.name: a.f for a in attention.attribute}["softcap"] == 5.0
+    assert "Tanh" not in ops(result)
+    assert report.attentions.told == "1 of 1 are one op"
+    agree(model, result, capped_feeds(heads, groups, size, 1 if batch == 1 else 2))
+
+
+def test_a_cap_is_written_out_where_it_is_faster_so() -> None:
+    model = capped(4, 4, 8, 23, 1)
+    result, report = optimized(model, "ort", verify="off")
+    assert "Tanh" in ops(result)
+    assert report.attentions.told == f"0 of 1 are one op; 1 not: {CHEAPER}"
+
+
+def test_a_cap_waits_for_the_opset_that_has_it() -> None:
+    _, report = optimized(capped(4, 4, 8, 18, 1), "ort", verify="off")
+    assert report.attentions.told == "0 of 1 are one op; 1 not: Attention needs opset 23, the model has 18"
+
+
+def test_a_cap_below_zero_is_written_out() -> None:
+    model = capped(4, 4, 8, 23, 1, cap=-5.0)
+    result, _ = optimized(model, FREE_CAP, verify="off")
+    assert "Tanh" in ops(result)
+    agree(model, result, capped_feeds(4, 4, 8, 1))
