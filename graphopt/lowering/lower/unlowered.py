@@ -3,8 +3,7 @@ ONNX's reference evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +14,7 @@ from graphopt.errors import ExecutionError, GraphoptError, MissingDependencyErro
 from graphopt.ir import evaluate, onnx_io, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
+from graphopt.ir.functions import bodies_of
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer_bodies import scan_axis
 from graphopt.ir.types import TensorType
@@ -125,19 +125,30 @@ def _of_texts(function: str, strings: Sequence[Any], value: Value) -> BuiltInSte
 
 
 def _opened(alone: Graph, threads: int) -> Region | None:
-    """A graph in ONNX Runtime, in its own opset, or in the next older one in which an op of it has another version, for
-    new versions are late to get kernels; None where none is taken."""
-    while True:
+    """A graph in ONNX Runtime, in its own opset, in the oldest one in which its ops have the same versions, or in that
+    before, and so on, for new versions are late to get kernels; None where none is taken."""
+    from graphopt.ir.onnx_io.convert import relabel  # with onnx's converter
+
+    older: Graph | None = alone
+    while older is not None:
         try:
-            return Region(onnx_io.to_bytes(alone), threads)
+            return Region(onnx_io.to_bytes(older), threads)
         except MissingDependencyError:
             return None
         except (GraphoptError, ValueError):  # a message of 2 GiB is too long for protobuf
-            older = max((s.since for n in alone.nodes() if (s := ops.schema(n.op, alone.opset))), default=1) - 1
-            if older < OLDEST or any(node.bodies for node in alone.nodes()):
-                return None
-            opsets = tuple((d, older if d == "" else version) for d, version in alone.header.opsets)
-            alone.header = replace(alone.header, opsets=opsets)
+            newest = max(_versions(older, older.opset), default=1)
+            opset = newest if newest < older.opset else newest - 1
+            older = relabel(older, opset) if opset >= OLDEST else None
+    return None
+
+
+def _versions(graph: Graph, opset: int) -> Iterator[int]:
+    """The versions of ONNX's ops in a graph and in its bodies."""
+    for node in graph.nodes():
+        if schema := ops.schema(node.op, opset):
+            yield schema.since
+        for body in bodies_of(node):
+            yield from _versions(body, opset)
 
 
 def _alone(

@@ -2,14 +2,17 @@ from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 from graphopt.errors import ExecutionError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
+from graphopt.lowering.lower import unlowered
 from graphopt.lowering.lower.unlowered import name_of, reference, region
 from graphopt.runtime.host import HostFunction
+from graphopt.runtime.onnxruntime import Region
 
 
 def function(text: str) -> HostFunction:
@@ -74,6 +77,24 @@ def test_an_op_that_has_no_kernel_in_its_newest_version_runs_in_an_older_one(cal
     assert found is not None
     (y,) = found.function(*[np.ones((2, 3), np.float32)] * len(found.inputs))
     assert y.shape[0] == 2
+
+
+def test_an_op_of_a_new_opset_runs_in_the_oldest_that_has_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime that takes models up to opset 22, and an op that is there since 20."""
+    asked: list[int] = []
+
+    def opened(model: bytes, threads: int) -> Region:
+        asked.append(onnx.load_from_string(model).opset_import[0].version)
+        if asked[-1] > 22:
+            raise ExecutionError("opset")
+        return Region(model, threads)
+
+    monkeypatch.setattr(unlowered, "Region", opened)
+    graph = parse("x: float32[1, 2, 3] n: int64[4] y = AffineGrid(x, n) return y")
+    graph.header = replace(graph.header, opsets=(("", 28),))
+    found = region(graph, [graph.order()[-1]], infer(graph))
+    assert asked == [28, 20]
+    assert found is not None
 
 
 def test_what_no_version_has_a_kernel_for_is_no_region() -> None:
