@@ -20,8 +20,9 @@ Commands with their arguments and options, made from `graphopt COMMAND --help` (
 prints the ranges of numbers, too. Defaults are in brackets. Results go to stdout; progress, warnings and errors to
 stderr. Colours are for terminals, or where `FORCE_COLOR` is set, unless `NO_COLOR` is.
 
-`graphopt` alone prints help. As a model, `-` is stdin; as `-o` of what writes a model, it is stdout, and then all else
-goes to stderr (`graphopt optimize - < in.onnx > out.onnx`). `--json FILE` (`-` is stdout) writes a result as JSON:
+`graphopt` alone prints help. As a model, `-` is stdin, and is called so in tables, pages and journals; as `-o` of what
+writes a model, it is stdout, and all else goes to stderr (`graphopt optimize - < in.onnx > out.onnx`), as for pages
+(`--report -`, `--html -`) and JUnit's XML. `--json FILE` (`-` is stdout) writes a result as JSON:
 [schemas.json](schemas.json) has the JSON schema of each command's; later versions may add fields.
 
 ## Exit codes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -273,7 +274,7 @@ def _opened(name: str, model: str | Path, target: Target, threads: int, feeds: F
     """A run of the model in another engine."""
     open_model = partial(_by_default, target=target) if name == UNTUNED else ENGINES[name]
     try:
-        run = open_model(str(model), threads)
+        run = open_model(os.fspath(model), threads)
         run(feeds)
     except ImportError as problem:
         raise MissingDependencyError(

@@ -91,7 +91,7 @@ def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], option
         summary = batch.judged_optimized(summary, options.margin)
     if options.json is not None:
         files.write_or_print(options.json, summary.to_json())
-    report(summary, options.quiet, changes if earlier is not None else (), on_stderr=files.is_stdout(options.json))
+    report(summary, options.quiet, changes if earlier is not None else ())
     return summary.exit_code
 
 
@@ -131,7 +131,7 @@ def running(
         yield run, on_workers(stack.enter_context(executor_named(executor)))
 
 
-def report(summary: BatchSummary, quiet: bool, changes: Sequence[CostChange] = (), *, on_stderr: bool = False) -> None:
+def report(summary: BatchSummary, quiet: bool, changes: Sequence[CostChange] = ()) -> None:
     """Print what went wrong, warnings, and the table."""
     for outcome in () if quiet else summary.outcomes:
         for warning in outcome.warnings:
@@ -140,7 +140,7 @@ def report(summary: BatchSummary, quiet: bool, changes: Sequence[CostChange] = (
             print(f"  {note}", file=sys.stderr)
     _complain(summary)
     if not quiet:
-        _show(summary, changes, on_stderr=on_stderr)
+        _show(summary, changes)
 
 
 def _complain(summary: BatchSummary) -> None:
@@ -157,7 +157,7 @@ def _complain(summary: BatchSummary) -> None:
                 print(f"  {printable(note)}", file=sys.stderr)
 
 
-def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bool) -> None:
+def _show(summary: BatchSummary, changes: Sequence[CostChange]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -185,7 +185,7 @@ def _show(summary: BatchSummary, changes: Sequence[CostChange], *, on_stderr: bo
     for o in summary.outcomes:
         row = [cell(o) for cell in columns.values()]
         table.add_row(escape(o.model), *row, escape(o.error or o.verification), style="red" * bool(o.exit_code))
-    out = console(stderr=on_stderr)
+    out = console()
     out.print(table)
     failed = sum(o.exit_code != 0 for o in summary.outcomes)
     means = mean_speedups(summary)

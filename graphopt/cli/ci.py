@@ -53,8 +53,8 @@ def ci(
         targets = ", ".join(dict.fromkeys(str(job.options["target"]) for job in read.jobs))
         summary = optimize_all(read.jobs, run, targets, runs=runs, checked=read.check, kept=kept)
     if junit is not None:
-        files.write_text(junit, summary.to_junit(read.name))
+        files.write_or_print(junit, summary.to_junit(read.name))
     if json is not None:
         files.write_or_print(json, summary.to_json())
-    batch.report(summary, quiet, on_stderr=files.is_stdout(json))
+    batch.report(summary, quiet)
     return summary.exit_code

@@ -57,7 +57,6 @@ def demo(
     from graphopt.errors import ReadError
     from graphopt.tools.demo import MODEL, demonstrate, verdict
     from graphopt.web.layered import check
-    from graphopt.web.page import write_page
     from graphopt.web.runs import page_of_report
 
     files.check_folder("-o", output, MODEL.name)
@@ -69,13 +68,13 @@ def demo(
     page = output / f"{MODEL.stem}.html"
     with progress.shown(quiet, False) as listener:
         report = demonstrate(output, listener)
-        write_page(page_of_report(report), page)
+        files.write_page(page_of_report(report), page)
     if json is not None:
         files.write_or_print(json, report.to_json())
     if files.is_stdout(json):
         return
     if not quiet:
-        tables.show_report(report, explain=False, verbose=False, dry_run=False, on_stderr=False)
+        tables.show_report(report, explain=False, verbose=False, dry_run=False)
     print(f"{verdict(report)}; page: {page}")
 
 
@@ -172,10 +171,9 @@ def diff(
     structure = comparing.diff(a, b)
     compared = comparing.layers(a, b, drawn, rtol, atol) if layers or html is not None else None
     if html is not None and compared is not None:
-        from graphopt.web.page import write_page
         from graphopt.web.runs import page_of_layers
 
-        write_page(page_of_layers(called, compared), html)
+        files.write_page(page_of_layers(called, compared), html)
     if not files.is_stdout(json):
         tables.show_difference(structure)
         if compared is not None:

@@ -142,7 +142,7 @@ def export(
     from graphopt.cli import files
     from graphopt.tuning.database import Records
 
-    files.check_written({"-o": output}, [place(database)])
+    files.check_written({"-o": output}, [place(database)], piped=())
     with Records(place(database)) as records:
         count = records.export(output)
     if not quiet:

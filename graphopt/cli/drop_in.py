@@ -41,7 +41,7 @@ def optimize(arguments: Sequence[str]) -> int:
             tables.show_inspection(inspect(model))
         return 0
     report = _optimize(parsed, *_places(parsed))
-    tables.show_report(report, explain=False, verbose=parsed.verbose, dry_run=False, on_stderr=False)
+    tables.show_report(report, explain=False, verbose=parsed.verbose, dry_run=False)
     return 0
 
 

@@ -7,16 +7,33 @@ import atexit
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import ReadError, UsageError
 from graphopt.saving import whole
 
+if TYPE_CHECKING:
+    from graphopt.web.page import Page
+
 STDOUT = Path("-")
-_from_stdin: set[Path] = set()
+PIPED = ("-o", "--json", "--html", "--report", "--junit")
+"""The options whose files may go to stdout, unless a command says otherwise."""
+_STDIN = "stdin.onnx"
+
+
+class PipedModel(type(Path())):  # type: ignore[misc]
+    """The path of a file that holds what came through stdin, and that is called ``-`` in all that is told of it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "-" if self.name == _STDIN else self.__fspath__()
+
+    def __fspath__(self) -> str:
+        return str(super().__str__())
 
 
 def from_stdin() -> Path:
@@ -25,9 +42,8 @@ def from_stdin() -> Path:
         raise UsageError("-: a model is expected from stdin, which is a terminal: name a file, or pipe one in")
     folder = Path(tempfile.mkdtemp(prefix="graphopt-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "stdin.onnx"
+    path: Path = PipedModel(folder / _STDIN)
     path.write_bytes(sys.stdin.buffer.read())
-    _from_stdin.add(path)
     return path
 
 
@@ -54,17 +70,21 @@ def delivered(output: Path) -> Iterator[Path]:
 def beside(model: Path, what: str) -> Path:
     """Where a result goes that got no name: beside its model, or to stdout where that came from stdin; a folder in the
     model's place is told later."""
-    return STDOUT if model in _from_stdin else model.parent / f"{model.stem}.{what}.onnx"
+    return STDOUT if isinstance(model, PipedModel) else model.parent / f"{model.stem}.{what}.onnx"
 
 
-def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> None:
+def check_written(written: Mapping[str, Path | None], read: Iterable[Path], piped: Collection[str] = PIPED) -> None:
     """Raise UsageError where a file to write, by option, is one that is read, another one, or no place for a file.
 
-    None stands for an option that was not given, and ``-`` for stdout, which takes one file.
+    None stands for an option that was not given, and ``-`` for stdout, which takes one file of the options that are
+    ``piped``.
     """
-    piped = [option for option, path in written.items() if is_stdout(path)]
-    if len(piped) > 1:
-        raise UsageError(f"{' and '.join(piped)} both name stdout: give one of them a file")
+    to_stdout = [option for option, path in written.items() if is_stdout(path)]
+    for option in to_stdout:
+        if option not in piped:
+            raise UsageError(f"{option} - is not possible: what it writes goes into a file; name one")
+    if len(to_stdout) > 1:
+        raise UsageError(f"{' and '.join(to_stdout)} both name stdout: give one of them a file")
     claimed = [(path, "which is an input") for path in read]
     for option, path in written.items():
         if path is None or is_stdout(path):
@@ -121,8 +141,18 @@ def is_stdout(path: Path | None) -> bool:
 
 
 def write_or_print(path: Path | None, text: str) -> None:
-    """Write a text file, or print it where there is none or it is ``-``. Raises ReadError where that fails."""
-    if path is None or is_stdout(path):
-        print(text, end="")
-    else:
+    """Write a text file, or print it where there is none or it is ``-``: then nothing else is to be on stdout, and what
+    is printed from here on goes to stderr. Raises ReadError where that fails."""
+    if path is not None and not is_stdout(path):
         write_text(path, text)
+        return
+    print(text, end="", flush=True)
+    if path is not None:
+        sys.stdout = sys.stderr  # until the command ends, which puts back what it was
+
+
+def write_page(page: Page, path: Path) -> None:
+    """Write a page of HTML, to stdout where the file is ``-``. Raises ReadError where that fails."""
+    from graphopt.web.page import html
+
+    write_or_print(path, html(page))

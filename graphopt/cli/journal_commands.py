@@ -158,10 +158,9 @@ def egraph(
     with naming(model):
         told = egraphs(model, ruleset(rules or None), for_target, policy, limits)
     if html is not None:
-        from graphopt.web.page import write_page
         from graphopt.web.runs import page_of_egraphs
 
-        write_page(page_of_egraphs(str(model), for_target.name, policy, told), html)
+        files.write_page(page_of_egraphs(str(model), for_target.name, policy, told), html)
     if not results.written(json, told):
         tables.show_egraphs(told)
 

@@ -298,10 +298,9 @@ def _show(report: Report, output: Path, options: OptimizeOptions, egraphs: Seque
     if options.json is not None:
         files.write_or_print(options.json, report.to_json())
     if options.report is not None:
-        from graphopt.web.page import write_page
         from graphopt.web.runs import page_of_report
 
-        write_page(page_of_report(report, egraphs), options.report)
+        files.write_page(page_of_report(report, egraphs), options.report)
     if options.quiet:
         warnings = [str(left_out) for left_out in report.left_out]
         if report.verification is not None and report.verification.reason:
@@ -319,7 +318,6 @@ def _show(report: Report, output: Path, options: OptimizeOptions, egraphs: Seque
         statistics=options.stats,
         verbose=options.verbose,
         dry_run=options.dry_run,
-        on_stderr=files.is_stdout(options.json),
     )
 
 

@@ -75,7 +75,8 @@ def run_model(
     values.number("--seconds", seconds)
     most = values.nbytes(memory)
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
-    files.check_written({"-o": output, "--trace": trace, "--json": json}, [model, *read.values()])
+    written = {"-o": output, "--trace": trace, "--json": json}
+    files.check_written(written, [model, *read.values()], piped=("--json",))
     feeds = {name: read_array(path) for name, path in read.items()}
     candidates, limits = None, (most, seconds)
     if not feeds or len(feeds) < len(given) or sizes.dims or sizes.shapes:  # else a kept program needs no model read
@@ -141,7 +142,6 @@ def bench_model(
     from graphopt.cli.tables import show_warnings
     from graphopt.compile import ReferenceWarning
     from graphopt.web.layered import check as check_pages
-    from graphopt.web.page import write_page
 
     counts = values.counts("--threads", threads)
     if roofline is not None:
@@ -168,7 +168,7 @@ def bench_model(
         if roofline is not None:
             draw_roofline(model, roofline, counts[0], fed, **how)
         if report is not None:
-            write_page(page_of_run(model, counts[0], fed, timings_by_threads[counts[0]], **how), report)
+            files.write_page(page_of_run(model, counts[0], fed, timings_by_threads[counts[0]], **how), report)
     show_warnings(sorted({str(w.message) for w in caught}))
     if results.written(json, [results.BenchRun(n, tuple(timings)) for n, timings in timings_by_threads.items()]):
         return
@@ -210,7 +210,6 @@ def compile_model(
     from graphopt.runtime.saved import MANIFEST, is_part
     from graphopt.target import target
     from graphopt.web.layered import check as check_pages
-    from graphopt.web.page import write_page
     from graphopt.web.runs import page_of_program
 
     steps = printing.steps("compile")
@@ -244,7 +243,7 @@ def compile_model(
         compiled.save(output)
     if report is not None:
         counted = dict(dict.fromkeys(compiled.compiled.program.symbols, 1), **counted_at(compiled.graph))
-        write_page(page_of_program(str(model), compiled.compiled, sizes=counted), report)
+        files.write_page(page_of_program(str(model), compiled.compiled, sizes=counted), report)
     size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
     made_of = (compiled.report.kernels, compiled.report.calls, size, compiled.report.verification)
     if not results.written(json, results.WrittenProgram(str(output), *made_of)) and not quiet:

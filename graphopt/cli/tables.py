@@ -42,12 +42,10 @@ def show_warnings(lines: Iterable[str], notes: Mapping[str, Sequence[str]] = NO_
             messages.print(f"  {escape(printable(note))}", soft_wrap=True)
 
 
-def show_report(
-    report: Report, *, explain: bool, verbose: bool, dry_run: bool, on_stderr: bool, statistics: bool = False
-) -> None:
+def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, statistics: bool = False) -> None:
     """The table at the end of a run; warnings go to stderr."""
     show_warnings(report.warnings, report.notes)
-    out = console(stderr=on_stderr)
+    out = console()
     where = "nothing written (dry run)" if dry_run else f"-> {escape(printable(report.output or ''))}"
     out.print(f"[bold]{escape(printable(report.model))}[/] {where}", soft_wrap=True)
     if report.measured is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from graphopt.errors import RuleError, UsageError
@@ -108,7 +108,7 @@ def learn_rule(model: Any, nodes: str, name: str = "learned") -> Learned:
     from graphopt.ir.onnx_io import load
 
     graph = model if isinstance(model, Graph) else load(model)
-    called = str(Path(model).name) if isinstance(model, str | Path) else graph.name
+    called = PurePath(str(model)).name if isinstance(model, str | Path) else graph.name
     first, last = chosen(graph, nodes)
     return learned(between(graph, first, last), name, called)
 

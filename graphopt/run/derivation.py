@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from operator import index
 from os import SEEK_END
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError, InvalidModelError, ReadError, UsageError
@@ -72,7 +72,7 @@ class Derivation:
     def of(self, model: Any, graph: Graph) -> Derivation:
         """The derivation with the name and digest of the model's file, or the name of the graph where it has none."""
         if isinstance(model, str | Path):
-            return replace(self, model=Path(model).name, digest=digest_of(model))
+            return replace(self, model=PurePath(str(model)).name, digest=digest_of(model))
         return replace(self, model=graph.name, digest="")
 
     @property

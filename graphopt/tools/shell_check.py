@@ -49,7 +49,7 @@ def failing(command: str, candidate: Path, timeout: float) -> Callable[[Graph], 
 def exit_code(command: str, file: Path, timeout: float) -> int | None:
     """What the command returns on the file; None where it takes too long."""
     check_is_command(command)
-    name = shlex.quote(str(file))
+    name = shlex.quote(os.fspath(file))
     line = command.replace("{}", name) if "{}" in command else f"{command} {name}"
     process = subprocess.Popen(
         line,

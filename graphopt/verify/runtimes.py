@@ -5,6 +5,7 @@ it computes, ONNX's reference evaluator.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -126,7 +127,7 @@ def open_for_timing(path: Path, feeds: Feeds, threads: int) -> Callable[[], None
     ort = onnxruntime()
     options = session_options(threads)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = _session(str(path), options)
+    session = _session(os.fspath(path), options)
     try:
         bound = _bound(ort, session, feeds)
     except Exception as error:
@@ -215,7 +216,7 @@ def open_model(path: str | Path, engine: str | None = None) -> tuple[Runner, str
     for name, make in ((ONNX_RUNTIME, open_in_onnxruntime), (REFERENCE, _open_in_reference)):
         if engine in (None, name):
             try:
-                return make(str(path)), name
+                return make(os.fspath(path)), name
             except EngineError as refusal:
                 refusals.append(f"{name}: {refusal}")
             except ImportError:

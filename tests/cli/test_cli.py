@@ -77,7 +77,7 @@ def test_ops_that_stay_are_all_and_no_others(capsys: pytest.CaptureFixture[str])
     from graphopt.cli.tables import show_report
 
     report = Report("in.onnx", "portable", "reals", ops_before={"Relu": 2}, ops_after={"Relu": 2})
-    show_report(report, explain=False, verbose=False, dry_run=True, on_stderr=False)
+    show_report(report, explain=False, verbose=False, dry_run=True)
     out = capsys.readouterr().out
     assert re.search(r"ops +2 +2", out)
     assert "all others" not in out
@@ -135,6 +135,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
         "margin": 0.05,
         "journal": tmp_path / "out.journal.json",
         "certificate": tmp_path / "c.json",
+        "reproducer": tmp_path / "out.reproducer.onnx",
         "signed": True,
         "return_report": True,
     }

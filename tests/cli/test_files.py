@@ -1,7 +1,12 @@
+import gzip
 import io
 import os
+import re
 import subprocess
 import sys
+import tempfile
+from base64 import b64decode
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -102,3 +107,93 @@ def test_terminals_give_and_take_no_models(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert run(["optimize", str(tmp_path / "m.onnx"), "-o", "-", "--verify", "off"]) == 2
     assert "stdout is a terminal" in capsys.readouterr().err
+
+
+FALSE = f"{sys.executable} -c 'import sys; sys.exit(1)'"
+PAGES = pytest.mark.skipif(find_spec("fast_sugiyama") is None, reason="lays out no graphs")
+FROM_STDIN = [
+    pytest.param(
+        ["optimize", "-", "-o", "o.onnx", "--certificate", "c.json", "--report", "p.html", "--json", "r.json"],
+        0,
+        marks=PAGES,
+    ),
+    (["optimize", "-", "--check", "--verify", "off"], 9),
+    (["inspect", "-", "--json", "r.json"], 0),
+    (["inspect", "-", "m.onnx"], 0),
+    (["inspect", "-", "--layers", "--nodes"], 2),
+    pytest.param(["diff", "-", "m.onnx", "--html", "p.html", "--json", "r.json"], 0, marks=PAGES),
+    (["explain", "-", "nowhere"], 2),
+    (["egraph", "-", "--html", "p.html", "--json", "r.json"], 0),
+    (["bisect", "-", "--check", FALSE], 2),
+    (["reduce", "-", "--check", FALSE, "-o", "o.onnx", "--json", "r.json"], 0),
+    (["convert", "-", "--to", "fp16", "--samples", "0", "-o", "o.onnx"], 0),
+    (["extract", "-", "--outputs", "nowhere", "-o", "o.onnx"], 2),
+    (["run", "-", "--input", "x=random", "--json", "r.json"], 0),
+    (["show", "-", "--json", "r.json"], 0),
+    (["rules", "try", "relu-holds", "-", "nowhere"], 2),
+]
+
+
+@pytest.mark.parametrize(("words", "code"), FROM_STDIN)
+def test_what_came_through_stdin_is_called_by_its_dash_everywhere(
+    words: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx_io.save(parse("x: float32[2]\ny = Relu(Relu(x))\nreturn y"), "m.onnx")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("m.onnx").read_bytes())))
+    assert run(words) == code
+    told = [*capsys.readouterr()]
+    for file in tmp_path.iterdir():
+        content = file.read_bytes()
+        packed = re.search(rb'id="data">([^<]+)<', content)
+        told += [content.decode(errors="replace"), gzip.decompress(b64decode(packed[1])).decode() if packed else ""]
+    for text in told:
+        assert "stdin" not in text
+        assert tempfile.gettempdir() + "/graphopt" not in text
+
+
+def test_a_page_goes_to_stdout_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("fast_sugiyama")
+    monkeypatch.chdir(tmp_path)
+    onnx_io.save(parse("x: float32[2]\ny = Relu(Relu(x))\nreturn y"), "m.onnx")
+    fast = ["--verify", "off"]
+    for words, printed in (
+        (["optimize", "m.onnx", "--dry-run", "--report", "-", *fast], "modelled cost"),
+        (["egraph", "m.onnx", "--html", "-"], "nothing to choose"),
+        (["diff", "m.onnx", "m.onnx", "--html", "-", *fast], "structure   equal"),
+    ):
+        assert run(words) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith("<!doctype html>")
+        assert out.rstrip().endswith("</html>")
+        assert printed in err
+    assert run(["inspect", "m.onnx"]) == 0
+    assert "Relu" in capsys.readouterr().out
+    (tmp_path / "r.toml").write_text("[options]\nverify = 'off'\n[[models]]\nmodel = 'm.onnx'\n")
+    assert run(["ci", "r.toml", "--junit", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("<?xml")
+    assert "1 model, 0 failed" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "optimize m.onnx --journal -",
+        "optimize m.onnx --certificate -",
+        "run m.onnx -o -",
+        "run m.onnx --trace -",
+        "db export -o -",
+    ],
+)
+def test_what_no_stdout_takes_is_refused(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx_io.save(parse("x: float32[2]\ny = Relu(x)\nreturn y"), "m.onnx")
+    assert run(words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("- is not possible: what it writes goes into a file; name one")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]

@@ -39,7 +39,7 @@ def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model | Graph | 
     from graphopt.ir.onnx_io.tensors import Storage
 
     if isinstance(source, (str, Path)):
-        path = Path(source)
+        path = source if isinstance(source, Path) else Path(source)
         return _load_bytes(_map(path), f"{path}", ModelFolder(path.parent))
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _load_bytes(memoryview(source), "the model", None)
