@@ -35,7 +35,7 @@ class Miss(NamedTuple):
     """A reason why a rule is not in the result, at how many places, and the names of some."""
 
     why: str
-    count: int
+    places: int
     sites: tuple[str, ...]
 
 

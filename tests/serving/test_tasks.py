@@ -14,6 +14,8 @@ import pytest
 
 from graphopt.errors import RuleError
 from graphopt.ir import onnx_io
+from graphopt.rewrite.checking.check import CheckReport, Depth, check_rule
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.serving import tasks
 from graphopt.serving.tasks import PAGE, RESULT, TASKS, complaint
 from tests.web.models import small
@@ -64,11 +66,13 @@ def test_rules_are_checked_one_by_one_and_no_rule_twice(
     ]
     assert "the right side -" in rows[2]["problem"]
     known = {row["key"]: {name: row[name] for name in ("state", "compared", "problem")} for row in rows[1:]}
-    checked = []
-    check_rule = tasks.check_rule
-    monkeypatch.setattr(
-        tasks, "check_rule", lambda rule, depth: checked.append(rule.name) or check_rule(rule, depth=depth)
-    )
+    checked: list[str] = []
+
+    def noted(rule: Rule, depth: Depth) -> CheckReport:
+        checked.append(rule.name)
+        return check_rule(rule, depth=depth)
+
+    monkeypatch.setattr(tasks, "check_rule", noted)
     again = TASKS["check"]({**request_, "rules": RULES + wrong, "known": known})["checks"]
     assert checked == ["mine"]
     assert again == rows

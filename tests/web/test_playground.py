@@ -55,6 +55,6 @@ def test_reasons_of_most_places_come_first_and_few_are_named() -> None:
     [rule] = parse_rules("# r  [A22] exact\nr: Abs(Abs(x)) => Abs(x)")
     found = misses(explain_rule(graph, "r", Ruleset((rule,))))
     assert len(found) <= REASONS
-    assert found[0].count == SITES + 2
+    assert found[0].places == SITES + 2
     assert len(found[0].sites) == SITES
-    assert [m.count for m in found] == sorted((m.count for m in found), reverse=True)
+    assert [m.places for m in found] == sorted((m.places for m in found), reverse=True)
