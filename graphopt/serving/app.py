@@ -102,8 +102,8 @@ PATIENCE: Final = 30.0
 """Seconds for which the next part of a request may take to come."""
 CHECK: Final = 30
 """Seconds that a check may take: it runs while somebody types."""
-KNOWN: Final = 256
-"""Rules of which it is kept what came of their check."""
+KNOWN: Final = 1000
+"""Rules of which it is kept what came of their check: those of several texts."""
 POLICIES: Final = tuple(s.value for s in Soundness)
 CHOICES: Final = {"policy": POLICIES, "language": ("rules", "python"), "with": ("all", "mine")}
 """What a request may say where not every text will do; beside the target."""

@@ -50,13 +50,16 @@ EACH: Final = 1.0
 """Seconds of the processor that the check of a rule may take,"""
 SLICE: Final = 3.0
 """and after so many in all, those that are left wait for another request."""
-_PLACE: Final = re.compile(rf"(?:{'|'.join(map(re.escape, FILES.values()))}):(\d+)(?::(\d+))?: (.*)", re.S)
+MOST: Final = 200
+"""Rules of a text that are checked while it is typed."""
+_PLACE: Final = re.compile(rf"(?:{'|'.join(map(re.escape, FILES.values()))}):(?:(\d+):)?(?:(\d+):)? (.*)", re.S)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRule:
     """What is known of a rule: ``right`` with the number of random inputs, ``wrong`` with a counterexample, ``late``
-    where there was no time for any input, or ``waiting``. ``key`` is a digest of what the rule claims."""
+    where there was no time for any input, ``waiting``, or ``beyond`` the first so many. ``key`` is a digest of what the
+    rule claims."""
 
     rule: str
     line: int | None
@@ -81,6 +84,8 @@ def complaint(message: str) -> Answer:
     match = _PLACE.match(message)
     if match is None:
         return {"error": message}
+    if match[1] is None:
+        return {"error": match[3]}
     return {"error": match[3], "line": int(match[1]), "column": int(match[2] or 1)}
 
 
@@ -91,14 +96,15 @@ def drawn(request: Request) -> Answer:
 
 def checked(request: Request) -> Answer:
     """What comes of each rule on random tensors. ``known`` has what came of rules before, by their keys."""
+    rules, known = rules_of(request), dict(request["known"])
     until = process_time() + SLICE
     rows = []
-    for rule in rules_of(request):
+    for number, rule in enumerate(rules):
         key = content(rule)
-        found = request["known"].get(key)
-        if found is None and process_time() < until:
-            found = _verdict(rule)
-        rows.append(CheckedRule(rule.name, line_of(rule), key, **(found or {"state": "waiting"})))
+        if key not in known and number < MOST and process_time() < until:
+            known[key] = _verdict(rule)
+        unknown = {"state": "waiting" if number < MOST else "beyond"}
+        rows.append(CheckedRule(rule.name, line_of(rule), key, **known.get(key, unknown)))
     return {"checks": encoded(rows)}
 
 

@@ -17,7 +17,8 @@ from graphopt.ir import onnx_io
 from graphopt.rewrite.checking.check import CheckReport, Depth, check_rule
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.serving import tasks
-from graphopt.serving.tasks import PAGE, RESULT, TASKS, complaint
+from graphopt.serving.app import KNOWN
+from graphopt.serving.tasks import FILES, PAGE, RESULT, TASKS, complaint
 from tests.web.models import small
 
 pytest.importorskip("fast_sugiyama")
@@ -81,6 +82,12 @@ def test_rules_are_checked_one_by_one_and_no_rule_twice(
 def test_rules_for_which_there_is_no_time_wait(request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "SLICE", -1.0)
     assert [row["state"] for row in TASKS["check"](request_)["checks"]] == ["waiting", "waiting"]
+
+
+def test_only_so_many_rules_are_checked(request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MOST", 1)
+    assert [row["state"] for row in TASKS["check"](request_)["checks"]] == ["right", "beyond"]
+    assert tasks.MOST < KNOWN
 
 
 def test_a_run_tells_what_fires_and_why_others_do_not(request_: dict[str, Any]) -> None:
@@ -161,6 +168,7 @@ def test_mistakes_in_rules_have_a_place(
     assert (found["line"], found["column"]) == (line, column), found
     assert said in found["error"]
     assert complaint("something else") == {"error": "something else"}
+    assert complaint(f"{FILES[language]}: too deep") == {"error": "too deep"}
 
 
 def test_words_are_those_of_the_readers(request_: dict[str, Any]) -> None:

@@ -291,7 +291,7 @@ class Workbench {
     this.checking?.abort();
     const checking = (this.checking = new AbortController());
     const { value: rules, language } = this.editor;
-    for (let isDone = false; !isDone; ) {
+    for (let [isDone, left] = [false, Infinity]; !isDone; ) {
       const found = await tell("/api/check", { rules, language }, checking.signal);
       if (checking.signal.aborted) return;
       if (found.error) {
@@ -301,8 +301,10 @@ class Workbench {
       }
       this.complain({});
       this.editor.note(found.checks.map((c) => ({ line: c.line ?? 1, state: c.state, text: VERDICTS[c.state](c) })));
-      refill(this.checks, found.checks.filter((c) => c.state !== "waiting").map((c) => this.checked(c)));
-      isDone = found.checks.every((c) => c.state !== "waiting");
+      refill(this.checks, found.checks.filter((c) => c.state in STATES).map((c) => this.checked(c)));
+      const waiting = found.checks.filter((c) => c.state === "waiting").length;
+      isDone = !waiting || waiting >= left;
+      left = waiting;
     }
     this.checks.dataset.done = rules;
   }
@@ -439,6 +441,7 @@ const VERDICTS = {
   wrong: (c) => `✗ ${c.problem.replace(/^.*?  with (?=\w+: )/s, "with ")}`, // the rule itself stands above
   late: () => "no time to compare its sides",
   waiting: () => "…",
+  beyond: () => "not checked while you type: there are too many rules",
 };
 
 /** The variables of a term, and the term as Python writes it. */
