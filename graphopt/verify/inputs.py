@@ -25,7 +25,7 @@ from graphopt.ir.graph import INPUT, Function, Graph, Node, Value
 from graphopt.ir.op_table import TRUTHS, ops_where
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, sums, symbols
 from graphopt.verify.arrays import SUFFIX, read_array
-from graphopt.verify.open_sizes import equations, holds, open_names, solved
+from graphopt.verify.open_sizes import equations, holds, open_names, solved, squares
 
 Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 """What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""
@@ -304,7 +304,8 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Sizes for the symbols in the types of the graph's inputs, the most promising first; ``fixed`` are known.
 
     What the graph's ops ask of sizes is solved for as far as it can be, and profiles for the rest that break none of it
-    come before the others. Where all of them break something (a size may also be 1), those that nobody solved follow.
+    come before the others. Where all of them break something, pictures may be squares, and those that nobody solved
+    follow (a size may also be 1).
     A size that is called as a sum of others (``past + length``) is that sum at first, which to ONNX is a name; so are
     lengths (of masks) that nothing tells, where a cache grows.
     """
@@ -314,13 +315,13 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     tried: list[dict[str, int]] = []
     lengths = _lengths(graph, {*known, *named})
     starts = [{**known, **named, **lengths}, *([{**known, **named}] if lengths else []), *([known] if named else [])]
-    for start in starts:
-        guesses = list(_guesses(graph, start))
-        fitting = [guess for guess in guesses if holds(asked, guess)]
-        for guess in (*fitting, *guesses, *(() if fitting else _guesses(graph, fixed))):
-            if guess not in tried:
-                tried.append(guess)
-                yield guess
+    guesses = [guess for start in starts for guess in _guesses(graph, start)]
+    if not any(holds(asked, guess) for guess in guesses):
+        guesses += [*_guesses(graph, squares(asked, known)), *_guesses(graph, fixed)]
+    for guess in (*(guess for guess in guesses if holds(asked, guess)), *guesses):
+        if guess not in tried:
+            tried.append(guess)
+            yield guess
 
 
 def _lengths(graph: Graph, told: set[str]) -> dict[str, Size]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from graphopt.errors import GraphoptError
 from graphopt.ir.facts import NOTHING, Fact
@@ -153,19 +154,39 @@ def _without(monomial: Monomial, atom: object) -> Monomial:
     return (*monomial[:position], *monomial[position + 1 :])
 
 
+def squares(asked: list[Size], known: Mapping[str, Size]) -> dict[str, Size]:
+    """Numbers for symbols that the equations leave a choice, where those of one equation are equal, as are the sides of
+    a picture: of the solutions the one that halves most often, since layers halve."""
+    found = dict(known)
+    for equation in asked:
+        with suppress(ValueError):  # sizes that do not fit each other
+            rest = substitute(equation, found)
+            if isinstance(rest, int) or len(symbols(rest)) == 1:
+                continue
+            first, *others = sorted(symbols(rest))
+            side = Dim((((Symbol(first),), 1),))
+            equal = substitute(rest, dict.fromkeys(others, side))
+            roots = list(_roots(_divided(equal), first)) if isinstance(equal, Dim) else []
+            if roots:
+                found |= dict.fromkeys([first, *others], max(roots, key=lambda size: size & -size))
+    return found
+
+
 def _root(equation: Dim, name: str) -> int | None:
     """The positive size that solves an equation, where it is the only one."""
     match equation.terms:
         case (((Symbol(),), factor), ((), offset)):
             return -offset // factor if offset % factor == 0 and -offset // factor > 0 else None
-    roots: list[int] = []
+    roots = list(islice(_roots(equation, name), 2))
+    return roots[0] if len(roots) == 1 else None
+
+
+def _roots(equation: Dim, name: str) -> Iterator[int]:
+    """The sizes that solve an equation."""
     for size in range(1, LARGEST + 1):
         with suppress(ValueError):
             if substitute(equation, {name: size}) == 0:
-                roots.append(size)
-        if len(roots) > 1:
-            return None
-    return roots[0] if roots else None
+                yield size
 
 
 def holds(asked: list[Size], chosen: Mapping[str, int]) -> bool:

@@ -57,6 +57,18 @@ def test_sizes_with_a_common_divisor_come_before_those_without() -> None:
     assert holds(equations(graph), first)
 
 
+def test_pictures_are_squares_where_a_file_has_as_many_anchors_as_one_size_gives() -> None:
+    body = (
+        "c = MaxPool(x, kernel_shape=[1, 1], strides=[8, 8]) d = MaxPool(c, kernel_shape=[1, 1], "
+        "strides=[2, 2]) y = Add(Concat(Reshape(c, [1, -1]), Reshape(d, [1, -1]), axis=1), ConstantOfShape([1, 540]))"
+    )
+    graph = graph_of("x: float32[1, 3, h, w]", body)
+    first = next(sizes(graph, {}))
+    assert first == {"h": 96, "w": 96}
+    assert holds(equations(graph), first)
+    assert next(sizes(graph, {"h": 48}))["h"] == 48
+
+
 def test_a_graph_that_is_not_valid_asks_nothing() -> None:
     graph = graph_of("x: float32[b, 3]", "y = MatMul(x, ConstantOfShape([5, 7]))")
     assert equations(graph) == []
