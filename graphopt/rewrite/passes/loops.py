@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from graphopt.errors import GraphoptError
 from graphopt.ir import infer, ops
+from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.types import symbols
@@ -121,7 +124,7 @@ STATES = NativePass(
 def collect(space: Workspace, node: Node) -> bool:
     """Collect what a Loop appends to an empty sequence, where all that is read of it can be read off the stack."""
     body = node.attrs.get("body")
-    if node.op != "Loop" or not isinstance(body, Graph) or space.opset < START_AND_END:
+    if node.op != "Loop" or not isinstance(body, Graph):
         return False
     n_states = len(body.inputs) - 2 - node.captures
     for i in range(n_states):
@@ -214,7 +217,10 @@ def _read(space: Workspace, reader: Node, stack: Value) -> Value:
 
 
 def _sizes(space: Workspace, value: Value, start: int, end: int) -> Value:
-    return space.add("Shape", (value,), Attrs(start=start, end=end))[0]
+    if space.opset >= START_AND_END:
+        return space.add("Shape", (value,), Attrs(start=start, end=end))[0]
+    bounds = [space.make_constant(Constant.of(np.array([n], dtype=np.int64))) for n in (start, end, 0)]
+    return space.add("Slice", (space.add("Shape", (value,))[0], *bounds))[0]
 
 
 COLLECT = NativePass(
@@ -223,5 +229,5 @@ COLLECT = NativePass(
     "F11,O4",
     visit=collect,
     ops=frozenset({"Loop"}),
-    makes=frozenset({"Concat", "Gather", "Mul", "Reshape", "Shape", "Squeeze", "Transpose"}),
+    makes=frozenset({"Concat", "Gather", "Mul", "Reshape", "Shape", "Slice", "Squeeze", "Transpose"}),
 )

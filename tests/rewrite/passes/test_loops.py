@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
@@ -56,3 +57,17 @@ def test_unchanged_states_are_captured() -> None:
         x=X, n=3,
     )  # fmt: skip
     assert (outside, inside) == (["Exp", "Loop", "Neg"], ["Add"])
+
+
+@pytest.mark.parametrize("opset", [11, 14, 17])
+@pytest.mark.parametrize(("axis", "is_new"), [(0, 1), (1, 1), (-1, 1), (0, 0), (1, 0), (-1, 0)])
+def test_what_a_loop_appends_to_a_list_is_stacked_in_every_opset(opset: int, axis: int, is_new: int) -> None:
+    outside, inside = loop_of(
+        f"""graph g (ir 8, opset {opset}) x: float32[2, 3] n: int64[] c = true e = SequenceEmpty()
+        s, t = Loop(n, c, e, x, body={{ i: int64[] go: bool[] s: sequence(float32[2, 3]) x: float32[2, 3]
+            y = Add(x, x) u = SequenceInsert(s, y) return go, u, y }})
+        y = ConcatFromSequence(s, axis={axis}, new_axis={is_new}) k = SequenceLength(s) return y, k""",
+        x=np.arange(6, dtype=np.float32).reshape(2, 3), n=3,
+    )  # fmt: skip
+    assert inside == ["Add"]
+    assert not any("Sequence" in op for op in outside)
