@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from graphopt.calibration.machine import machine
 from graphopt.errors import CompilationError, DeviceError, MissingDependencyError
+from graphopt.frozen import dataclass
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble

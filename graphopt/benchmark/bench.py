@@ -6,7 +6,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -27,6 +26,7 @@ from graphopt.errors import (
     UsageError,
     nearest_or_some,
 )
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.tolerance import error

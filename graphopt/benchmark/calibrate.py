@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from graphopt.benchmark.program_profiler import RUNTIME, ProgramProfiler
@@ -20,6 +20,7 @@ from graphopt.calibration.probe import is_constant
 from graphopt.calibration.store import Fit, Setting, Time, TimesDatabase
 from graphopt.calibration.timing import Stopwatch
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir.onnx_io import load
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.extract.workload import OpWorkload

@@ -8,9 +8,9 @@ there are two numbers for them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes
 from graphopt.lowering.loops.script import read
 from graphopt.program.nest_function import time_nest

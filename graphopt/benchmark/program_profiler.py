@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.verify.runtimes import EngineError, ProfiledKernel
 
 RUNTIME = "graphopt"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -13,6 +13,7 @@ from typing import Any, Final
 from graphopt.benchmark.bench import LONGEST, accepted_feeds, check_run, random_feeds, turns
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import UsageError, nearest_or_some
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.work import stored_bytes
@@ -58,7 +59,7 @@ class Tuning:
 def tune_model(
     model: str | Path | bytes | Graph,
     database: Path,
-    budget: Budget = Budget(),  # noqa: B008 - it is frozen
+    budget: Budget = Budget(),
     *,
     executor: Executor | str | None = None,
     search: SearchName | SearchStrategy = "evolution",

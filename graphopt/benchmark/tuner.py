@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -15,6 +15,7 @@ from graphopt.benchmark.tune import Tuning, tune_model
 from graphopt.calibration.schedule_tables import default_path
 from graphopt.display import Displayed, counted
 from graphopt.errors import ScheduleError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import TensorType, is_anonymous, symbol, symbols

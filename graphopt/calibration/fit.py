@@ -9,13 +9,14 @@ that depend on different measurements are fitted apart from each other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.facts import Fact
 from graphopt.ir.infer import infer_node

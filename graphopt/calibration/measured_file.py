@@ -10,13 +10,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from graphopt.errors import GraphoptError, ReadError
+from graphopt.frozen import dataclass
 
 PATIENCE = 30.0
 """Seconds to wait while another process writes."""

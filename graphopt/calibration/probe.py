@@ -10,12 +10,12 @@ profiler counts whole microseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Header, Origin, Value

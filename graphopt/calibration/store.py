@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from graphopt.calibration import ANALYTIC, COSTS, measured_file
 from graphopt.calibration.measured_file import FileFormat, MeasuredFile
 from graphopt.calibration.measured_file import Setting as Setting
+from graphopt.frozen import dataclass
 
 FORM = FileFormat(
     name="database of measured times",

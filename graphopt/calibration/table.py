@@ -5,7 +5,7 @@ What opens a database is imported by what asks one: most runs go by analytic pri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.calibration import ANALYTIC, AUTO, COSTS, MEASURED
 from graphopt.errors import GraphoptError, ReadError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.target import Target
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from graphopt.cli import EXIT_CODES
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

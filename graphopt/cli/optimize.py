@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +28,7 @@ from graphopt.cli.options import (
     written,
 )
 from graphopt.errors import UsageError, VerificationError, naming
+from graphopt.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,6 @@ What is always given together stands in a class, which a command takes whole (``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +13,7 @@ import typer
 
 from graphopt.cli import names, values
 from graphopt.cli.app import Default, Piped
+from graphopt.frozen import dataclass
 
 if TYPE_CHECKING:
     from graphopt.run.settings import Settings

@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
@@ -20,6 +20,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from graphopt.display import HIDDEN, encoded, name_in_json
+from graphopt.frozen import dataclass
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import EngineTiming

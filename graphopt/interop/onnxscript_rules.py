@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphopt.errors import RuleError
+from graphopt.frozen import dataclass
 from graphopt.interop.onnxscript_pattern import OnnxscriptPattern, one_of
 from graphopt.interop.symbolic import NotPlain, StandIn, SymbolicOperand, Trail, as_expr, ways
 from graphopt.ir import ops

@@ -10,9 +10,10 @@ What is asked of a value that may be unknown is part of the guard, so that unkno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
+from graphopt.frozen import dataclass
 from graphopt.ir.dtypes import CODES
 from graphopt.rewrite.rule.notation import show_expr
 from graphopt.rewrite.rule.rule import Field, FunctionCall, GuardExpr, IndexExpr, Lit, NameRef, Series, negative

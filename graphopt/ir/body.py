@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attrs, Graph, Value

@@ -8,10 +8,10 @@ run, gives equal types; where it depends on elements that nobody knows, the symb
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, Array, Constant
 from graphopt.ir.facts import NOTHING, Fact

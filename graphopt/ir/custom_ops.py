@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.types import TensorType, Type
 
 Outputs: TypeAlias = Callable[..., "TensorType | Sequence[TensorType]"]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from graphopt.errors import ReadError
+from graphopt.frozen import dataclass
 
 
 @dataclass

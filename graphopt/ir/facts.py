@@ -6,9 +6,10 @@ not known is ``None``, and a guard on it does not hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Real, Size, TensorType, Type
 

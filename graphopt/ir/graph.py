@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from graphopt.display import Scripted, counted, shortened
+from graphopt.frozen import dataclass
 from graphopt.ir import custom_ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type

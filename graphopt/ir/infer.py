@@ -9,7 +9,7 @@ of If, Loop and Scan and calls of local functions included.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from math import copysign
@@ -21,6 +21,7 @@ import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
 from graphopt.errors import SENSELESS, InvalidModelError, words_of
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.bfloat import BFLOAT
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype

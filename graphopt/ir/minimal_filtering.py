@@ -9,10 +9,11 @@ floats, the error grows with the powers of the points.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from graphopt.frozen import dataclass
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from math import inf
 from typing import Final, TypeAlias, TypeVar
+
+from graphopt.frozen import dataclass
 
 ABOUT_ONE: Final = 1 + 2.0**-20
 """What runtimes keep to where mathematics says 1: the polynomials by which they compute tanh and the like overshoot."""

@@ -7,10 +7,10 @@ model to limit that as it runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, prod
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.constants import BITS, Constant

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
 
+from graphopt.frozen import dataclass
 from graphopt.kernels import host, memory, values
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import VectorValue, broadcast, constant, fma, select

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from graphopt.frozen import dataclass
 
 SIZE = "size"
 """The parameter kind of an int64 scalar."""

@@ -5,12 +5,12 @@ No address is checked, and none needs to be aligned beyond what its elements are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.ir as llvm
 from numba import types
 
+from graphopt.frozen import dataclass
 from graphopt.kernels import values
 from graphopt.kernels.reductions import lane, shuffle
 from graphopt.kernels.values import VectorValue, broadcast, cast, element, select, width

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.kernels import host
 from graphopt.runtime import cpu
 

@@ -8,7 +8,6 @@ products of each sum: it reads a vector of groups for each vector of columns, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import llvmlite.ir as llvm
 from numba import types
 from numba.core.errors import TypingError
 
+from graphopt.frozen import dataclass
 from graphopt.kernels import amx, memory, values
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.product_form import KINDS, PAIR, QUAD, Kind

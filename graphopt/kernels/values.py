@@ -7,12 +7,13 @@ in a formula are constants of the dtype of the value that they meet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.ir as llvm
 from numba import types
 from numba.core import cgutils
+
+from graphopt.frozen import dataclass
 
 Immediate = int | float
 

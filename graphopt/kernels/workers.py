@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from queue import PriorityQueue
 
 from graphopt.errors import CompilationError, GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import disk_cache
 

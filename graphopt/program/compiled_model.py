@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from graphopt.display import Displayed, shortened
 from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
+from graphopt.frozen import dataclass
 from graphopt.program import program_cache
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime.device_program import DeviceProgram

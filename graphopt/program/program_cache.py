@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache as remembered
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from graphopt.calibration.schedule_tables import digest as digest_of_tuned
 from graphopt.calibration.schedule_tables import setting_here
 from graphopt.calibration.store import digest
 from graphopt.errors import CompilationError, ReadError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.kernels import cache
 from graphopt.program import digests
 from graphopt.run.settings import CompileReport, Settings

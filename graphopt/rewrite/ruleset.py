@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.display import Displayed
 from graphopt.errors import ReadError, RuleError, nearest
+from graphopt.frozen import dataclass
 from graphopt.rewrite.reading.parsed import parsed
 from graphopt.rewrite.rule.rule import Rule, RuleStage, Soundness, calls, soundness
 from graphopt.target import Target

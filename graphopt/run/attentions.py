@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.ops import KINDS

@@ -11,12 +11,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import CertificateError, ReadError, RuleError
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.match.journal import Entry, unsigned

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from hashlib import sha256
 from operator import index
 from os import SEEK_END
@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError, InvalidModelError, ReadError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph, Value
 from graphopt.rewrite.match.journal import Action, Entry, Respelled, ValueSpelling

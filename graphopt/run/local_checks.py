@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, NOWHERE, Attrs, Graph, Node, Origin, Value

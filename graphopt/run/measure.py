@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 from shutil import rmtree
@@ -20,6 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.errors import VerificationError
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io import save

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
+from graphopt.frozen import dataclass
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
 from graphopt.rewrite.extract.choose import Extraction, Growth
 from graphopt.rewrite.extract.cost import CostModel

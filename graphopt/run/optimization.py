@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from graphopt.display import HIDDEN, Displayed, encoded, shortened
+from graphopt.frozen import dataclass
 from graphopt.verify.verification import Verification
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from graphopt.calibration.schedule_tables import default_path
 from graphopt.display import Displayed, counted
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.progress import Listener
 from graphopt.runtime.host import UnloweredNode
 from graphopt.target import CPU, Target

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from operator import mul
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphopt.errors import InputError
+from graphopt.frozen import dataclass
 from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import CodeLayout

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.runtime.library_calls import Function
 from graphopt.runtime.steps import Array, Words
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from graphopt.errors import ExecutionError
+from graphopt.frozen import dataclass
 from graphopt.runtime.steps import Array, HostStep, KernelStep, Launch
 
 HostFunction: TypeAlias = Callable[..., Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Self
@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt.display import Displayed, counted, shortened
 from graphopt.errors import InputError
+from graphopt.frozen import dataclass
 from graphopt.runtime.binding import Binder, Binding, Lease
 from graphopt.runtime.device import Resident
 from graphopt.runtime.dtypes import OBJECTS, STORAGE

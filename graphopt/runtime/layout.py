@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from ctypes import c_int64
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.runtime import bytecode
 from graphopt.runtime.sizes import Size, symbols_of
 from graphopt.runtime.steps import (

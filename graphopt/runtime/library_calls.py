@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Literal, TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.runtime.steps import LibraryStep
 
 Epilogue: TypeAlias = Literal["", "relu", "gelu_tanh"]

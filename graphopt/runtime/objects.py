@@ -14,9 +14,10 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.errors import ReadError
+from graphopt.frozen import dataclass
 from graphopt.runtime import libraries
 
 ENTRY = "entry"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.display import Displayed, counted
+from graphopt.frozen import dataclass
 from graphopt.saving import whole
 
 

@@ -16,11 +16,12 @@ Buffers are known by their number. Steps run in the order in which they stand.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.runtime.sizes import Size
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

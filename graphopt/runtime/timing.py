@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from statistics import median
 from time import perf_counter
@@ -13,6 +12,7 @@ import numpy as np
 
 from graphopt.display import Displayed
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.runtime.arena import ALIGNMENT
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.sizes import evaluate

@@ -10,13 +10,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 from typing import Final
 
 from graphopt.errors import ReadError, UsageError
+from graphopt.frozen import dataclass
 
 MODELS, RULES, PYTHON = ".onnx", ".rules", ".py"
 MOST: Final = 1000

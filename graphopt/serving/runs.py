@@ -12,12 +12,12 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
+from graphopt.frozen import dataclass
 from graphopt.serving import worker
 
 WAITING: Final = 8

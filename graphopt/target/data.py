@@ -7,9 +7,11 @@ Nothing here computes: ``rewrite.extract.cost`` reads these numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Final
+
+from graphopt.frozen import dataclass
 
 
 @dataclass(frozen=True)

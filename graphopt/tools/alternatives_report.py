@@ -9,10 +9,10 @@ would cost one by one: a call more for each, and what lies between them written 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from graphopt.calibration.table import priced
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value

@@ -12,7 +12,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from graphopt.display import HIDDEN, encoded
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.run.derivation import journal_path, reproducer_path
 from graphopt.run.report import Report, Speedup, speedup
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
+from graphopt.frozen import dataclass
 from graphopt.rewrite.ruleset import standard_folder
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from graphopt.errors import GraphoptError, UsageError, VerificationError, nearest
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io, ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Array, Constant

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from graphopt.display import encoded
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.suite import suite

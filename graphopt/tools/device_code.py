@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from graphopt.compile import linked_for
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.kernels.cuda.compile import compile_ptx
 from graphopt.kernels.cuda.machine import OLDEST, Capability, MachineCode, architecture, machine_code
 from graphopt.kernels.kernel import Kernel

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, InvalidModelError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.run.steps import count_ops
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.runtime import cpu
 
 SELF_TEST = "self-test"

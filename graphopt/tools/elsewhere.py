@@ -6,12 +6,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from graphopt.errors import GraphoptError, ReadError
+from graphopt.frozen import dataclass
 from graphopt.ir.onnx_io import files_of
 from graphopt.saving import whole
 from graphopt.tools.batch import BatchJob, BatchOutcome, Runs, optimize_job, outcome_of

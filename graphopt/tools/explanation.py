@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import isclose
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from graphopt.display import duration
 from graphopt.errors import InvalidModelError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.infer import infer

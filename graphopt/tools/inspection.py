@@ -4,13 +4,13 @@ statistics of weights."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.ops import KINDS

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError, VerificationError
+from graphopt.frozen import dataclass
 from graphopt.rewrite.reading.modules import importing_from, loaded
 from graphopt.rewrite.ruleset import ruleset
 from graphopt.run.report import Speedup

@@ -13,7 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TypeAlias, TypeVar
@@ -21,6 +21,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value

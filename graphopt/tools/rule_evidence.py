@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.rewrite.checking.check import DEEP, QUICK, CheckReport, check_rule
 from graphopt.rewrite.rule.rule import Rule
 

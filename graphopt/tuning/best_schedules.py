@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from graphopt.calibration.measured_file import Setting
 from graphopt.errors import GraphoptError, ReadError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.schedule.trace import Trace
 from graphopt.tuning.database import Records, types

@@ -4,10 +4,10 @@ may die of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.passes import planner_of
 from graphopt.lowering.link.plan_memory import Planner

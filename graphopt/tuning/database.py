@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
@@ -13,6 +12,7 @@ from typing import Any
 from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.schedule_tables import Tables
 from graphopt.errors import ReadError
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
 from graphopt.lowering.lower.embedded_programs import inputs_of, type_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 from typing import Any, Final, NoReturn
 
 from graphopt.errors import GraphoptError, ScheduleError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Argument, Trace

@@ -8,10 +8,10 @@ in full, the others by their share.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import log2, prod
 from typing import Final, Literal, TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.lowering.analysis.flops import flops, longest
 from graphopt.lowering.index.arithmetic import address_of

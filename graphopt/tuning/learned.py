@@ -6,13 +6,13 @@ how many times as fast as the default schedule each was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from graphopt.errors import MissingDependencyError, ReadError
+from graphopt.frozen import dataclass
 from graphopt.tuning.features import NAMES
 
 if TYPE_CHECKING:

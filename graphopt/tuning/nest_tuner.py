@@ -32,7 +32,7 @@ from graphopt.tuning.workload import Workload
 
 def tune_nest(
     nest: Nest,
-    budget: Budget = Budget(),  # noqa: B008 - it is frozen
+    budget: Budget = Budget(),
     *,
     spaces: Sequence[Space] | None = None,
     sizes: Mapping[str, int] | None = None,

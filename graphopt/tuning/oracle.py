@@ -7,12 +7,12 @@ the same.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir import tolerance
 from graphopt.ir.constants import BITS
 from graphopt.kernels import cache

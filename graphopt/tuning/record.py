@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from graphopt.calibration.measured_file import Setting
+from graphopt.frozen import dataclass
 from graphopt.tuning.workload import Workload
 
 

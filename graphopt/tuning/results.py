@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import inf
 from typing import Final
 
 from graphopt.display import Displayed, shortened
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, prod
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import evaluate

@@ -10,12 +10,13 @@ A strategy is a value that a user sets; a search is one in progress, for one wor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from random import Random
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 from graphopt.errors import ScheduleError, UsageError, nearest_or_some
+from graphopt.frozen import dataclass
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.record import Outcome
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -26,6 +26,7 @@ import numpy as np
 from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.schedule_tables import setting_here
 from graphopt.errors import ReadError, ScheduleError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.schedule.schedule import Schedule

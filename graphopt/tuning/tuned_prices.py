@@ -10,7 +10,7 @@ timed, and all else as so much slower. So nothing is chosen because one is measu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from math import exp, log, sqrt
 from typing import Final
@@ -20,6 +20,7 @@ import numpy as np
 from graphopt.calibration.fit import priced, rows
 from graphopt.calibration.probe import LARGEST, is_constant
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Header
 from graphopt.ir.ops import LATEST

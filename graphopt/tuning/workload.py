@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from numbers import Integral
 
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.loops.script import read, show
 

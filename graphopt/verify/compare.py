@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import inf, isfinite
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, LimitError, MissingDependencyError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.structure import node_hashes

@@ -7,13 +7,13 @@ make.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.evaluate import EvaluationError, compute
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphopt.errors import LimitError, UsageError, nearest_or_some
+from graphopt.frozen import dataclass
 from graphopt.ir.caches import caches
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact

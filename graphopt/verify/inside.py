@@ -9,9 +9,10 @@ models end in the same op, they are equal if what that op reads is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value

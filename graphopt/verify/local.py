@@ -13,7 +13,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact

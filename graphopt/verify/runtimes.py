@@ -9,11 +9,11 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from graphopt.errors import MissingDependencyError
+from graphopt.frozen import dataclass
 from graphopt.runtime.onnxruntime import onnxruntime, open_session, session_options
 from graphopt.verify.arrays import comparable
 

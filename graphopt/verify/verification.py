@@ -19,13 +19,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from graphopt.errors import UsageError, VerificationError
+from graphopt.frozen import dataclass
 from graphopt.runtime.limits import OUT_OF_TIME, confine, memory_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ then it is followed back to nodes of the one graph, and on to nodes of the other
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value
 from graphopt.rewrite.match.journal import SIGNATURE, Action, Entry, Respelled, places
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.script_print import show
 from graphopt.runtime.arena import moments
 from graphopt.runtime.steps import KernelStep, LibraryStep

@@ -6,9 +6,9 @@ The layout is Sugiyama's (Sugiyama, Tagawa, Toda, 1981), by fast-sugiyama: 2 000
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt.errors import MissingDependencyError
+from graphopt.frozen import dataclass
 
 WIDTH, HEIGHT = 148, 34
 """How large a node is drawn."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -18,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from graphopt.display import encoded
+from graphopt.frozen import dataclass
 from graphopt.saving import whole
 from graphopt.tools.diff import LayerComparison
 from graphopt.tools.egraph import ExploredGraph

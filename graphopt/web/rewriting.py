@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.rule.notation import show_rule
 from graphopt.run.report import Exploration, Report, RuleUse

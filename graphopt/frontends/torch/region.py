@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from graphopt.errors import GraphoptError, TranslationError, UsageError
 from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.tensors import array_of, dtype_name, tensor_of
 from graphopt.frontends.torch.translation import Translation, label_of, shape_of
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Value
 from graphopt.lowering.module.builder import GraphBuilder
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 from graphopt.errors import InvalidModelError
+from graphopt.frozen import dataclass
 from graphopt.ir import forms
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact, meet

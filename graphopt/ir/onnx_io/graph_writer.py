@@ -4,7 +4,6 @@ around it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ from onnx import (
 )
 
 from graphopt.errors import InvalidModelError
+from graphopt.frozen import dataclass
 from graphopt.ir import forms, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact

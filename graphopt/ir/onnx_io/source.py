@@ -6,11 +6,12 @@ They speak of names and positions, never of values, and so hold for any graph th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs
 from graphopt.ir.types import Type

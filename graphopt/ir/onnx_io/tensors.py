@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto, numpy_helper
 
 from graphopt.errors import InvalidModelError, LimitError
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.dtypes import DTYPES
 from graphopt.ir.external import ModelFolder

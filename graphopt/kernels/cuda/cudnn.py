@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 from graphopt.errors import ExecutionError, MissingDependencyError
+from graphopt.frozen import dataclass
 from graphopt.kernels.cuda.machine import CUDNN_EXTRA, has_cudnn
 from graphopt.runtime.device import Allocation, Run
 from graphopt.runtime.library_calls import Convolution

@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,6 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from graphopt.errors import DeviceError, DeviceMemoryError, InputError
+from graphopt.frozen import dataclass
 from graphopt.kernels.cuda.callers import Callers
 from graphopt.kernels.cuda.compile import ENTRY
 from graphopt.kernels.cuda.cublas import Blas

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
 from graphopt.errors import CompilationError, MissingDependencyError
+from graphopt.frozen import dataclass
 
 EXTRA = "pip install 'graphopt[cuda13]' (or cuda12, for drivers of CUDA 12)"
 """What brings the packages that kernels for GPUs need."""

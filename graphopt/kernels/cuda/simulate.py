@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import product
 from types import CodeType
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import ExecutionError
+from graphopt.frozen import dataclass
 from graphopt.kernels.cuda.limits import ACCESS, SHARED, THREADS, WARP
 from graphopt.kernels.cuda.simulated import DTYPES, FUNCTIONS
 from graphopt.kernels.cuda.simulated_warps import TOGETHER

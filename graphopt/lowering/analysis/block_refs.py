@@ -7,12 +7,13 @@ rewrites of other parts, so a ``LoopRef`` or ``BlockRef`` is no more than that n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from itertools import count, pairwise, takewhile
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.expressions import Expr, Var, apply, substitute, variables
 from graphopt.lowering.loops.nest import (
     ROOT_BLOCK,

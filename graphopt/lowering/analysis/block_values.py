@@ -7,8 +7,8 @@ taken apart into the function that combines, and what it combines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.index.arithmetic import prove
 from graphopt.lowering.loops.accumulation import HORIZONTAL, identity
 from graphopt.lowering.loops.compute import ReduceStage

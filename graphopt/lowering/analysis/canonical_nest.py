@@ -6,9 +6,10 @@ Default schedules take such chains of loops apart and put them together anew.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.index.arithmetic import address_of
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, variables, walk

@@ -7,9 +7,10 @@ primitives on blocks move, copy and join units.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.block_refs import BlockSite, paths
 from graphopt.lowering.intrinsics.tensor_intrin import outputs_of
 from graphopt.lowering.loops.expressions import Expr, Load, Var, substitute, walk

@@ -9,11 +9,11 @@ tell from the point (or from the index of an element) which iteration it belongs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias, TypeGuard
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.block_refs import LoopSite, extents_around
 from graphopt.lowering.analysis.regions import with_regions
 from graphopt.lowering.index.arithmetic import cover, polynomial, prove, ranges_over, simplify

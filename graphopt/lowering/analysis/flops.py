@@ -8,8 +8,9 @@ counts as long as it may be, so that tiles which reach beyond an end count as wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.index.arithmetic import bounds
 from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic
 from graphopt.lowering.loops.expressions import Apply, Expr, Var, variables, walk

@@ -8,10 +8,11 @@ scheduled by hand) is not raised, and ``NotRaised`` says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.block_values import BlockValues, NotRaised, combined, values_of
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops import compute

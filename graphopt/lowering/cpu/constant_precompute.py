@@ -4,12 +4,13 @@ biases)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array
 from graphopt.ir.text.elements import numpy_dtype
 from graphopt.lowering.analysis.canonical_nest import Chain, chain_of

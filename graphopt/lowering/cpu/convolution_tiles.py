@@ -9,9 +9,9 @@ right of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.analysis.access_analysis import REGISTERS, known_size, total_size

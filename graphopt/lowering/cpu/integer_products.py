@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.product_form import BYTES, panel
 from graphopt.lowering.analysis.access_analysis import is_finished, known_size
 from graphopt.lowering.analysis.canonical_nest import Chain, chain_of

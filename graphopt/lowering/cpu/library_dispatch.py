@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.kernels import host
 from graphopt.kernels.product_form import BFLOAT, BLOCKS, BYTES, GROUPS, block, groups, near, panel, rows, sums_of

@@ -7,8 +7,9 @@ steps that are inside follow one another, so that two bounds say the same, for i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.index.comparisons import is_inequality, positive
 from graphopt.lowering.index.polynomials import Polynomial

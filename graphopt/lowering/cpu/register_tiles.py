@@ -8,12 +8,13 @@ chooses otherwise, by the names that ``Scheduling.choose`` knows. ``tiled`` writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import product
 from math import prod
 from typing import Final, TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.kernels.product_form import near

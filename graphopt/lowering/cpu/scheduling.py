@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from math import prod
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.access_analysis import decomposed, known_size, point_of, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, substitute

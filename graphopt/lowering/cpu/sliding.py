@@ -8,10 +8,10 @@ one. Steps of a window that lie beyond the image are left out by bounds, so that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.analysis.access_analysis import REGISTERS, decomposed, known_size

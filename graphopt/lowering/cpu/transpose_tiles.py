@@ -7,8 +7,8 @@ transposed. Of an axis of channels that a block's images divide into blocks, the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.analysis.access_analysis import is_near, is_step, known_size
 from graphopt.lowering.analysis.axis_transforms import with_axis_split

@@ -6,9 +6,10 @@ Batch flattening goes with it: a batch of matrices times one packed matrix becom
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array
 from graphopt.kernels.product_form import in_panels
 from graphopt.lowering.analysis.access_analysis import collapsed, known_size, used_as_numbers

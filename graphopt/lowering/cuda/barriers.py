@@ -9,11 +9,12 @@ which the steps of a loop take in turn, only uses of one slot meet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.dataflow import AccessSet, accesses_in
 from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables

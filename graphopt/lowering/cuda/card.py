@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import ACCESS, SHARED
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.teams import Teams
 from graphopt.lowering.loops.expressions import Const, Expr, Load, apply, equal

@@ -7,9 +7,10 @@ a convolution's weights have rows of their own, and its windows are columns that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.access_analysis import known_size, taken_apart, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.index.arithmetic import address_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.dependence import at, owner
 from graphopt.lowering.index.arithmetic import ranges_over
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in, substitute, walk

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Sums, finish_of, is_approximate, sums_of
 from graphopt.lowering.emit.kernel_source import LibraryCall

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import AxisGroup, alignment, lies_along

@@ -7,9 +7,10 @@ them is a block, whose threads share out the loops within. What has no such loop
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.access_analysis import bytes_of, known_size, point_of, total_size
 from graphopt.lowering.cuda.independence import is_independent, own_buffers, uses
 from graphopt.lowering.cuda.lookups import inside_buffers

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.analysis.access_analysis import is_step, known_size
 from graphopt.lowering.analysis.canonical_nest import Access

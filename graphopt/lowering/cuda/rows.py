@@ -7,9 +7,9 @@ that pass elements and results of the same rows to each other can be one kernel,
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.access_analysis import known_size
 from graphopt.lowering.analysis.axis_transforms import with_axis_split
 from graphopt.lowering.analysis.canonical_nest import Chain

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops.expressions import Const, Expr
 from graphopt.lowering.loops.nest import Buffer, Stmt

@@ -8,9 +8,10 @@ there as they lie in memory: what a warp loads of them is turned over on the way
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.barriers import BARRIER

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Final, TypeVar
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.card import Card

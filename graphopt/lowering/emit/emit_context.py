@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.emit.statement_text import Lanes
 from graphopt.lowering.loops.expressions import Expr, Var, substitute
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite, isnan
 
+from graphopt.frozen import dataclass
 from graphopt.ir.text.elements import numpy_dtype
 from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text

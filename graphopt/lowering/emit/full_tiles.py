@@ -10,8 +10,9 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.index.comparisons import is_inequality, positive
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import (

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, groupby
 from keyword import iskeyword
 from re import findall
 from typing import TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.kernels.kernel import SIZE, STORED, Kernel
 from graphopt.lowering.emit.common_subexpressions import eager, private
 from graphopt.lowering.emit.emit_context import EmitContext

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.emit.statement_text import ATOM, PRODUCT, SUM, UNARY, Text
 from graphopt.lowering.index.polynomials import Polynomial, Product, by_text
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, loads_in, variables

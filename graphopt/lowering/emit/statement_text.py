@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.expressions import Expr, Var
 
 ATOM, UNARY, PRODUCT, SUM, CHOICE = 9, 8, 6, 5, -1

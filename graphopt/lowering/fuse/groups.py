@@ -9,9 +9,9 @@ loops into one nest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.types import Size
 from graphopt.lowering.fuse.kinds import FusionKind, is_repeated, kind_of, loads_of, work

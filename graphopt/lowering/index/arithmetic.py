@@ -11,11 +11,11 @@ products are rewritten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.index.polynomials import Polynomial, Product, number
 from graphopt.lowering.index.ranges import Ranges, ranges, tame
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables

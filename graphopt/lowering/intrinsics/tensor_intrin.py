@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import BLOCKS, panel
 from graphopt.lowering.intrinsics import bfloat, integer, tile, warp

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.display import Scripted
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import EmittedKernel, LibraryCall

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.facts import Fact
 from graphopt.ir.types import Size, SizeAtom
 from graphopt.lowering.loops import compute

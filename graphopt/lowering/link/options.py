@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Node
 from graphopt.lowering.cpu.compact_buffers import compacted
 from graphopt.lowering.cpu.constant_precompute import PrecomputedNest, prepared

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from graphopt.display import shortened
 from graphopt.errors import ExpressionError
+from graphopt.frozen import dataclass
 
 if TYPE_CHECKING:
     from graphopt.lowering.loops.nest import Buffer

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.expressions import Expr, Var
 from graphopt.lowering.loops.nest import Axis, For, LoopKind, Stmt
 

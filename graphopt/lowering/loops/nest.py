@@ -22,12 +22,13 @@ unique within a nest. The tradition is that of TVM's TensorIR (Feng et al., ASPL
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from graphopt.display import Scripted, counted, shortened
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.expressions import Const, Expr, Load, ScalarNumber, Var, rewrite, walk
 
 if TYPE_CHECKING:

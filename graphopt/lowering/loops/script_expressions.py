@@ -10,11 +10,11 @@ import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import Final, TypeAlias
 
 from graphopt.errors import ScriptError, nearest, nearest_or_some
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.expressions import (
     COMPARISONS,
     FLOATS,

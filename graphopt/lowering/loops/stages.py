@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import index as whole
 from typing import ClassVar, Final, NoReturn, TypeAlias
 
 from graphopt.display import Scripted, shortened
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, walk, wrong
 from graphopt.lowering.loops.nest import Axis, AxisKind, Buffer, Stmt
 

@@ -7,9 +7,10 @@ copied, rewritten, saved and read as any others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt.errors import CompilationError, InvalidModelError, NestError
+from graphopt.frozen import dataclass
 from graphopt.ir import custom_ops
 from graphopt.ir.constants import Array
 from graphopt.ir.custom_ops import Added, Filling

@@ -8,13 +8,13 @@ the past or the present reads that memory, with strides by its capacity. Nothing
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
 import numpy as np
 
 from graphopt.errors import UsageError, nearest_or_some
+from graphopt.frozen import dataclass
 from graphopt.ir.caches import appended
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact

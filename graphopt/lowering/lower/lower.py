@@ -11,11 +11,12 @@ which ``NeedsValues`` says.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphopt.errors import SENSELESS, CompilationError, UsageError, words_of
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.facts import NOTHING, Fact

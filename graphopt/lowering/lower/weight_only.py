@@ -3,11 +3,11 @@ bits, which are read as they are stored."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 

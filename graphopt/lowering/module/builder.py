@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from graphopt.display import Displayed
 from graphopt.errors import InvalidModelError, UsageError, nearest_or_some
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.annotations import free_region, in_region, region_of
 from graphopt.ir.bounds import fact_of, fact_of_type

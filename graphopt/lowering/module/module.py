@@ -7,7 +7,7 @@ Any function can be taken out, changed and put back under its name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from keyword import iskeyword
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,6 +15,7 @@ from warnings import warn
 
 from graphopt.display import Scripted, shortened
 from graphopt.errors import InvalidModelError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir.annotations import is_primitive
 from graphopt.ir.constants import Constant
 from graphopt.ir.custom_ops import added

@@ -7,12 +7,13 @@ weights of a product are in panels, and the matrices of a stack that they multip
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import NestError
+from graphopt.frozen import dataclass
 from graphopt.ir.annotations import in_region, region_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value

@@ -8,7 +8,7 @@ module takes each graph function. Behind the passes stand lowering steps, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from inspect import isfunction, signature
 from time import perf_counter
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, overload
 
 from graphopt.display import Displayed, shortened
 from graphopt.errors import UsageError, nearest_or_some
+from graphopt.frozen import dataclass
 from graphopt.ir.functions import calls
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.visitor import Visitor

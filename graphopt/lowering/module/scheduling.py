@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import overload
 
 from graphopt.display import Displayed
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Graph
 from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.options import BY_RULE as OPTIONS

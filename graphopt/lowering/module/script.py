@@ -20,10 +20,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from graphopt.errors import ScriptError
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse as parse_graph

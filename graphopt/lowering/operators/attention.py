@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 
+from graphopt.frozen import dataclass
 from graphopt.ir.dtypes import dtype_of
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require

@@ -9,10 +9,10 @@ values are read as they are, one number for all lanes, and nothing is summed up 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.analysis.access_analysis import REGISTERS

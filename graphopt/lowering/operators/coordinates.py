@@ -6,10 +6,10 @@ element, or in the middle of two, is known to. Weights need no such care: they a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, apply, as_expr, cast, const, equal, select
 from graphopt.lowering.operators.indices import clamped
 from graphopt.lowering.operators.operation import NotLowered

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.product_form import BYTES, QUAD
 from graphopt.lowering.cpu.integer_products import columns_of
 from graphopt.lowering.intrinsics.integer import PIXELS, WINDOWS

@@ -7,10 +7,11 @@ last place, counted on from where its exponent starts, is the code itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import nan
 
+from graphopt.frozen import dataclass
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.types import TensorType

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact

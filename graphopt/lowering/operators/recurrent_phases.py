@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.compute import Tensor, loop
 from graphopt.lowering.loops.expressions import Const, Expr, const, equal, select
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, Range, Stmt, Store, seq

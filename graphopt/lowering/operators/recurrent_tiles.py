@@ -8,10 +8,10 @@ program is compiled. What follows from the gates of a tile is computed as soon a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import registers
 from graphopt.lowering.analysis.access_analysis import known_size

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Reduced, ReduceStage, Requirement, Tensor, compute
 from graphopt.lowering.loops.expressions import (

@@ -6,12 +6,12 @@ One axis after another is resized, except for where few elements take part: near
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from math import floor
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.infer_products import common_scale
 from graphopt.ir.types import Real
 from graphopt.lowering.loops import compute as tensors

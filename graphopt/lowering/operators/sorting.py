@@ -8,8 +8,8 @@ whose root is the one to give up next, and are put in order at the end (Williams
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.lowering.loops.compute import Tensor, compute_several, loop, procedure
 from graphopt.lowering.loops.expressions import (
     FLOATS,

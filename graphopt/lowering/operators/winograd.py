@@ -8,10 +8,10 @@ image, which threads make together and of which each multiplies other channels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.ir.minimal_filtering import TAPS, filtering
 from graphopt.kernels.host import BLOCK, block_tile
 from graphopt.lowering.intrinsics.tile import BACK, INTO, PRODUCT

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from graphopt.display import Displayed
 from graphopt.errors import ScheduleError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.cpu.register_tiles import IN_REGISTERS
 from graphopt.lowering.cpu.scheduling import RULES, Scheduled

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.display import Scripted, counted
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 
 if TYPE_CHECKING:
     from graphopt.lowering.loops.nest import Nest

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
+from graphopt.frozen import dataclass
 from graphopt.lowering.analysis.block_refs import AnyBlock, find_block, primitive
 from graphopt.lowering.analysis.dataflow import accesses_in, kept_inside, reindexed
 from graphopt.lowering.analysis.regions import refreshed, simplified

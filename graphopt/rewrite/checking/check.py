@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -22,6 +22,7 @@ from zlib import crc32
 import numpy as np
 
 from graphopt.errors import GraphoptError, RuleError
+from graphopt.frozen import dataclass
 from graphopt.ir import evaluate, infer, ops
 from graphopt.ir.blocked import beyond
 from graphopt.ir.constants import Array, Constant

@@ -4,10 +4,11 @@ rests on."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from graphopt.errors import UsageError, nearest
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value

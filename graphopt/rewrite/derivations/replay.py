@@ -9,10 +9,11 @@ the model.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Protocol
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.rewrite.match.build import Refused, replacements

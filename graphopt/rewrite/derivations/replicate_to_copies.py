@@ -9,9 +9,9 @@ at by the directed matcher: an entry that does not fit a copy is left out there.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Value
 from graphopt.rewrite.derivations.derive import note_equal
 from graphopt.rewrite.derivations.repeats import Repeats

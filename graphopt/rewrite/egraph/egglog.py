@@ -18,7 +18,6 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -27,6 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from graphopt.errors import UsageError
+from graphopt.frozen import dataclass
 
 TERM = "N"
 """The function from the number of a term to its class."""

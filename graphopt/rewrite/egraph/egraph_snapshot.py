@@ -10,10 +10,11 @@ the graph first, in topological order), so that all of this is the same in every
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
 
+from graphopt.frozen import dataclass
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Value
 from graphopt.rewrite.egraph.provenance import Provenance

@@ -4,9 +4,10 @@ Apart from saturation, which decides what to look for."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.ops import is_commutative

@@ -10,9 +10,10 @@ terms that stand for them, their children are equal, and are explained in turn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs
 
 COMMUTE = "commute"

@@ -9,11 +9,12 @@ they are looked at when its rows are read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, combinations_with_replacement, islice, permutations
 from typing import NamedTuple
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.rewrite.egraph.egglog import ABSENT, Atom
 from graphopt.rewrite.match.build import family

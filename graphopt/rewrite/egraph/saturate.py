@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from time import monotonic, thread_time
 
 from graphopt.errors import SENSELESS
+from graphopt.frozen import dataclass
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer, label_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from graphopt.frozen import dataclass
 from graphopt.rewrite.egraph.classes import ABSENT, Classes
 from graphopt.rewrite.egraph.egglog import MatchRow
 from graphopt.rewrite.egraph.provenance import TermSpelling, term_of

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, isclose
 
+from graphopt.frozen import dataclass
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.work import stored_bytes

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+
+from graphopt.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.frozen import dataclass
 from graphopt.rewrite.extract.dag import Option, OptionChoice, Problem, forced, needed, price
 
 CostTable = npt.NDArray[np.float64]

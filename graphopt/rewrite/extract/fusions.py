@@ -9,11 +9,11 @@ variable in the place of the first op is the activation of what is built.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from graphopt.errors import ReadError, RuleError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact

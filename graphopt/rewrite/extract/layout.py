@@ -10,9 +10,9 @@ into it: scales and shifts by channel into its weights, a sum and an activation 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from graphopt.frozen import dataclass
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT
 from graphopt.rewrite.egraph.egraph_snapshot import ENode

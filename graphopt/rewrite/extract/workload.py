@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Constant

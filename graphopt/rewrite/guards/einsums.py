@@ -7,8 +7,8 @@ are in the result, and those in both operands that are summed over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.ir.types import Size
 from graphopt.rewrite.guards.comparison import Unknown
 

@@ -26,12 +26,12 @@ of the order of one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array, Constant
 from graphopt.rewrite.guards.comparison import Unknown
 

@@ -8,7 +8,7 @@ stands behind every guard: what cannot be shown to fit is refused, with the reas
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import infer, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact

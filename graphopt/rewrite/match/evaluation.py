@@ -6,11 +6,11 @@ Sizes are inferred before anything is computed. One repeated element stays one e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.evaluate import evaluate

@@ -11,10 +11,11 @@ Nodes are named by their ids: those that the model has when it is read, then in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.match.workspace import Workspace
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 
 from graphopt.errors import words_of
+from graphopt.frozen import dataclass
 from graphopt.rewrite.match.matcher import Match
 from graphopt.rewrite.rule.rule import Rule
 

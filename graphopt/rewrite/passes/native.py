@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Node
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.rule import Soundness

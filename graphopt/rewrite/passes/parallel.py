@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Node, Value

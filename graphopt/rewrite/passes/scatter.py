@@ -8,10 +8,10 @@ chain of such writes that covers the axis is a concatenation of the updates.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.rewrite.match.workspace import Workspace

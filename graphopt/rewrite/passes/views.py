@@ -8,10 +8,10 @@ in which the atoms end up: atoms that stay together are one axis, and where no o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.frozen import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.ir.types import Size

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt.errors import RuleError, UsageError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from graphopt.errors import RuleError, nearest
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.rewrite.guards.expressions import FACTS, LAZY, SETS
 from graphopt.rewrite.guards.functions import FUNCTIONS, arity

@@ -16,13 +16,14 @@ one for each value: ``Concat(Relu(a*), axis=k)`` is a Concat whose every input i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
 
 from graphopt.display import Scripted, shortened
 from graphopt.errors import UsageError, nearest_or_some
+from graphopt.frozen import dataclass
 
 G = TypeVar("G")
 R = TypeVar("R")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from graphopt.frontends.torch.table import Emitter, Table
 from graphopt.frontends.torch.writer import OpWriter
+from graphopt.frozen import dataclass
 from graphopt.ir.graph import Attr, Value
 
 TABLE = Table()

@@ -10,7 +10,7 @@ are near others in which it holds: what it speaks of is changed until it does no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice, product
 from math import prod
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.blocked import blocked, unblocked
 from graphopt.ir.constants import Array, Constant

@@ -4,8 +4,9 @@ example."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.rule.rule import (

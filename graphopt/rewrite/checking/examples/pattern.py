@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice, product
 from random import Random
 from typing import Any
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.graph import Attr, Graph, Value, trimmed
 from graphopt.rewrite.checking.examples.hints import Hints

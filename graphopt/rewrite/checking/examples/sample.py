@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+from graphopt.frozen import dataclass
 
 StaticShape = tuple[int, ...]
 
