@@ -1,8 +1,8 @@
 """Dataclasses that are frozen, made in a tenth of the time that the standard library takes and filled in half of it.
 
 ``dataclasses`` compiles six functions for each class, one after the other: for the classes that a run of the command
-line imports, a fifth of all that it does. Here one is compiled, and what else a class needs is the same for all.
-Fields, ``replace`` and whatever else asks for fields are those of ``dataclasses``.
+line imports, a fifth of all that it does. Here one is compiled, when the first instance is made, and what else a class
+needs is the same for all. Fields, ``replace`` and whatever else asks for fields are those of ``dataclasses``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _frozen(cls: type, *, eq: bool = True, repr: bool = True, slots: bool = Fals
     own = set(cls.__dict__) - ({"__hash__"} if cls.__dict__.get("__hash__", cls) is None else set())
     made: type = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
     fields = dataclasses.fields(made)
-    methods: dict[str, Any] = {"__init__": _init(made, fields, slots), "__setattr__": _refuse, "__delattr__": _refuse}
+    methods: dict[str, Any] = {"__init__": _FirstInit(made, slots), "__setattr__": _refuse, "__delattr__": _refuse}
     if repr:
         methods["__repr__"] = _repr(tuple(f.name for f in fields if f.repr))
     if eq:
@@ -45,8 +45,21 @@ def _frozen(cls: type, *, eq: bool = True, repr: bool = True, slots: bool = Fals
     return made
 
 
-def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...], slots: bool) -> Callable[..., None]:
+class _FirstInit:
+    """Stands for the function that sets the fields of a class, until it is asked for."""
+
+    def __init__(self, cls: type, slots: bool) -> None:
+        self.cls, self.slots = cls, slots
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        made = _init(self.cls, self.slots)
+        self.cls.__init__ = made
+        return made.__get__(instance, owner)
+
+
+def _init(cls: type, slots: bool) -> Any:
     """The function that sets the fields, by the descriptors of slots where there are some."""
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     names: dict[str, Any] = {"NOT_GIVEN": _NOT_GIVEN, "set_": object.__setattr__}
     lines: list[str] = []
     given: list[str] = []

@@ -22,7 +22,7 @@ from tests.pages import look_up
 
 GRAPHOPT = [sys.executable, "-c", "import sys; from graphopt.cli import main; main(sys.argv[1:])"]
 HEAVY = {"numpy", "onnx", "onnx_ir", "networkx", "egglog", "numba", "scipy", "lark", "onnxruntime", "cupy", "torch"}
-OURS = {"cli", "errors"}
+OURS = {"cli", "errors", "frozen"}
 """The parts of graphopt that a command line is read with."""
 
 
