@@ -140,9 +140,10 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            return version("graphopt")
+            number = version("graphopt")
         except PackageNotFoundError:
-            return "0 (not installed)"
+            number = "0 (not installed)"
+        return globals().setdefault(name, number)  # which is not read again
     if name in _MODULES:
         return import_module(f"graphopt.{name}")
     if name not in _HOMES:

@@ -158,15 +158,13 @@ def _complain(summary: BatchSummary) -> None:
 
 
 def _show(summary: BatchSummary, changes: Sequence[CostChange]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from graphopt.cli.tables import console, size
+    from graphopt.cli.console import Table, console, escape
+    from graphopt.cli.tables import size
     from graphopt.run.report import modelled
     from graphopt.tools.batch import mean_speedups
 
     by_model = {change.model: change for change in changes}
-    table = Table("model", box=None, pad_edge=False)
+    table = Table("model")
     columns: dict[str, Callable[[BatchOutcome], str]] = {
         "ops": lambda o: "" if o.ops_after is None else f"{o.ops_before} -> {o.ops_after}",
         "file": lambda o: "" if o.bytes_after is None else size(o.bytes_after),

@@ -314,10 +314,10 @@ def convert(
 
 def _show_conversion(model: Path, path: Path, done: Conversion) -> None:
     """What was converted, what was not, and the errors."""
-    from rich.markup import escape
     from rich.table import Table
 
-    from graphopt.cli.tables import console, show_warnings
+    from graphopt.cli.console import console, escape
+    from graphopt.cli.tables import show_warnings
 
     show_warnings(done.warnings)
     out = console()
@@ -364,10 +364,8 @@ def doctor(*, json: Json) -> None:
 
 
 def _print_findings(findings: list[Finding]) -> None:
-    from rich.markup import escape
-
     from graphopt.cli import printable
-    from graphopt.cli.tables import console
+    from graphopt.cli.console import console, escape
 
     out = console()
     topic = ""

@@ -239,11 +239,10 @@ def _failures(history: list[Record]) -> dict[str, int]:
 
 
 def _list(workloads: list[TunedWorkload]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from graphopt.cli import printable
-    from graphopt.cli.tables import console
+    from graphopt.cli.console import console, escape
     from graphopt.display import duration
 
     out = console()

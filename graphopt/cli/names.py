@@ -48,6 +48,7 @@ def target_names(makes_models: bool | None = None) -> tuple[str, ...]:
     return tuple(n for n in names if makes_models is None or makes_models is not _makes_programs(n))
 
 
+@cache
 def _makes_programs(name: str) -> bool:
     """Whether a target has ops of ours, or those of another one that does."""
     table = _OPS.search((TARGETS / f"{name}.toml").read_text(encoding="utf-8"))

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
 from graphopt.cli import printable
+from graphopt.cli.console import console, escape
 from graphopt.cli.results import OutputSummary, ProgramCall
-from graphopt.cli.tables import console
 from graphopt.display import duration
 
 if TYPE_CHECKING:

@@ -335,7 +335,7 @@ def write_kernels(
     from rich.table import Table
 
     from graphopt.cli import printable, progress, results
-    from graphopt.cli.tables import console
+    from graphopt.cli.console import console
     from graphopt.tools.device_code import capability_of, device_code, lines, write
 
     device = settings.target.device

@@ -21,7 +21,7 @@ def shown(quiet: bool, verbose: bool) -> Iterator[Listener | None]:
     if not on_terminal and not verbose:
         yield None
         return
-    from graphopt.cli.tables import console as console_on
+    from graphopt.cli.console import console as console_on
 
     console = console_on(stderr=True)
     if not on_terminal:
@@ -58,7 +58,7 @@ def counted(quiet: bool) -> Iterator[Callable[[str | int], None]]:
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from graphopt.cli.tables import console as console_on
+    from graphopt.cli.console import console as console_on
 
     console = console_on(stderr=True)
     total = done = 0

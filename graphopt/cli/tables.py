@@ -1,20 +1,14 @@
-"""Tables that commands print on stdout. Imported by a command when it prints, as rich takes time to import."""
+"""Tables that commands print on stdout. Imported by a command when it prints."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
-from rich.segment import Segment
-from rich.table import Table
-
-from graphopt.cli import Harmless, count_of, harmless, printable
+from graphopt.cli import count_of, printable
+from graphopt.cli.console import Table, console, escape
 from graphopt.display import duration
 
 if TYPE_CHECKING:
@@ -116,7 +110,7 @@ def _race(race: Race) -> str:
 
 def _statistics(report: Report) -> Table:
     """A line for each rule that was tried and each pass that acted, by time; most often refused for what reason."""
-    table = Table("rule", "family", "stage", box=None, pad_edge=False)
+    table = Table("rule", "family", "stage")
     for name in ("tried", "fired", "kept", "ms"):
         table.add_column(name, justify="right")
     table.add_column("most often refused because")
@@ -130,7 +124,7 @@ def _statistics(report: Report) -> Table:
     return table
 
 
-def _explain(out: Console, report: Report) -> None:
+def _explain(out: Any, report: Report) -> None:
     """Each rewrite with the terms before and after; native passes, which tidy up after them, by number."""
     tidied: Counter[str] = Counter()
     for rewrite in report.rewrites:
@@ -150,7 +144,7 @@ def _changes(report: Report) -> Table:
     """Op counts, file size and modelled cost, before and after. Ops whose number stays are summed up in one row."""
     from graphopt.run.report import modelled
 
-    table = Table("", box=None, pad_edge=False)
+    table = Table("")
     for name in ("before", "after"):
         table.add_column(name, justify="right")
     table.add_column("")
@@ -242,7 +236,7 @@ def show_inspection(inspection: Inspection, model_size: ModelSize | None = None)
     producer = f", made by {escape(inspection.producer)}" if inspection.producer else ""
     versions = f"IR {inspection.ir_version}, opset {escape(opsets)}"
     out.print(f"[bold]{escape(inspection.model)}[/]  {size(inspection.bytes)}, {versions}{producer}")
-    ports = Table("", "name", "type", box=None, pad_edge=False)
+    ports = Table("", "name", "type")
     for kind, values in (("input", inspection.inputs), ("output", inspection.outputs)):
         for name, type in values:
             ports.add_row(kind, escape(name), escape(type))
@@ -250,7 +244,7 @@ def show_inspection(inspection: Inspection, model_size: ModelSize | None = None)
     if inspection.dimensions:
         out.print(f"open dimensions: {escape(', '.join(inspection.dimensions))}")
     out.print(_counts("op", f"{sum(inspection.ops.values())}", inspection.ops))
-    constants = Table("constants", "", "", box=None, pad_edge=False)
+    constants = Table("constants", "", "")
     for dtype, (number, count) in inspection.constants.items():
         constants.add_row(escape(dtype), str(number), size(count))
     out.print(constants)
@@ -279,7 +273,7 @@ def show_layer_sizes(model_size: ModelSize) -> None:
     """A line for each layer, with its share of the work."""
     out = console()
     out.print(f"[bold]{escape(printable(model_size.model))}[/]  {_takes(model_size)}", soft_wrap=True)
-    table = Table("layer", "op", "output", box=None, pad_edge=False)
+    table = Table("layer", "op", "output")
     for name in ("FLOPs", "share", "parameters", "weights", "output bytes"):
         table.add_column(name, justify="right")
     whole = model_size.flops or 1.0
@@ -299,7 +293,7 @@ def show_weights(model_size: ModelSize, weights: Sequence[WeightStatistics]) -> 
     out = console()
     lost = sum(w.lost for w in weights)
     out.print(f"[bold]{escape(printable(model_size.model))}[/]  {size(model_size.weights)} of weights", soft_wrap=True)
-    table = Table("weight", "type", box=None, pad_edge=False)
+    table = Table("weight", "type")
     for name in ("bytes", "smallest", "largest", "mean", "deviation", "zeros", "NaN, inf"):
         table.add_column(name, justify="right")
     for w in weights:
@@ -315,7 +309,7 @@ def show_weights(model_size: ModelSize, weights: Sequence[WeightStatistics]) -> 
 
 def show_beside(found: Sequence[tuple[Inspection, ModelSize]]) -> None:
     """Several models, a column for each."""
-    table = Table("", box=None, pad_edge=False)
+    table = Table("")
     for inspection, _ in found:
         table.add_column(escape(printable(inspection.model)), justify="right")
     rows = {
@@ -344,7 +338,7 @@ def show_difference(difference: Difference | None) -> None:
         return
     out.print(f"structure   differs: {escape(difference.first)}", soft_wrap=True)
     if difference.ops:
-        table = Table("op", box=None, pad_edge=False)
+        table = Table("op")
         for name in ("A", "B"):
             table.add_column(name, justify="right")
         for op, (a, b) in difference.ops.items():
@@ -377,7 +371,7 @@ def show_layers(compared: LayerComparison) -> None:
             soft_wrap=True,
         )
         shown = list(range(max(0, position - AROUND), min(len(layers), position + AROUND + 1)))
-    table = Table("value", "in B", "ops", "by", box=None, pad_edge=False)
+    table = Table("value", "in B", "ops", "by")
     for name in ("of tolerance", "absolute", "relative"):
         table.add_column(name, justify="right")
     for k in shown:
@@ -403,7 +397,7 @@ def show_egraphs(told: Sequence[ExploredGraph]) -> None:
         sizes = f"{graph.nodes:,} e-nodes in {graph.total:,} classes, {graph.choices:,} with a choice"
         prices = f"{duration(graph.seconds)} chosen, {duration(graph.original)} as it was"
         out.print(f"[bold]e-graph {number}[/]   {sizes}; {prices}", soft_wrap=True)
-        table = Table("value", "members", "chosen", "why", box=None, pad_edge=False)
+        table = Table("value", "members", "chosen", "why")
         needed = [c for c in graph.classes if c.chosen is not None]
         for c in sorted(needed, key=lambda c: (c.margin, c.number))[:TOLD]:
             cells = (c.name, str(len(c.members) + c.omitted), c.members[c.chosen or 0].op, c.why)
@@ -415,7 +409,7 @@ def show_egraphs(told: Sequence[ExploredGraph]) -> None:
 
 def show_choices(choices: Sequence[ProgramChoice]) -> None:
     """Each choice with what it costs as modelled, and what else there was."""
-    table = Table("", "value", "chosen", "instead of", box=None, pad_edge=False)
+    table = Table("", "value", "chosen", "instead of")
     for choice in choices:
         others = ", ".join(map(_way, choice.others))
         table.add_row(choice.kind, escape(printable(choice.value)), _way(choice.chosen), others)
@@ -454,7 +448,7 @@ def show_rules(rules: Sequence[ListedRule]) -> None:
 
 
 def _counts(name: str, total: str, counts: dict[str, int]) -> Table:
-    table = Table(name, box=None, pad_edge=False)
+    table = Table(name)
     table.add_column(total, justify="right")
     for key, count in counts.items():
         table.add_row(escape(key), str(count))
@@ -468,23 +462,3 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}" if unit != "B" else f"{count:.0f} B"
         count /= 1000
     return f"{count:.3g} GB"
-
-
-class _Console(Console):
-    """A console whose own control codes reach the terminal, and none of the text's."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The pieces of what is printed."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(harmless(segment.text), segment.style)
-
-
-def console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal; what goes into a file or a pipe is not broken into lines."""
-    stream = sys.stderr if stderr else sys.stdout
-    file = stream.stream if isinstance(stream, Harmless) else stream  # what rich writes is for terminals
-    plain = os.environ.get("NO_COLOR") or not (file.isatty() or os.environ.get("FORCE_COLOR"))
-    console = _Console(file=file, highlight=False, color_system=None if plain else "auto")
-    if not file.isatty():
-        console.width = 1000
-    return console

@@ -179,23 +179,23 @@ def _words(quality: Mapping[str, float]) -> str:
 def _show(summary: CalibrationSummary) -> None:
     from rich.table import Table
 
-    from graphopt.cli import tables
+    from graphopt.cli.console import console
     from graphopt.display import duration
 
-    console = tables.console()
-    console.print(f"{summary.path}", markup=False)
+    out = console()
+    out.print(f"{summary.path}", markup=False)
     for part in summary.parts:
         s = part.setting
-        console.print(f"\n{s.machine}\n{s.runtime}, {count_of(s.threads, 'thread')}", markup=False)
+        out.print(f"\n{s.machine}\n{s.runtime}, {count_of(s.threads, 'thread')}", markup=False)
         table = Table("op", "measured", "not measurable", "fastest", "slowest", "spread")
         for row in part.rows:
             cells = (duration(row.fastest), duration(row.slowest), f"{row.spread:.0%}")
             table.add_row(row.op, str(row.measured), str(row.refused or ""), *(cells if row.measured else ("", "", "")))
-        console.print(table)
+        out.print(table)
         for target, quality in part.fits.items():
             before = {n.removeprefix("before: "): v for n, v in quality.items() if n.startswith("before: ")}
             after = {n: v for n, v in quality.items() if not n.startswith("before: ")}
-            console.print(f"default prices of {target}: {_words(before)}", markup=False)
-            console.print(f"fitted prices of {target}: {_words(after)}", markup=False)
+            out.print(f"default prices of {target}: {_words(before)}", markup=False)
+            out.print(f"fitted prices of {target}: {_words(after)}", markup=False)
     if not summary.parts:
-        console.print("no times yet: run graphopt calibrate")
+        out.print("no times yet: run graphopt calibrate")

@@ -219,42 +219,42 @@ def _result(done: Tuning, path: Path) -> TunedProgram:
 
 
 def _show_answers(answers: Answers, path: Path) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from graphopt.benchmark.active_measurement import described
-    from graphopt.cli import printable, tables
+    from graphopt.cli import printable
+    from graphopt.cli.console import console, escape
     from graphopt.display import duration
     from graphopt.tuning.results import ENDINGS
 
-    console = tables.console()
+    out = console()
     table = Table("asked", "in the model", "takes")
     for question in answers.questions:
         times = max(answers.before.get(question.call, 0), answers.after.get(question.call, 0))
         takes = "not measured" if question.answer is None else duration(question.answer.seconds)
         table.add_row(escape(printable(str(question))), str(times), takes)
     if answers.questions:
-        console.print(table)
+        out.print(table)
     ending = "nothing else would change a choice" if answers.ending == "done" else ENDINGS[answers.ending]
-    console.print(f"{answers.trials} measured in {answers.seconds:.0f} s: {ending}", markup=False)
+    out.print(f"{answers.trials} measured in {answers.seconds:.0f} s: {ending}", markup=False)
     for what, calls in (("no longer", answers.gone), ("in their place", answers.new)):
         for text, times in calls.items():
-            console.print(f"{what}: {times} x {printable(described(text))}", markup=False)
+            out.print(f"{what}: {times} x {printable(described(text))}", markup=False)
     if answers.ending != "interrupted" and not answers.gone and not answers.new:
-        console.print("the choices stay as they are", markup=False)
+        out.print("the choices stay as they are", markup=False)
     if answers.questions:
-        console.print(f"kept in {path}", markup=False)
+        out.print(f"kept in {path}", markup=False)
 
 
 def _show(done: Tuning, path: Path) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
-    from graphopt.cli import printable, tables
+    from graphopt.cli import printable
+    from graphopt.cli.console import console, escape
     from graphopt.display import duration
 
     report = done.report
-    console = tables.console()
+    out = console()
     table = Table("nodes", "times", "default", "tuned", "gain", "measured", "did not count")
     for p in sorted(report.tasks, key=lambda p: -p.task.times * p.default):
         default, best = (duration(p.default), duration(p.default / p.gain)) if p.default else ("", "")
@@ -263,12 +263,12 @@ def _show(done: Tuning, path: Path) -> None:
         table.add_row(
             escape(printable(name)), str(p.task.times), default, best, f"{p.gain:.2f}x", str(p.trials), problems
         )
-    console.print(table)
-    console.print(_summary(report), markup=False)
+    out.print(table)
+    out.print(_summary(report), markup=False)
     if done.speedup is not None:
         verdict = "" if done.is_kept else ", so these are kept"
-        console.print(f"the model: {done.speedup:.3f}x as fast as with default schedules{verdict}", markup=False)
-    console.print(f"kept in {path}", markup=False)
+        out.print(f"the model: {done.speedup:.3f}x as fast as with default schedules{verdict}", markup=False)
+    out.print(f"kept in {path}", markup=False)
 
 
 def _summary(report: TuningReport) -> str:

@@ -226,7 +226,12 @@ def standard() -> Ruleset:
     from graphopt.rewrite.passes import PASSES
 
     folder = standard_folder()
-    rules = tuple(rule for file in sorted(folder.glob("*.rules")) for rule in _standard(file))
+    texts = {f"rules/{file.name}": read_text(file) for file in sorted(folder.glob("*.rules"))}
+
+    def each() -> list[Rule]:  # of which one has changed most often
+        return [rule for name, text in texts.items() for rule in _standard(text, name)]
+
+    rules = tuple(parsed("\0".join(part for pair in texts.items() for part in pair), "rules", each))
     if not rules:
         raise ReadError(
             f"{folder}: the standard rules (*.rules) are not there; install graphopt again "
@@ -248,9 +253,7 @@ def names_of(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
 
 
-def _standard(file: Path) -> list[Rule]:
-    text, name = read_text(file), f"rules/{file.name}"
-
+def _standard(text: str, name: str) -> list[Rule]:
     def parse() -> list[Rule]:
         from graphopt.rewrite.reading.parse import parse_rules
 

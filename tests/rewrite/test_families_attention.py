@@ -1,4 +1,4 @@
-"""Attention is found in forms that few models have: by other heads, sizes, batches and opsets than those of an export."""
+"""Attention is found in forms that few models have: of other heads, sizes, batches and opsets than an export has."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def drawn(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def capped(heads: int, groups: int, size: int, opset: int, batch: int | str, cap: float = 5.0) -> onnx.ModelProto:
-    """Attention with capped scores and a mask of choices; keys and values are repeated for the heads that share them."""
+    """Attention with capped scores and a mask of choices; keys and values are repeated for heads that share them."""
     b = Builder()
     shared = {}
     for name in "kv":

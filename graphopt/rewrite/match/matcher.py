@@ -320,7 +320,9 @@ Families = frozenset[tuple[str, tuple[Value, ...]]]
 
 def families(rules: Iterable[Rule], graph: Graph) -> Families:
     """All matches of those rules in the graph that have several roots."""
-    several = [(rule, root_ops(rule)) for rule in rules if len(rule.lhs) > 1 or family(rule.lhs[0])]
+    there = {node.op for node in graph.nodes()}
+    possible = [(rule, ops) for rule in rules if (ops := root_ops(rule)) is None or not ops.isdisjoint(there)]
+    several = [(rule, ops) for rule, ops in possible if len(rule.lhs) > 1 or family(rule.lhs[0])]
     space = Workspace(graph)
     roots = (
         (rule.name, match.roots)

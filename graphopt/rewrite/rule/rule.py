@@ -341,6 +341,7 @@ _PARTS: Mapping[type, Callable[[Any], Sequence[GuardExpr | None]]] = {
 """What expressions are made of, by their class."""
 
 
+@by_identity
 def subexpressions(expr: GuardExpr) -> tuple[GuardExpr, ...]:
     """An expression and all that it is made of, the outermost first."""
     found: list[GuardExpr] = []
