@@ -292,6 +292,14 @@ def certify(
         Path, typer.Argument(metavar="CERTIFICATE", help="What optimize --certificate wrote.", show_default=False)
     ],
     *,
+    rules: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file of rules of yours, whose evidence to believe (rules prove --update); repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json,
     quiet: Quiet,
 ) -> None:
@@ -299,10 +307,15 @@ def certify(
     rests on. Exits with 14 where it does not hold."""
     from graphopt.cli import files, progress, results, tables
     from graphopt.run.certificate import certify as check
+    from graphopt.run.kept_evidence import kept_beside
 
-    files.check_written({"--json": json}, [model, result, certificate])
+    files.check_written({"--json": json}, [model, result, certificate, *(rules or ())])
+    believed = [kept_beside(file) for file in rules or ()]
+    for file in believed:
+        if not file.is_file():
+            raise UsageError(f"--rules: there is no {file}: graphopt rules prove --update writes it")
     with progress.shown(quiet, False):
-        certified = check(model, result, certificate)
+        certified = check(model, result, certificate, believed)
     if not results.written(json, certified) and not quiet:
         tables.show_certified(certified)
 

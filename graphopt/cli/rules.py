@@ -54,8 +54,8 @@ def list_rules(*, json: Json) -> None:
 def _listed(rules: Ruleset, with_text: bool = False, origin: str = "") -> list[ListedRule]:
     """Native passes and rules of a package, the latter with their text where that is wanted."""
     from graphopt.cli.results import ListedRule
-    from graphopt.proof.evidence import evidence_of
     from graphopt.rewrite.rule.notation import show_rule
+    from graphopt.run.kept_evidence import evidence_of
     from graphopt.tools.catalogue import catalogue, ids
 
     def families(named: str) -> str:
@@ -98,10 +98,10 @@ def show_rules(
     """Print a rule, all rules of a family, or those of Python or a package, as rule files write them, with the meaning
     of their families."""
     from graphopt.cli import results
-    from graphopt.proof.evidence import evidence_of
     from graphopt.rewrite.checking.check import chosen
     from graphopt.rewrite.rule.notation import show_rule
     from graphopt.rewrite.ruleset import Ruleset, standard
+    from graphopt.run.kept_evidence import evidence_of
     from graphopt.tools.catalogue import catalogue, ids
 
     selected = standard().named(name) if standard().has(name) else Ruleset(tuple(chosen([name])))
@@ -435,7 +435,9 @@ def prove_rules(
     update: Annotated[
         bool,
         typer.Option(
-            "--update", help="Store evidence with the standard rules; those that changed or are named are proved again."
+            "--update",
+            help="Store evidence beside the rules, of yours in FILE.evidence.json; those that changed or are named are "
+            "proved again.",
         ),
     ] = False,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds for each question to the solver.")] = 4.0,
@@ -454,14 +456,19 @@ def prove_rules(
     from graphopt.rewrite.checking.check import check_rule, chosen
     from graphopt.rewrite.checking.verdicts import Verdicts
     from graphopt.rewrite.ruleset import standard, standard_folder
+    from graphopt.run.kept_evidence import kept_in, kept_with
 
     files.check_written({"--json": json}, [Path(name) for name in what or ()])
     named = chosen(what or ())
-    rules = list(standard().rules) if update else named
-    file = standard_folder() / evidence.FILE
-    is_of_solver = evidence.kept() and evidence.solver_of(file) == solver.version()
-    evidence_by_rule = dict(evidence.kept()) if cache and is_of_solver and (update or not what) else {}
-    for rule in named if what else ():
+    store, *others = {kept_with(rule) for rule in named}
+    if update and (store is None or others):
+        raise UsageError("--update keeps evidence beside the standard rules, or beside one file of rules: name that")
+    is_standard = not others and store == standard_folder() / evidence.FILE
+    rules = list(standard().rules) if update and is_standard else named
+    there = {} if store is None else kept_in(store)
+    is_of_solver = bool(there) and store is not None and evidence.solver_of(store) == solver.version()
+    evidence_by_rule = dict(there) if cache and is_of_solver and (update or not what) else {}
+    for rule in named if what and is_standard else ():
         evidence_by_rule.pop(evidence.key(rule), None)  # who is named is proved again
     check = Verdicts().check if cache else check_rule
     proved: list[tuple[Rule, evidence.Evidence | None]] = []
@@ -483,9 +490,9 @@ def prove_rules(
         elif not quiet:
             why = f" ({finding.why})" if finding.why else ""
             print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {finding.evidence}{why}", flush=True)
-        if update and (not kept or rule is rules[-1]):  # as it goes: an interrupt loses nothing
-            left = [(r, evidence.evidence_of(r)) for r in rules[len(proved) :] if is_of_solver]
-            files.write_text(file, evidence.written([*proved, *left], solver.version()))
+        if update and store is not None and (not kept or rule is rules[-1]):  # as it goes: an interrupt loses nothing
+            left = [(r, there.get(evidence.key(r))) for r in rules[len(proved) :] if is_of_solver]
+            files.write_text(store, evidence.written([*proved, *left], solver.version()))
     if not results.written(json, findings):
         print(prove.figures(proved))
     if wrong:

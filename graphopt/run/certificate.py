@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from hashlib import file_digest, sha256
@@ -121,10 +121,15 @@ class Certificate:
         return json.dumps({"digest": _seal(body), **body}, indent=1) + "\n"
 
 
-def certificate(derivation: Derivation, verification: Verification | None) -> Certificate:
-    """What a result rests on by itself; ``of_files`` adds which files it is about, and which packages made them."""
+def certificate(
+    derivation: Derivation, verification: Verification | None, evidence: Iterable[Path] = ()
+) -> Certificate:
+    """What a result rests on by itself; ``of_files`` adds which files it is about, and which packages made them.
+
+    ``evidence`` are files of it, beside that which is kept with the rules.
+    """
     rules = {rule.name: rule for rule in derivation.rules}
-    stated = {rule.name: _stated(rule) for rule in derivation.rules}
+    stated = {rule.name: _stated(rule, tuple(evidence)) for rule in derivation.rules}
     return Certificate(tuple(_certified(entry, rules, stated) for entry in derivation.rewrites), verification)
 
 
@@ -146,11 +151,11 @@ def of_files(made: Certificate, original: str | Path | None, result: str | Path 
     )
 
 
-def _stated(rule: Rule) -> tuple[str, str, str]:
+def _stated(rule: Rule, files: tuple[Path, ...]) -> tuple[str, str, str]:
     """Kind and scope of the evidence for a rule, and the digest of its content."""
-    from graphopt.proof.evidence import evidence_of  # where rules were applied
+    from graphopt.run.kept_evidence import evidence_of  # where rules were applied
 
-    evidence = evidence_of(rule)
+    evidence = evidence_of(rule, files)
     return ("none", "", content(rule)) if evidence is None else (evidence.kind, evidence.scope, content(rule))
 
 
@@ -213,18 +218,22 @@ class Certified:
         return max((check.error or 0.0 for check in self.places.values() if check.status == "checked"), default=0.0)
 
 
-def certify(original: str | Path, result: str | Path, file: str | Path) -> Certified:
-    """What a result rests on, by its certificate. Raises CertificateError where that does not hold."""
+def certify(original: str | Path, result: str | Path, file: str | Path, evidence: Iterable[Path] = ()) -> Certified:
+    """What a result rests on, by its certificate. Raises CertificateError where that does not hold.
+
+    ``evidence`` are the files to believe of rules that are not graphopt's own.
+    """
     from graphopt.run.local_checks import check_places
 
     kept, derivation = read(file)
     for path, wanted, what in ((original, kept.original, "original"), (result, kept.result, "result")):
         if wanted != digest(Path(path)):
             raise CertificateError(f"{path}: is not the {what} that {file} is about")
-    now = certificate(derivation, kept.verification)
+    now = certificate(derivation, kept.verification, evidence)
     for mine, its in zip(now.rewrites, kept.rewrites, strict=False):
         if mine != its:
-            raise CertificateError(f"{file}: says that {its} is {_claim(its)}, and it is {_claim(mine)}")
+            hint = "; is it a rule of yours? --rules names its file" if mine.evidence == "none" else ""
+            raise CertificateError(f"{file}: says that {its} is {_claim(its)}, and it is {_claim(mine)}{hint}")
     if len(now.rewrites) != len(kept.rewrites):
         raise CertificateError(f"{file}: lists {len(kept.rewrites)} rewrites, and its journal {len(now.rewrites)}")
 

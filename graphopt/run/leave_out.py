@@ -17,6 +17,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.rewrite.extract.cost import graph_cost
 from graphopt.rewrite.match.journal import Entry
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.run.derivation import Derivation, reverted
 from graphopt.run.local_checks import check_places
 from graphopt.run.reproducer import reproducer
@@ -34,9 +35,6 @@ SECONDS = 60.0
 
 ROUNDS = 4
 """How many rules, one after the other, are left out at most."""
-
-STANDARD = "rules/"
-"""Where the standard rules are written, as their sources say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,19 +141,20 @@ class Search:
         if found is not None and self.reproducer is not None:
             onnx_io.save(found, self.reproducer)
             wrong = replace(wrong, reproducer=str(self.reproducer))
-        return replace(wrong, command=_command(wrong, "" if found is None else found.output_names[0]))
+        return replace(wrong, command=_command(wrong, rule, "" if found is None else found.output_names[0]))
 
 
-def _command(wrong: WrongRewrite, node: str) -> str:
-    """What to run next to see a wrong rewrite, or else to do without it."""
-    file = wrong.source.rpartition(":")[0] or wrong.source
-    is_own = not file.startswith(STANDARD) and Path(file).is_file()
-    if wrong.reproducer and not wrong.source:
+def _command(wrong: WrongRewrite, rule: Rule | None, node: str) -> str:
+    """What to run next to see a wrong rewrite, by a rule or else by a pass, or else to do without it."""
+    from graphopt.run.kept_evidence import file_of, kept_with
+
+    file = None if rule is None else file_of(rule)
+    if wrong.reproducer and rule is None:
         words = ["optimize", wrong.reproducer, "--only", wrong.rule, "--verify", "require", "--dry-run"]
-    elif wrong.reproducer and (is_own or file.startswith(STANDARD)):
-        words = ["rules", "try", file if is_own else wrong.rule, wrong.reproducer, node]
-    elif is_own:
-        words = ["rules", "check", file]
+    elif wrong.reproducer and rule is not None and kept_with(rule) is not None:
+        words = ["rules", "try", wrong.rule if file is None else str(file), wrong.reproducer, node]
+    elif file is not None:
+        words = ["rules", "check", str(file)]
     else:
         return f"the same with --without {wrong.rule}"
     return shlex.join(["graphopt", *words])
