@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 ROUNDS = 3
 """How often at most what was chosen is explored again: what rules with several roots made may root another."""
 
+RESULT = "the result"
+"""What is measured under this name, beside other candidates, is what the prices that were asked for choose."""
+
 ON_MISMATCH = ("leave-out", "refuse")
 """What is done where the result does not compute what the original does."""
 
@@ -91,6 +94,13 @@ def cheapest(region: ExploredRegion, run: Optimization, step: Steps) -> None:
     run.keep(saturated, extraction, graph)
     run.note_waiting(saturated, timed or run.model(graph), region)
     region.become(step("derive", run.derive, extraction, saturated, region))
+
+
+def candidates(target: Target, by_costs: Target) -> dict[str, Target]:
+    """The targets whose results are measured beside each other, by what reports call them: that by the prices that
+    were asked for, that by the target's own prices, and one for any runtime."""
+    others = (("analytic prices", target), ("portable", PORTABLE))
+    return {RESULT: by_costs} | {name: other for name, other in others if other != by_costs}
 
 
 @names_its_model
@@ -168,9 +178,7 @@ def optimize(
     read = step("read", onnx_io.load, model)
     bytes_before = onnx_io.bytes_on_disk(model, read) if is_file else None
     graph = prepared = read if preparation == Preparation() else step("prepare", preparation.prepared, read)
-    targets = {"the result": by_costs.target}
-    if measure:
-        targets |= {n: t for n, t in (("analytic prices", target), ("portable", PORTABLE)) if t != by_costs.target}
+    targets = candidates(target, by_costs.target) if measure else {RESULT: by_costs.target}
     if growth is not None and not growth >= 0:
         raise UsageError(f"growth={growth}: expected a share of the weights, 0.1 for 10 %")
     with started_ahead(verify) as interpreter:
@@ -180,7 +188,7 @@ def optimize(
             results[name] = optimize_graph(
                 prepared, selected, priced_for, policy, budget, step, None, preparation, growth
             )
-        graph, report = results["the result"]
+        graph, report = results[RESULT]
         original = preparation.fixed(read)
         if measure:
             from graphopt.run.measure import fastest  # with the runtimes, which nothing else here needs

@@ -260,12 +260,14 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
     kept = None
     if options.report is not None:
         from graphopt.calibration.table import priced
+        from graphopt.optimize import candidates
         from graphopt.target import target
         from graphopt.tools.egraph import Kept
         from graphopt.web.layered import check
 
         check()
-        kept = Kept(priced(target(options.target, makes_models=True), options.costs).target)
+        asked = target(options.target, makes_models=True)
+        kept = Kept(candidates(asked, priced(asked, options.costs).target))
         keywords = {**keywords, "steps": kept.steps(keywords.get("steps"))}
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
@@ -287,7 +289,7 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions
         except VerificationError as error:
             results.written(options.json, results.RefusedResult(str(model), str(error), error.exit_code, error.rewrite))
             raise
-        _show(replace(report, output=str(output)), output, options, () if kept is None else kept.told())
+        _show(replace(report, output=str(output)), output, options, () if kept is None else kept.told(report))
     return 0
 
 

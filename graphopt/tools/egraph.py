@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphopt.display import counted, duration, shortened
 from graphopt.frozen import dataclass
@@ -30,6 +30,9 @@ from graphopt.rewrite.ruleset import Ruleset
 from graphopt.run.observer import Watch
 from graphopt.run.steps import OwnStep
 from graphopt.target import PORTABLE, Target
+
+if TYPE_CHECKING:
+    from graphopt.run.report import Report
 
 CLASSES = 1000
 """So many classes of an e-graph are told at most: those whose members differ most in price."""
@@ -130,10 +133,13 @@ def egraphs(
 
 
 class Kept:
-    """What a run explored and chose by the prices of a target, kept by a step that takes the place of ``choose``."""
+    """What a run explored and chose by the prices of targets, kept by a step that takes the place of ``choose``.
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    ``targets`` are those that the run chooses for, by name (``graphopt.optimize.candidates``).
+    """
+
+    def __init__(self, targets: Mapping[str, Target]) -> None:
+        self.targets = targets
         self.seen: list[tuple[Saturated, Extraction]] = []
 
     def steps(self, others: Mapping[str, OwnStep] | None = None) -> dict[str, OwnStep]:
@@ -147,9 +153,12 @@ class Kept:
 
         return {**(others or {}), "choose": choose}
 
-    def told(self) -> tuple[ExploredGraph, ...]:
-        """The e-graphs in which there was a choice."""
-        told = (explored(s, e) for s, e in self.seen if e.cost_model.target == self.target)
+    def told(self, report: Report) -> tuple[ExploredGraph, ...]:
+        """The e-graphs in which there was a choice, of the candidate that is kept by the report of the run; where that
+        is the original, of the first."""
+        kept = None if report.measured is None else self.targets.get(report.measured.kept)
+        target = kept or next(iter(self.targets.values()))
+        told = (explored(s, e) for s, e in self.seen if e.cost_model.target == target)
         return tuple(t for t in told if t.classes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ import graphopt
 from graphopt.cli import run
 from graphopt.display import encoded
 from graphopt.ir import onnx_io
+from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.optimize import optimize_graph
+from graphopt.optimize import candidates, optimize_graph
 from graphopt.rewrite.extract.cost import graph_cost
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.ruleset import Ruleset
+from graphopt.run.report import Measured, Race, Report
 from graphopt.run.steps import OPTIMIZE, Steps
-from graphopt.target import ORT
+from graphopt.target import ORT, PORTABLE, Target
 from graphopt.tools import egraph
 from graphopt.tools.egraph import Kept, egraphs
 
@@ -96,37 +99,43 @@ def test_large_graphs_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_can_be_kept_in_passing() -> None:
-    kept, calls = Kept(ORT), []
+    kept, calls = Kept({"the result": ORT}), []
 
     def own(step: object, saturated: object) -> object:
         calls.append(saturated)
         assert callable(step)
         return step(saturated)
 
-    optimize_graph(parse(HARD_SWISH), target=ORT, step=Steps(None, OPTIMIZE, kept.steps({"choose": own})))
-    assert kept.told() == egraphs(parse(HARD_SWISH), target=ORT)
+    _, report = optimize_graph(parse(HARD_SWISH), target=ORT, step=Steps(None, OPTIMIZE, kept.steps({"choose": own})))
+    assert kept.told(report) == egraphs(parse(HARD_SWISH), target=ORT)
     assert calls
 
 
 def test_a_cache_is_priced_as_it_was_chosen() -> None:
-    kept = Kept(ORT)
-    optimize_graph(parse(CACHED), target=ORT, step=Steps(None, OPTIMIZE, kept.steps()))
-    told = kept.told()
+    kept = Kept({"the result": ORT})
+    _, report = optimize_graph(parse(CACHED), target=ORT, step=Steps(None, OPTIMIZE, kept.steps()))
+    told = kept.told(report)
     assert told
     assert told == egraphs(parse(CACHED), target=ORT)
     assert all(m.instead is None or m.instead.seconds >= 0 for t in told for c in t.classes for m in c.members)
 
 
-def test_what_other_targets_would_choose_is_not_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("winner", "target"), [("the result", ORT), ("portable", PORTABLE), ("original", ORT)])
+def test_the_choices_of_the_candidate_that_is_kept_are_told(winner: str, target: Target, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx_io.save(parse(HARD_SWISH), path)
-    kept = Kept(ORT)
-    measured = {"measure": lambda step, results, *_: results["the result"]}
-    graphopt.optimize(
-        path, output=tmp_path / "o.onnx", target="ort", measure=0.1, costs="analytic", steps=kept.steps(measured)
-    )
-    assert len(kept.seen) > len(kept.told()) > 0
-    assert kept.told() == egraphs(path, target=ORT)
+    kept = Kept(candidates(ORT, ORT))
+
+    def measure(step: object, results: dict[str, tuple[Graph, Report]], *_: object) -> tuple[Graph, Report]:
+        graph, report = results.get(winner, results["the result"])
+        return graph, replace(report, measured=Measured(winner, Race(winner)))
+
+    _, report = graphopt.optimize(
+        path, output=tmp_path / "o.onnx", target="ort", measure=0.1, costs="analytic",
+        steps=kept.steps({"measure": measure}), return_report=True,
+    )  # fmt: skip
+    assert len(kept.seen) > len(kept.told(report)) > 0
+    assert kept.told(report) == egraphs(path, target=target)
 
 
 def test_json_has_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
