@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt.errors import InvalidModelError, LimitError
-from graphopt.ir.graph import CONSTANT, INPUT, Function, Graph, Node, Origin
+from graphopt.ir.graph import CONSTANT, INPUT, Function, Graph, Node, Origin, Value
 
 FunctionKey = tuple[str, str]
 """A function's op name and overload."""
@@ -18,6 +18,16 @@ def calls(graph: Graph) -> Iterator[Node]:
             yield node
         for body in bodies_of(node):
             yield from calls(body)
+
+
+def own_calls(graph: Graph) -> list[Node]:
+    """The nodes of a graph itself in topological order, inputs and constants left out."""
+    return [node for node in graph.order() if node.op not in (INPUT, CONSTANT)]
+
+
+def is_called(graph: Graph, value: Value) -> bool:
+    """Whether a call makes the value: it is no input, and no constant."""
+    return graph.producer(value).op not in (INPUT, CONSTANT)
 
 
 def bodies_of(node: Node) -> Iterator[Graph]:

@@ -25,6 +25,7 @@ from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.dtypes import ALIASES, CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.functions import own_calls
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.op_table import ops_where
@@ -478,7 +479,7 @@ def _written(graph: Graph, folder: str) -> str:
 def _measured(graph: Graph, feeds: Sequence[Feeds]) -> dict[Value, float]:
     """The largest magnitude of each float that the model computes on these inputs."""
     facts = infer(graph)
-    watched = [v for n in graph.order() if n.op not in (INPUT, CONSTANT) for v in n.outputs if _is_float(facts[v])]
+    watched = [v for n in own_calls(graph) for v in n.outputs if _is_float(facts[v])]
     probe = graph.copy()
     seen = {v: i for i, v in enumerate(probe.outputs) if v is not None}
     for value in watched:

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt.errors import GraphoptError, InvalidModelError, UsageError
 from graphopt.frozen import dataclass
+from graphopt.ir.functions import is_called, own_calls
 from graphopt.run.steps import count_ops
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def layers(
             compared.append(_layer(first, second, pair, pairs[pair], _apart(x, y, rtol, atol)))
     met = [{pair[side] for pair in pairs} for side in (0, 1)]
     unpaired = [
-        sum(v not in seen for node in _work(g) for v in node.outputs)
+        sum(v not in seen for node in own_calls(g) for v in node.outputs)
         for g, seen in zip((first, second), met, strict=True)
     ]
     return LayerComparison(tuple(compared), " and ".join(engines), sizes, (unpaired[0], unpaired[1]))
@@ -136,14 +137,14 @@ def pairs_of(a: Graph, b: Graph, path: str | Path) -> dict[tuple[Value, Value], 
     by_journal = _by_journal(by_name, b, path)
     required = {w: v for v, w in zip(a.outputs, b.outputs, strict=True) if v is not None and w is not None}
     found: dict[tuple[Value, Value], str] = {}
-    for w in (value for node in _work(b) for value in node.outputs):
+    for w in (value for node in own_calls(b) for value in node.outputs):
         named = by_name.get(b.names.get(w, ""))
         ways = [
             ("op", structure.of.get(w) if w in structure.same else None), ("name", required.get(w, named)),
             ("journal", by_journal.get(w)), ("readers", structure.of.get(w)),
         ]  # fmt: skip
         for by, v in ways:
-            if v is not None and _is_work(a, v) and _may_agree(facts[0].get(v), facts[1].get(w)):
+            if v is not None and is_called(a, v) and _may_agree(facts[0].get(v), facts[1].get(w)):
                 found[v, w] = by
                 break
     return found
@@ -158,20 +159,8 @@ def _by_journal(by_name: Mapping[str, Value], b: Graph, path: str | Path) -> dic
     sites: dict[str, str] = {}
     with suppress(GraphoptError):
         sites = {entry.signature: entry.site for entry in read_derivation(journal_path(path)).rewrites}
-    last = {dict(node.origin.metadata).get(SIGNATURE): Value(node.id) for node in _work(b)}
+    last = {dict(node.origin.metadata).get(SIGNATURE): Value(node.id) for node in own_calls(b)}
     return {w: by_name[sites[s]] for s, w in last.items() if s in sites and sites[s] in by_name}
-
-
-def _work(graph: Graph) -> list[Any]:
-    from graphopt.ir.graph import CONSTANT, INPUT
-
-    return [node for node in graph.order() if node.op not in (INPUT, CONSTANT)]
-
-
-def _is_work(graph: Graph, value: Value) -> bool:
-    from graphopt.ir.graph import CONSTANT, INPUT
-
-    return graph.producer(value).op not in (INPUT, CONSTANT)
 
 
 def _may_agree(x: Fact | None, y: Fact | None) -> bool:

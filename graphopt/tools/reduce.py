@@ -24,7 +24,8 @@ from graphopt.errors import GraphoptError, UsageError
 from graphopt.frozen import dataclass
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.functions import is_called, own_calls
+from graphopt.ir.graph import INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.ir.types import TensorType, Type
@@ -203,7 +204,7 @@ class _Search:
         for place in sorted(_places(self.best), key=len, reverse=True):
             body = _body(self.best, place)
             known = _types_of(_facts_in(self.best, place))
-            nodes = [node for node in reversed(_work(body)) if not node.bodies]
+            nodes = [node for node in reversed(own_calls(body)) if not node.bodies]
 
             def thinner(
                 gone: list[Node], place: BodyPlace = place, known: Mapping[Value, TensorType] = known
@@ -219,17 +220,17 @@ class _Search:
 
     def cut_behind(self) -> None:
         """Let the graph end as early as it still fails."""
-        order = _work(self.best)
+        order = own_calls(self.best)
         self._bisect(range(1, len(order)), lambda k: self._prefix(order[:k]))
 
     def cut_in_front(self) -> None:
         """Let the graph begin as late as it still fails."""
-        order = _work(self.best)
+        order = own_calls(self.best)
         self._bisect(range(len(order) - 1, 0, -1), lambda k: self._without(order[:k]))
 
     def take_out_nodes(self) -> None:
         """Take nodes out from anywhere, the values that they made becoming inputs."""
-        self._remove(_work(self.best), self._without, keep=0)
+        self._remove(own_calls(self.best), self._without, keep=0)
 
     def flatten_constants(self) -> None:
         """Fill constants with one number, where it does not matter what they hold."""
@@ -294,18 +295,14 @@ class _Search:
             self._types[entry] = self._types[value]
             graph.replace(value, entry)
         for value in fed:
-            is_work = graph.producer(value).op not in (INPUT, CONSTANT)
-            if value.node not in gone and is_work and value in self._types and _is_idle(graph, value, gone):
+            is_cut = value.node not in gone and is_called(graph, value) and _is_idle(graph, value, gone)
+            if is_cut and value in self._types:
                 graph.types[value] = self._types[value]
                 graph.add_output(self._name(value), value)
         return _pruned(graph) if gone else None
 
     def _name(self, value: Value) -> str:
         return self.best.names.get(value) or f"cut_{value.node}_{value.port}"
-
-
-def _is_work(graph: Graph, value: Value) -> bool:
-    return graph.producer(value).op not in (INPUT, CONSTANT)
 
 
 def _is_idle(graph: Graph, value: Value, gone: set[int]) -> bool:
@@ -395,7 +392,7 @@ def _alone(graph: Graph, id: int, name: str) -> Graph | None:
     body = graph.node(id).bodies[name]
     facts = _facts_in(graph, ((id, name),))
     twin = body.copy()
-    made = [(v, n) for v, n in zip(body.outputs, body.output_names, strict=True) if v and _is_work(body, v)]
+    made = [(v, n) for v, n in zip(body.outputs, body.output_names, strict=True) if v and is_called(body, v)]
     twin.outputs, twin.output_names = [v for v, _ in made], [n for _, n in made]
     twin.header, twin.functions, twin.name = graph.header, graph.functions, graph.name
     taken = set(twin.output_names)
@@ -451,11 +448,6 @@ def _lean(graph: Graph) -> Graph | None:
 
 def _types_of(facts: Mapping[Value, Fact]) -> dict[Value, TensorType]:
     return {value: fact.type for value, fact in facts.items() if isinstance(fact.type, TensorType)}
-
-
-def _work(graph: Graph) -> list[Node]:
-    """The nodes that apply an op, in topological order."""
-    return [n for n in graph.order() if n.op not in (INPUT, CONSTANT)]
 
 
 def _without_outputs(graph: Graph, names: set[str]) -> Graph:

@@ -12,6 +12,7 @@ from graphopt.errors import GraphoptError
 from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.facts import Fact
+from graphopt.ir.functions import own_calls
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.structure import structural_hash
@@ -49,7 +50,7 @@ def paired(a: Graph, b: Graph) -> Pairs:
             pairs.same.add(value)
     outputs = [(v, w) for v, w in zip(a.outputs, b.outputs, strict=True) if v is not None and w is not None]
     pairs.required = [(same_as.get(v, v), w) for v, w in outputs]
-    order = [node for node in b.order() if node.op not in (INPUT, CONSTANT)]
+    order = own_calls(b)
 
     def fits(v: Value, w: Value) -> bool:
         return v not in facts[0] or w not in facts[1] or _may_be_one(facts[0][v], facts[1][w])

@@ -92,14 +92,19 @@ def bytes_of(path: str | Path) -> int:
 
 def files_of(path: str | Path) -> list[Path]:
     """The file of a model, and the data files that it refers to and that are there; none where it cannot be read."""
+    path = Path(path)
+    named = _locations(path)
+    return [] if named is None else [file for file in (path, *(path.parent / name for name in named)) if file.is_file()]
+
+
+def _locations(path: Path) -> list[str] | None:
+    """The names of the data files that a model refers to, as it says them; None where it cannot be read."""
     from graphopt.ir.onnx_io.wire import MalformedError, detach, locations
 
-    path = Path(path)
     try:
-        skeleton, _ = detach(_map(path))
-        return [file for file in (path, *(path.parent / name for name in locations(skeleton))) if file.is_file()]
+        return list(locations(detach(_map(path))[0])) if path.is_file() else None
     except (ReadError, MalformedError, OSError, ValueError):
-        return []
+        return None
 
 
 def _map(path: Path) -> memoryview:
@@ -210,12 +215,7 @@ def unused_data(path: Path, own: frozenset[str]) -> list[Path]:
 
 def data_files(path: Path) -> frozenset[str]:
     """The names of the data files that a model refers to; none for what is no model."""
-    from graphopt.ir.onnx_io.wire import MalformedError, detach, locations
-
-    try:
-        return frozenset(map(normpath, locations(detach(_map(path))[0]))) if path.is_file() else frozenset()
-    except (ReadError, MalformedError):
-        return frozenset()
+    return frozenset(map(normpath, _locations(path) or ()))
 
 
 def to_skeleton(graph: Graph) -> onnx.ModelProto:

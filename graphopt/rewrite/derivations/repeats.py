@@ -15,7 +15,8 @@ from dataclasses import field
 from graphopt.frozen import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.functions import own_calls
+from graphopt.ir.graph import CONSTANT, Graph, Node, Value
 
 FEWEST = 6
 """Fewer copies than this are looked at one by one."""
@@ -61,7 +62,7 @@ class Repeats:
 
 def find_repeats(graph: Graph, facts: Mapping[Value, Fact]) -> Repeats | None:
     """The longest chain of at least ``FEWEST`` copies of one block, or None."""
-    order = [n for n in graph.order() if n.op not in (INPUT, CONSTANT)]
+    order = own_calls(graph)
     if len(order) < FEWEST * 2:
         return None
     finder = _Finder(graph, order, _labels(graph, order, facts))

@@ -35,7 +35,7 @@ def bind(call: CallPattern, op: str, attrs: Attrs, rank: int | None, bindings: B
     for name, expr in call.attrs:
         if isinstance(expr, NameRef) and expr.name not in bindings.attrs and expr.name not in expressions.SETS:
             bindings.attrs[expr.name] = ops.attribute(op, attrs, name, rank)
-        elif _is_plain(expr) and not same_attribute(ops.attribute(op, attrs, name, rank), _plain(expr)):
+        elif _is_plain(expr) and not same_attribute(ops.attribute(op, attrs, name, rank), plain(expr)):
             return _differs(op, attrs, name, rank, expr)
     return None
 
@@ -74,8 +74,15 @@ def _is_plain(expr: GuardExpr) -> bool:
     return isinstance(expr, Lit) or (isinstance(expr, Series) and all(map(_is_plain, expr.items)))
 
 
-def _plain(expr: GuardExpr) -> object:
-    return expr.value if isinstance(expr, Lit) else tuple(map(_plain, expr.items)) if isinstance(expr, Series) else None
+def plain(expr: GuardExpr) -> object:
+    """The number, text or sequence that an expression says; None where it says none."""
+    match expr:
+        case Lit(value):
+            return value
+        case Series(items):
+            values = tuple(map(plain, items))
+            return None if any(value is None for value in values) else values
+    return None
 
 
 def _differs(op: str, attrs: Attrs, name: str, rank: int | None, expr: GuardExpr) -> str:

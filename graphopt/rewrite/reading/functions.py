@@ -21,6 +21,7 @@ from graphopt.errors import GraphoptError, RuleError, UsageError
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attr, AttrRef, Attrs, Function, Graph, Header, Origin, Value
+from graphopt.rewrite.guards.op_match import plain
 from graphopt.rewrite.match.build import Refused, attribute_value
 from graphopt.rewrite.reading.pairs import rule_from_pair
 from graphopt.rewrite.reading.parse import parse_rules
@@ -32,11 +33,9 @@ from graphopt.rewrite.rule.rule import (
     CallPattern,
     Computed,
     GuardExpr,
-    Lit,
     Literal,
     NameRef,
     Rule,
-    Series,
     Soundness,
     Term,
     VarPattern,
@@ -217,7 +216,7 @@ class _Body:
                 return self.values[name]
             case Literal(value):
                 return self.constant(value)
-            case Computed(expr, like) if isinstance(number := _plain(expr), bool | int | float | tuple):
+            case Computed(expr, like) if isinstance(number := plain(expr), bool | int | float | tuple):
                 constant = self.constant(number)
                 return constant if like is None else Value(self.graph.add("CastLike", (constant, self.values[like])).id)
             case CallPattern():
@@ -255,11 +254,11 @@ class _Body:
             if kind is None:
                 raise self.unwritable(f"the type of {said} is not known")
             return AttrRef(expr.name, kind)
-        plain = _plain(expr)
-        if plain is None:
+        number = plain(expr)
+        if number is None:
             raise self.unwritable(f"{said} is computed, and attributes of functions are numbers, texts or handed on")
         try:
-            value = attribute_value(call.op, name, plain)
+            value = attribute_value(call.op, name, number)
         except Refused as refused:
             raise self.unwritable(str(refused)) from None
         assert value is not None
@@ -267,13 +266,3 @@ class _Body:
 
     def unwritable(self, why: str) -> UnwritableRule:
         return UnwritableRule(f"{self.rule.name}: {why}")
-
-
-def _plain(expr: GuardExpr) -> object:
-    """The number, text or sequence that an expression says; None where it is none."""
-    match expr:
-        case Lit(value):
-            return value
-        case Series(items) if all(isinstance(item, Lit) and item.value is not None for item in items):
-            return tuple(item.value for item in items if isinstance(item, Lit))
-    return None

@@ -16,7 +16,8 @@ from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Graph, Node, Value
+from graphopt.ir.functions import own_calls
+from graphopt.ir.graph import Attr, AttrRef, Graph, Node, Value
 from graphopt.ir.types import is_anonymous
 from graphopt.rewrite.guards.expressions import SETS, matches_literal, named_set
 from graphopt.rewrite.match.describe import name_of
@@ -207,7 +208,7 @@ class TermWriter:
 
 def whole(graph: Graph) -> GraphRegion:
     """The region of everything that a graph computes; its roots are the graph's outputs in their order."""
-    nodes = tuple(node for node in graph.order() if node.op not in (INPUT, CONSTANT))
+    nodes = tuple(own_calls(graph))
     if None in graph.outputs:
         raise RuleError(f"{graph.name}: an output is missing, so that there is nothing to replace by it")
     return GraphRegion(graph, nodes, tuple(v for v in graph.outputs if v is not None))
