@@ -256,3 +256,24 @@ def test_everything_that_acts_has_a_name(chromium: Any, reports: dict[str, str])
     )
     assert nameless == []
     assert page.locator("main, nav, header.banner, footer").count() >= 4
+
+
+def test_wide_tables_are_whole_on_a_phone(chromium: Any, reports: dict[str, str]) -> None:
+    """Each row is a few lines, in which all cells are within the window, behind what their columns are called."""
+    page = Tab(chromium, PHONE, has_touch=True, is_mobile=True).open(reports["swish"])
+    tables = page.locator(".scroll.wide:visible")
+    assert tables.count() >= 2
+    for table in tables.all():
+        assert table.evaluate("t => t.scrollWidth - t.clientWidth") <= 0
+    told = page.locator("#rules .wide td").first.evaluate("c => getComputedStyle(c, '::before').content")
+    assert told == '"family "'
+
+
+def test_rules_that_fired_nowhere_stand_apart(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium).open(reports["swish"])
+    heads = page.locator("#rules > .scroll thead th").all_inner_texts()
+    fired = page.locator(f"#rules > .scroll tbody tr td:nth-child({heads.index('fired') + 1})").all_inner_texts()
+    assert fired
+    assert "0" not in fired
+    idle = page.locator(f"#rules .idle tbody tr td:nth-child({heads.index('fired') + 1})").all_text_contents()
+    assert {*idle} == {"0"}

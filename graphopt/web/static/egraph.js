@@ -27,8 +27,7 @@ class EGraphBrowser {
     this.status = h("p", { class: "note", role: "status" });
     this.list = h("div", { class: "list", id: "classes", role: "group", "aria-label": "Classes of equal terms" });
     oneStop(this.list, ".option");
-    this.back = h("button", { type: "button", onclick: () => this.turn(-1) }, "Previous");
-    this.forth = h("button", { type: "button", onclick: () => this.turn(1) }, "Next");
+    this.pager = pager((far) => this.turn(far));
     this.detail = h("div", { class: "detail", tabindex: "-1", role: "region", "aria-label": "The class" });
     this.scope =
       graphs.length > 1
@@ -58,7 +57,7 @@ class EGraphBrowser {
           h("div", { class: "finder" }, this.search, this.order),
           this.status,
           this.list,
-          h("div", { class: "pages" }, this.back, this.forth),
+          this.pager.element,
         ),
         this.detail,
       ),
@@ -121,8 +120,7 @@ class EGraphBrowser {
       shown.map((c, k) => this.option(c, k)),
     );
     if (!shown.length) this.list.append(h("p", { class: "note" }, "No match."));
-    this.back.disabled = this.page === 0;
-    this.forth.disabled = this.page === last;
+    this.pager.at(this.page, last);
     this.mark();
   }
 
@@ -157,7 +155,7 @@ class EGraphBrowser {
       this.detail,
       h("h3", {}, breakable(c.name), c.type ? h("span", { class: "chip" }, c.type) : null),
       h("p", {}, c.chosen === null ? "Nothing that was chosen needs this class." : `Why: ${c.why}.`),
-      h("div", { class: "choosable" }, table("Members of the class", HEADS, c.members.map((m, k) => this.row(c, m, k)))),
+      h("div", { class: "choosable" }, table("Members of the class", HEADS, c.members.map((m, k) => this.row(c, m, k)), true)),
       c.omitted ? h("p", { class: "note" }, `${COUNT.format(c.omitted)} dearer members are left out.`) : null,
       this.what,
     );

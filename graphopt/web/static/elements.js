@@ -46,6 +46,19 @@ function breakable(name) {
   return name.split(/(?<=[+/])/).flatMap((part) => [part, h("wbr", {})]);
 }
 
+/** The buttons that lead to other pages of a list: `turn` goes so many on. `at` shows where it is, of the last. */
+function pager(turn) {
+  const back = h("button", { type: "button", onclick: () => turn(-1) }, "Previous");
+  const forth = h("button", { type: "button", onclick: () => turn(1) }, "Next");
+  const element = h("div", { class: "pages" }, back, forth);
+  const at = (page, last) => {
+    element.hidden = last === 0;
+    back.disabled = page === 0;
+    forth.disabled = page === last;
+  };
+  return { element, at };
+}
+
 /** A section of the page with its heading. */
 function section(id, title, note, ...children) {
   return h(
@@ -61,12 +74,14 @@ function section(id, title, note, ...children) {
   );
 }
 
-/** A table from heads ("name" or ["name", "number"]) and rows of cells (text or elements). */
-function table(caption, heads, rows) {
+/** A table from heads ("name" or ["name", "number"]) and rows of cells (text or elements). One that is `wide` shows each
+ * row as a few lines on a phone, cells behind what their columns are called. */
+function table(caption, heads, rows, isWide = false) {
   const kinds = heads.map((head) => (Array.isArray(head) ? head[1] : ""));
+  const titles = heads.map((head) => (Array.isArray(head) ? head[0] : head));
   return h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    { class: `scroll ${isWide ? "wide" : ""}`, tabindex: "0", role: "region", "aria-label": caption },
     h(
       "table",
       {},
@@ -77,7 +92,7 @@ function table(caption, heads, rows) {
         h(
           "tr",
           {},
-          heads.map((head, k) => h("th", { scope: "col", class: kinds[k] }, Array.isArray(head) ? head[0] : head)),
+          heads.map((_, k) => h("th", { scope: "col", class: kinds[k] }, titles[k])),
         ),
       ),
       h(
@@ -87,7 +102,13 @@ function table(caption, heads, rows) {
           h(
             "tr",
             {},
-            row.map((cell, k) => h(k ? "td" : "th", { scope: k ? null : "row", class: kinds[k] }, cell ?? "")),
+            row.map((cell, k) =>
+              h(
+                k ? "td" : "th",
+                { scope: k ? null : "row", class: kinds[k], "data-title": k ? titles[k] || null : null },
+                cell ?? "",
+              ),
+            ),
           ),
         ),
       ),

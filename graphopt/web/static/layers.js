@@ -20,12 +20,10 @@ function layersSection(compared) {
   const only = h("input", { type: "checkbox", onchange: () => fill(true) });
   const status = h("p", { class: "note", role: "status" });
   const place = h("div");
-  const turn = (far) => () => {
+  const { element: pages, at } = pager((far) => {
     page += far;
     fill(false);
-  };
-  const back = h("button", { type: "button", onclick: turn(-1) }, "Previous");
-  const forth = h("button", { type: "button", onclick: turn(1) }, "Next");
+  });
   const number = (n) => (n === null ? "∞" : short(n));
 
   function fill(isNew) {
@@ -41,8 +39,7 @@ function layersSection(compared) {
     const last = Math.max(0, Math.ceil(found.length / ROWS) - 1);
     page = Math.max(0, Math.min(last, page));
     status.textContent = `${COUNT.format(found.length)} value${found.length === 1 ? "" : "s"}${last ? `, page ${page + 1} of ${last + 1}` : ""}`;
-    back.disabled = page === 0;
-    forth.disabled = page === last;
+    at(page, last);
     const rows = found
       .slice(page * ROWS, (page + 1) * ROWS)
       .map(([l, k]) => [
@@ -56,7 +53,7 @@ function layersSection(compared) {
         k === start ? h("span", { class: "chip before" }, "first") : diverges(l) ? "diverges" : "",
       ]);
     const heads = ["value", "in B", "op", "paired by", ["of tolerance", "number"], ["absolute", "number"], ["relative", "number"], ""];
-    refill(place, table("Values inside both models", heads, rows));
+    refill(place, table("Values inside both models", heads, rows, true));
   }
 
   const first = all[start];
@@ -71,6 +68,6 @@ function layersSection(compared) {
     `${what} ${alone}`,
     h("div", { class: "bar-of-tools" }, search, h("label", { class: "choice" }, only, " only what diverges"), status),
     place,
-    h("div", { class: "pages" }, back, forth),
+    pages,
   );
 }

@@ -76,7 +76,7 @@ function overview(page) {
     "overview",
     "Overview",
     null,
-    h("dl", { class: "cards" }, cards),
+    cards.length ? h("dl", { class: "cards" }, cards) : null,
     facts,
     warned,
     enginesTable(page.kernels),

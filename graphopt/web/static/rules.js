@@ -90,11 +90,11 @@ function rulesSection(rewriting) {
     ),
     r.family,
     r.use.stage,
-    COUNT.format(r.use.tried),
+    r.use.stage === "native" ? "" : COUNT.format(r.use.tried), // which are not counted
     COUNT.format(r.use.fired),
     COUNT.format(r.use.kept),
     COUNT.format(r.use.refused),
-    seconds(r.use.seconds),
+    r.use.seconds ? seconds(r.use.seconds) : "",
   ];
   const heads = [
     "rule",
@@ -110,13 +110,13 @@ function rulesSection(rewriting) {
     "rules",
     "Rules",
     "tried: places that the left side matches; fired: its guards held there, and the term was new; kept: it is part of the result.",
-    table("Use of each rule", heads, acted.map(row)),
+    table("Use of each rule", heads, acted.map(row), true),
     idle.length
       ? h(
           "details",
           { class: "idle" },
           h("summary", {}, `${COUNT.format(idle.length)} rule${idle.length > 1 ? "s" : ""} tried that fired nowhere`),
-          table("Rules that fired nowhere", heads, idle.map(row)),
+          table("Rules that fired nowhere", heads, idle.map(row), true),
         )
       : null,
   );
