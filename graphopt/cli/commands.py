@@ -324,7 +324,7 @@ def _show_conversion(model: Path, path: Path, done: Conversion) -> None:
     out.print(f"[bold]{escape(str(model))}[/] -> {escape(str(path))}", soft_wrap=True)
     out.print(f"{done.converted} ops in {done.dtype}, {sum(done.kept.values())} not, {done.casts} casts added")
     for reason, count in done.kept.items():
-        out.print(f"  {count} x {escape(reason)}", highlight=False)
+        out.print(f"  {count} x {escape(reason)}")
     if done.bytes_before is not None and done.bytes_after is not None:
         out.print(f"bytes {done.bytes_before:,} -> {done.bytes_after:,}")
     if done.errors:

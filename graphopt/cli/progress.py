@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 @contextmanager
 def shown(quiet: bool, verbose: bool) -> Iterator[Listener | None]:
     """A listener that shows events on stderr while the context lasts; None where there is nothing to show."""
-    on_terminal = sys.stderr.isatty() and not quiet
-    if not on_terminal and not verbose:
+    is_on_terminal = sys.stderr.isatty() and not quiet
+    if not is_on_terminal and not verbose:
         yield None
         return
     from graphopt.cli.console import console as console_on
+    from graphopt.cli.console import on_terminal
 
-    console = console_on(stderr=True)
-    if not on_terminal:
-        yield lambda event: _log(console.print, event)
+    if not is_on_terminal:
+        yield lambda event: _log(console_on(stderr=True).print, event)
         return
-    line = _Line()
+    line, console = _Line(), on_terminal(stderr=True)
     with _changing(console) as show:
 
         def listen(event: Event) -> None:
@@ -58,9 +58,9 @@ def counted(quiet: bool) -> Iterator[Callable[[str | int], None]]:
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from graphopt.cli.console import console as console_on
+    from graphopt.cli.console import on_terminal
 
-    console = console_on(stderr=True)
+    console = on_terminal(stderr=True)
     total = done = 0
     with _changing(console) as show:
 

@@ -221,7 +221,11 @@ class Header:
     @property
     def opset(self) -> int:
         """The version of ONNX's own operator set."""
-        return dict(self.opsets).get("", 1)
+        found = 1
+        for domain, version in self.opsets:
+            if not domain:
+                found = version
+        return found
 
 
 @dataclass(eq=False, repr=False)

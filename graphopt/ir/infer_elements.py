@@ -81,6 +81,8 @@ def _pointwise(function: Callable[..., Size | None], of_reals: str = "") -> Call
     """A function of sizes, which of reals is the one of that name."""
 
     def apply(call: OpCall) -> KnownElements:
+        if any(f is None or (f.elements is None and f.reals is None and f.constant is None) for f in call.inputs):
+            return None
         columns: list[tuple[Size | Real, ...]] = []
         for i in range(len(call.inputs)):
             column = call.numbers(i)

@@ -216,7 +216,7 @@ class GraphReader:
             return
         if not is_local and op == "ConstantOfShape" and self._read_splat(proto, attrs, named, what):
             return
-        form = forms.OpsetCall(op, trimmed(op, named), Attrs(attrs), self._n_used(proto))
+        form = forms.OpsetCall(op, trimmed(op, named), Attrs(attrs) if attrs else NO_ATTRS, self._n_used(proto))
         if not is_local:
             form = forms.read(form, self.graph.opset, self._make, self.fact)
         places = self._places(form.inputs, named)

@@ -211,7 +211,7 @@ class _Ways:
     def _option(self, way: Implementation, byte: float) -> Option:
         free = self.terms.constant_bytes
         needs = tuple(dict.fromkeys(self._key(c, state) for c, state in way.needs if c not in free))
-        stored = sum(self.terms.stored(node) for _, node in way.step.parts)
+        stored = sum(self.terms.stored(node) for _, node in way.step.parts) if byte else 0
         return Option(way.step.cost.seconds + byte * stored, needs, way.step)
 
     def _reorder(self, c: int, source: tuple[int, LayoutState], parts: tuple[tuple[int, ENode], ...] = ()) -> Option:

@@ -26,6 +26,7 @@ of the order of one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
@@ -42,6 +43,9 @@ EXPONENTS = {"float16": 16, "bfloat16": 128, "float32": 128, "float64": 1024}
 
 NEAR = 16.0
 """Within which share of the largest number of a dtype it does not matter whether a product overflows."""
+
+TOGETHER = 1024
+"""Constants of at most so many elements are looked at together: a call of numpy takes longer than its work on one."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,26 @@ def mergeable(term: ConstantElements, other: ConstantElements) -> bool:
 def cancels(term: ConstantElements, other: ConstantElements) -> bool:
     """Whether the sum of two constants is so much smaller than they are that half of the digits are lost."""
     return term.constant is not None and other.constant is not None and _cancel(term.constant, other.constant)
+
+
+def addable(terms: Sequence[ConstantElements]) -> bool:
+    """Whether terms may be added to each other, from the first on: none absorbs, and no two in a row cancel.
+
+    Of many terms at once, where they are constants of one shape.
+    """
+    constants = [term.constant for term in terms if term.constant is not None]
+    is_alike = len(constants) == len(terms) and len({(c.dtype, c.shape) for c in constants}) == 1
+    if not is_alike or not 0 < constants[0].size <= TOGETHER:
+        return not any(map(absorbs, terms)) and not any(map(cancels, terms, terms[1:]))
+    half = _half_digits(constants[0])
+    numbers = np.stack([np.broadcast_to(_numbers(constant), constant.shape).reshape(-1) for constant in constants])
+    sizes = np.abs(numbers)
+    if np.any(np.nanmax(sizes, axis=1, initial=0.0) > half):
+        return False
+    with np.errstate(invalid="ignore"):
+        sums = np.abs(numbers[:-1] + numbers[1:])
+        kept = np.maximum(sums, np.median(sums, axis=1, keepdims=True)) * half
+        return bool(np.all(np.maximum(sizes[:-1], sizes[1:]) <= kept))
 
 
 def moderate(*factors: ConstantElements) -> bool:

@@ -21,7 +21,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Node, Value
 from graphopt.ir.infer_shapes import axis_of
 from graphopt.ir.types import Size, TensorType
 from graphopt.rewrite.guards.comparison import Unknown
-from graphopt.rewrite.guards.magnitudes import ConstantElements, absorbs, cancels
+from graphopt.rewrite.guards.magnitudes import ConstantElements, addable
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.rule.rule import Soundness
@@ -126,7 +126,7 @@ def _are_mergeable(space: Workspace, values: Sequence[Value]) -> bool:
     """Whether constants may be added to each other instead of to something else, one after the other."""
     elements = [ConstantElements(space.constant(v)) for v in values]
     try:
-        return not any(map(absorbs, elements)) and not any(map(cancels, elements, elements[1:]))
+        return addable(elements)
     except Unknown:  # whole numbers, whose sums are what they are in any order
         return not any("float" in (space.fact(v).dtype or "") for v in values)
 

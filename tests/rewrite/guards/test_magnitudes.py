@@ -16,7 +16,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.text import parse
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.guards.comparison import Unknown
-from graphopt.rewrite.guards.magnitudes import ConstantElements, absorbs, cancels, mergeable, moderate
+from graphopt.rewrite.guards.magnitudes import ConstantElements, absorbs, addable, cancels, mergeable, moderate
 
 MAGIC = {"float16": 1.5 * 2.0**10, "float32": 1.5 * 2.0**23, "float64": 1.5 * 2.0**52}
 """What rounds a number of each dtype to an integer when it is added and subtracted."""
@@ -57,6 +57,28 @@ def test_elements_of_a_bias_cancel_by_chance() -> None:
     assert not mergeable(numbers(*one), numbers(*-one))
     other[8], one[8] = -MAGIC["float32"], MAGIC["float32"]
     assert not mergeable(numbers(*one), numbers(*other))
+
+
+def test_many_constants_are_added_where_no_two_in_a_row_cancel() -> None:
+    rng, seen = np.random.default_rng(0), set()
+    special = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 5000.0, -4999.5, 1e-8])
+    for trial in range(300):
+        count, size = rng.integers(1, 6), rng.integers(0, 5)
+        rows = rng.standard_normal((count, size)) * 10.0 ** rng.integers(-3, 4)
+        if trial % 2 and size:
+            rows[rng.integers(count), rng.integers(size)] = rng.choice(special)
+        if trial % 3 == 0 and count > 1:
+            rows[1] = -rows[0]
+        terms = [numbers(*row) for row in rows]
+        expected = not any(map(absorbs, terms)) and not any(map(cancels, terms, terms[1:]))
+        assert addable(terms) == expected
+        assert addable([*terms, UNKNOWN]) == expected
+        one = numbers(1.0)
+        assert addable([*terms, one]) == (expected and not cancels(terms[-1], one))
+        seen.add(expected)
+    assert seen == {True, False}
+    with pytest.raises(Unknown):
+        addable([ConstantElements(Constant.of(np.array([1]))), ConstantElements(Constant.of(np.array([2])))])
 
 
 def test_factors_are_moderate_within_half_of_the_exponents() -> None:
