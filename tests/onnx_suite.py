@@ -1,7 +1,7 @@
 """ONNX's own backend tests, in the same order wherever they are installed.
 
 The node tests are computed as they are loaded. Most of that time goes into three poolings of large volumes, element
-by element in Python; those are made by numpy here.
+by element in Python, which are made by numpy here, and into the texts of the tests, which nobody reads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from onnx.backend.test.case import base
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.reference.ops import op_pool_common
@@ -27,7 +28,8 @@ _by_element = op_pool_common.pool
 @cache
 def suite(*kinds: str) -> tuple[TestCase, ...]:
     """The tests of these kinds: ``node``, ``simple``, ``pytorch-converted``, ``pytorch-operator``."""
-    with warnings.catch_warnings(), mock.patch.object(op_pool_common, "pool", pool):
+    no_texts = mock.patch.object(base, "process_snippet", return_value=("", ""))
+    with warnings.catch_warnings(), mock.patch.object(op_pool_common, "pool", pool), no_texts:
         warnings.simplefilter("ignore")  # overflow and division by zero are part of some
         found = [case for kind in kinds for case in load_model_tests(kind=kind)]
     return tuple(sorted(found, key=lambda case: case.model_dir or ""))

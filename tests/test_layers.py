@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -92,29 +92,27 @@ def modules() -> Iterator[tuple[str, Path]]:
 MODULES = dict(modules())
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """Every module that a file imports, in functions and for types alone, too, with the line."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
+    """Every module that a file imports, in functions, too, with the line, and whether it is for types alone."""
+    found = []
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    typed = [
+        n for n in nodes if isinstance(n, ast.If) and isinstance(n.test, ast.Name) and n.test.id == "TYPE_CHECKING"
+    ]
+    lines = {line for n in typed for line in range(n.lineno, (n.end_lineno or n.lineno) + 1)}
+    for node in nodes:
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += [(alias.name, node.lineno, node.lineno in lines) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             package, _, inner = str(node.module).partition(".")
             for alias in node.names:
                 name = f"{inner}.{alias.name}".removeprefix(".")
                 is_module = package == "graphopt" and name in MODULES
-                yield f"graphopt.{name}" if is_module else str(node.module), node.lineno
-
-
-def is_for_types(path: Path) -> Callable[[int], bool]:
-    """Whether a line of a file is imported for types alone."""
-    lines = {
-        line
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    return lines.__contains__
+                module = f"graphopt.{name}" if is_module else str(node.module)
+                found.append((module, node.lineno, node.lineno in lines))
+    return tuple(found)
 
 
 def inside(module: str, places: Iterable[str]) -> str | None:
@@ -128,7 +126,7 @@ def arrows() -> Mapping[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for module, path in MODULES.items():
         part = inside(module, LEVELS)
-        for imported, line in imports(path):
+        for imported, line, _ in imports(path):
             below = inside(imported.removeprefix("graphopt."), LEVELS) if imported.startswith("graphopt.") else None
             if part is not None and below not in (None, part):
                 found.setdefault((part, str(below)), f"{path.relative_to(ROOT.parent)}:{line}")
@@ -151,10 +149,9 @@ def test_every_module_is_in_a_part() -> None:
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m])
 def test_libraries_come_in_by_their_doors(module: str) -> None:
-    is_type = is_for_types(MODULES[module])
-    for imported, line in imports(MODULES[module]):
+    for imported, line, is_for_types in imports(MODULES[module]):
         package = imported.partition(".")[0]
-        if package in ("graphopt", "numpy", *sys.stdlib_module_names) or is_type(line):
+        if is_for_types or package in ("graphopt", "numpy") or package in sys.stdlib_module_names:
             continue
         where = f"{MODULES[module].relative_to(ROOT.parent)}:{line}"
         assert inside(module, DOORS.get(package, set())), f"{where}: {package} does not come in here"
