@@ -19,7 +19,7 @@ from graphopt.calibration.table import priced
 from graphopt.display import encoded
 from graphopt.errors import RuleError
 from graphopt.ir import onnx_io
-from graphopt.optimize import optimize
+from graphopt.optimize import candidates, optimize
 from graphopt.rewrite.checking.check import QUICK, check_rule
 from graphopt.rewrite.reading.modules import importing_from, rules_of_file
 from graphopt.rewrite.reading.parse import parse_rules
@@ -137,7 +137,7 @@ def run(request: Request) -> Answer:
     """What rules do to a model: the page of the run, and in the folder of the task the result and the same page."""
     mine = rules_of(request)
     target = target_named(request["target"], makes_models=True)
-    kept = Kept(priced(target).target)
+    kept = Kept(candidates(target, priced(target).target))
     _, report = optimize(
         request["model"],
         output=RESULT,
@@ -154,7 +154,7 @@ def run(request: Request) -> Answer:
         if not row.kept and process_time() < until:  # others are explained when somebody asks
             rows[k] = replace(row, misses=misses(_explanation(request, mine, row.rule)))
     written = WrittenRules(request["rules"], request["language"], _command(request, mine), tuple(rows))
-    page = replace(page_of_report(report, kept.told()), written=written)
+    page = replace(page_of_report(report, kept.told(report)), written=written)
     write_page(page, Path(PAGE))
     return {"page": data(page)}
 
