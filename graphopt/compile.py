@@ -174,6 +174,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir.onnx_io.tensors import data_files
     from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import dequantized, expanded
+    from graphopt.lowering.lower.grouped_queries import with_parts_apart
     from graphopt.lowering.lower.weight_only import packed_products
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
@@ -191,7 +192,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     original = spell_out_sums(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
     if (used := stored_bytes(original)) > (most := memory_of(sparse_bytes(original), settings.memory)):
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
-    graph = expanded(original)
+    graph = expanded(with_parts_apart(original))
     packed = packed_products if settings.target.device.is_host else lambda graph: graph
     if settings.pipeline is not None:
         made = settings.pipeline(graph, step)

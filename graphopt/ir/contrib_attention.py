@@ -175,10 +175,11 @@ def infer_group_query_attention(call: OpCall) -> Types:
     """The attended values, and the keys and values with those of the past before them."""
     q, k, v, past = call.shape(0), call.shape(1), call.shape(2), call.shape(3)
     heads, groups = call.integer("num_heads"), call.integer("kv_num_heads")
-    if q is None or k is None or v is None or {len(q), len(k), len(v)} != {3} or not groups:
+    if q is None or k is None or v is None or len(q) != 3 or not {len(k), len(v)} <= {3, 4} or not groups:
         return [call.tensor(call.shape_of_its_own("attention", port), port) for port in range(3)]
-    total: Size = k[1] + past[2] if past is not None and len(past) == 4 else k[1]
-    shapes = [(q[0], q[1], v[2] // groups * heads), *((t[0], groups, total, t[2] // groups) for t in (k, v))]
+    k4, v4 = (t if len(t) == 4 else (t[0], groups, t[1], t[2] // groups) for t in (k, v))
+    total: Size = k4[2] + past[2] if past is not None and len(past) == 4 else k4[2]
+    shapes = [(q[0], q[1], v4[3] * heads), (*k4[:2], total, k4[3]), (*v4[:2], total, v4[3])]
     return [call.tensor(shape, port) for port, shape in enumerate(shapes)]
 
 

@@ -6,7 +6,7 @@ It wants torch, transformers and onnxscript beside ONNX Runtime. Models have ran
 of batch, sequence and past. A line is an export: how many softmaxes it has, how many attentions are one op after
 ``graphopt.optimize`` with the target ``ort``, the time of the original by that of the result (processor time of one
 thread, in turns), and the greatest difference of outputs by their scale. ``--keep`` is a folder of exports, which
-are read from there where they are.
+are read from there where they are. ``--compiled`` has ``graphopt.compile`` in the place of ``optimize``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import transformers as hf
 from torch import nn
 
 import graphopt
+from graphopt.ir import onnx_io
 from tests.bench.turns import burst, geometric_mean, least, session
 
 LAYERS, VOCABULARY, HEADS = 2, 1000, 8
@@ -304,6 +305,7 @@ def main() -> None:
     parser.add_argument("--opset", type=int)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--compiled", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -334,13 +336,25 @@ def line(label: str, data: bytes, case: Case, sizes: Mapping[str, int], options:
     before = onnx.load_from_string(data)
     try:
         start = time.process_time()
-        after = graphopt.optimize(before, target=options.target, verify="off", opset=options.opset)
-        seconds = time.process_time() - start
+        one, names = session(data), [output.name for output in before.graph.output]
         given = feeds(case, sizes)
-        one, two = session(data), session(after.SerializeToString())
-        names = {i.name for i in one.get_inputs()}
-        given = {n: a for n, a in given.items() if n in names}
-        expected, got = one.run(None, given), two.run(None, given)
+        given = {n: a for n, a in given.items() if n in {i.name for i in one.get_inputs()}}
+        if options.compiled:
+            model = graphopt.compile(before, verify="off")
+            after = onnx_io.to_proto(model.graph)
+
+            def run() -> list[np.ndarray]:
+                results = model(given)
+                return [results[name] for name in names]
+        else:
+            after = graphopt.optimize(before, target=options.target, verify="off", opset=options.opset)
+            two = session(after.SerializeToString())
+
+            def run() -> list[np.ndarray]:
+                return list(two.run(None, given))
+
+        expected, got = one.run(None, given), run()
+        seconds = time.process_time() - start
         worst = max(
             float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-9))
             for a, b in zip(expected, got, strict=True)
@@ -348,7 +362,7 @@ def line(label: str, data: bytes, case: Case, sizes: Mapping[str, int], options:
         )
         first, second = least(
             lambda: burst(lambda: one.run(None, given), 0.05, time.process_time),
-            lambda: burst(lambda: two.run(None, given), 0.05, time.process_time),
+            lambda: burst(run, 0.05, time.process_time),
             rounds=options.rounds,
         )
     except Exception as error:

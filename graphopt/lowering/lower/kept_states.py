@@ -21,6 +21,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Size, TensorType, symbol, symbols
+from graphopt.lowering.lower.grouped_queries import GROUPED
 from graphopt.lowering.operators.indexing import IN_PLACE
 
 Pairs: TypeAlias = "Mapping[str, str] | Iterable[tuple[str, str]]"
@@ -66,8 +67,14 @@ class KeptState:
 
 SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter"})
 """Ops that give their first input with some elements exchanged."""
-PASTS, SCORES = (4, 5), 3
-"""Of ONNX's attention the inputs that are keys and values of the past, and the output that is its scores."""
+PASTS: Mapping[str, tuple[int, int]] = {
+    "Attention": (4, 5),
+    "com.microsoft::MultiHeadAttention": (6, 7),
+    GROUPED: (3, 4),
+}
+"""Of attention the inputs that are keys and values of the past."""
+SCORES = 3
+"""Of attention the output that is its scores."""
 
 
 def pairs_of(graph: Graph) -> dict[str, str]:
@@ -154,7 +161,7 @@ def _with_copies(graph: Graph, pairs: Mapping[str, str], inputs: Mapping[str, Va
 def with_pasts_apart(graph: Graph) -> Graph:
     """The graph with attention behind a past as attention to keys and values that were appended to it before."""
     inputs: set[Value | None] = {*graph.inputs}
-    found = [n for n in graph.order() if n.op == "Attention" and len(n.inputs) > PASTS[1] and _keeps(graph, n, inputs)]
+    found = [n for n in graph.order() if n.op in PASTS and _keeps(graph, n, inputs)]
     if not found:
         return graph
     facts = infer(graph)
@@ -166,8 +173,11 @@ def with_pasts_apart(graph: Graph) -> Graph:
 
 def _keeps(graph: Graph, node: Node, inputs: Collection[Value | None]) -> bool:
     """Whether attention appends to inputs of the graph what it gives, and its scores are not asked for."""
-    return all(node.inputs[k] in inputs for k in PASTS) and not (
-        node.n_outputs > SCORES and _is_read(graph, Value(node.id, SCORES))
+    pasts = PASTS[node.op]
+    return (
+        len(node.inputs) > pasts[1]
+        and all(node.inputs[k] in inputs for k in pasts)
+        and not (node.n_outputs > SCORES and _is_read(graph, Value(node.id, SCORES)))
     )
 
 
@@ -177,8 +187,8 @@ def _is_read(graph: Graph, value: Value) -> bool:
 
 def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
     parts = [v for v in node.inputs[:3] if v is not None]
-    rank = facts[parts[0]].rank
-    if len(parts) < 3 or rank not in (3, 4):
+    ranks = {facts[v].rank for v in parts}
+    if len(parts) < 3 or ranks not in ({3}, {4}):
         return
 
     def turned(x: Value) -> Value:
@@ -187,24 +197,39 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
     def numbers(*held: int) -> Value:
         return graph.add_constant(Constant.of(np.array(held, np.int64)))
 
-    if rank == 3:
-        heads = (node.attrs["q_num_heads"], node.attrs["kv_num_heads"], node.attrs["kv_num_heads"])
-        shapes = [numbers(0, 0, count, -1) for count in heads if isinstance(count, int)]
-        parts = [turned(graph.add("Reshape", (x, s)).outputs[0]) for x, s in zip(parts, shapes, strict=True)]
-    q, *new = parts
-    all_tokens = [
-        graph.add("Concat", (node.inputs[past], x), Attrs(axis=2)).outputs[0]
-        for past, x in zip(PASTS, new, strict=True)
-    ]
-    # queries stand behind the past: where places count, it is told by how many keys there are
-    count = graph.add("Shape", (all_tokens[0],), Attrs(start=2, end=3)).outputs[0]
-    batch = graph.add("Shape", (q,), Attrs(start=0, end=1)).outputs[0]
-    lengths = graph.add("Expand", (count, batch)).outputs[0]
-    mask = node.inputs[3]
-    attrs = node.attrs.with_(q_num_heads=None, kv_num_heads=None)
-    y = graph.add("Attention", (q, *all_tokens, mask, None, None, lengths), attrs).outputs[0]
-    if rank == 3:
-        y = graph.add("Reshape", (turned(y), numbers(0, 0, -1))).outputs[0]
+    def with_heads(x: Value, name: str) -> Value:
+        if ranks == {4}:
+            return x
+        heads = node.attrs[name]
+        assert isinstance(heads, int)
+        return turned(graph.add("Reshape", (x, numbers(0, 0, heads, -1))).outputs[0])
+
+    def behind(*new: Value) -> list[Value]:
+        pasts = (node.inputs[k] for k in PASTS[node.op])
+        return [graph.add("Concat", (past, x), Attrs(axis=2)).outputs[0] for past, x in zip(pasts, new, strict=True)]
+
+    if node.op == "Attention":
+        q, *new = (with_heads(x, f"{kind}_num_heads") for kind, x in zip(("q", "kv", "kv"), parts, strict=True))
+        all_tokens = behind(*new)
+        # queries stand behind the past: where places count, it is told by how many keys there are
+        count = graph.add("Shape", (all_tokens[0],), Attrs(start=2, end=3)).outputs[0]
+        batch = graph.add("Shape", (q,), Attrs(start=0, end=1)).outputs[0]
+        lengths = graph.add("Expand", (count, batch)).outputs[0]
+        attrs = node.attrs.with_(q_num_heads=None, kv_num_heads=None)
+        y = graph.add("Attention", (q, *all_tokens, node.inputs[3], None, None, lengths), attrs).outputs[0]
+        if ranks == {3}:
+            y = graph.add("Reshape", (turned(y), numbers(0, 0, -1))).outputs[0]
+    else:  # keys and values with their heads apart are all that there are: queries stand at their end
+        rest: list[Value | None] = [None if k in PASTS[node.op] else v for k, v in enumerate(node.inputs)][3:]
+        is_grouped = node.op == GROUPED
+        if not is_grouped and rest[0] is not None:
+            if len({facts[v].shape and facts[v].shape[2] for v in parts}) != 1:  # type: ignore[index]
+                return
+            biases = graph.add("Split", (rest[0],), Attrs(axis=0, num_outputs=3), 3).outputs
+            parts = [graph.add("Add", pair).outputs[0] for pair in zip(parts, biases, strict=True)]
+            rest[0] = None
+        all_tokens = behind(*(with_heads(x, "kv_num_heads" if is_grouped else "num_heads") for x in parts[1:]))
+        y = graph.add(node.op, (parts[0], *all_tokens, *rest), node.attrs).outputs[0]
     for port, value in enumerate((y, *all_tokens)):
         graph.replace(Value(node.id, port), value)
     graph.remove(node.id)

@@ -408,8 +408,8 @@ def _packed(op: Operation) -> Sequence[Tensor]:
 def _group_query(op: Operation) -> Sequence[Tensor]:
     """Sequences of one length: their lengths are checked, not used."""
     _refuse(op, *range(7, 10), *range(11, 16))
-    if len(op.outputs) > 3 or integer(op, "local_window_size") >= 0:
-        raise NotLowered(f"{op.op} with a window, or that gives its scores")
+    if len(op.outputs) > 3 or integer(op, "local_window_size") == 0:
+        raise NotLowered(f"{op.op} with a window of no keys, or that gives its scores")
     groups = integer(op, "kv_num_heads")
     q, k, v = Heads.of(op.input(0), integer(op, "num_heads")), *(Heads.of(op.input(n), groups) for n in (1, 2))
     past = [op.input(n) if op.has(n) else None for n in (3, 4)]
@@ -420,8 +420,13 @@ def _group_query(op: Operation) -> Sequence[Tensor]:
         return equal(cast(lengths[at], INDEX) + 1, whole[3])
 
     fits = [require(lengths.shape, last, message), *_matching(op, q, k, v), *inputs_fitting(op, (10,), whole)]
-    causal = bool(integer(op, "causal"))
-    bias, reach = _bias_of(op, 10, causal, whole), _reach_of(causal, whole)
+    causal, window = bool(integer(op, "causal")), integer(op, "local_window_size")
+    everywhere, reach = _bias_of(op, 10, causal, whole), _reach_of(causal, whole)
+
+    def bias(b: Expr, h: Expr, i: Expr, j: Expr) -> tuple[list[Expr], list[Expr]]:
+        conditions, added = everywhere(b, h, i, j)
+        return [*conditions, *([] if window < 0 else [i + whole[3] - whole[2] - j < window])], added
+
     y = attended(op, q, k, v, _scale(op), bias, number(op, "softcap"), None, fits, reach)
     return _given(op, [y, k.tensor, v.tensor])
 

@@ -117,3 +117,30 @@ return y, present.key, present.value
         got = model(*given)
         assert list(got) == ["y"]
         np.testing.assert_allclose(got["y"], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", ["_", "bias"])
+def test_multi_head_attention_behind_a_past_is_attention_to_what_was_appended(bias: str) -> None:
+    graph = parse(f"""\
+q: float32[batch, new, 32]
+bias: float32[96]
+mask: float32[1, 1, new, all]
+past.key: float32[batch, 4, past, 8]
+past.value: float32[batch, 4, past, 8]
+y, present.key, present.value = com.microsoft::MultiHeadAttention(q, q, q, {bias}, _, mask, past.key, past.value, num_heads=4)
+return y, present.key, present.value
+""")
+    found, states = kept(graph)
+    assert [found.producer(s.present).op for s in states] == ["Concat", "Concat"]
+    rng = np.random.default_rng(0)
+    plain = graphopt.compile(graph, verify="off")
+    model = graphopt.compile(graph, verify="off")
+    model.bind_state()
+    pasts = [np.empty((2, 4, 0, 8), np.float32)] * 2
+    for new in (5, 1, 3):
+        shapes = (2, new, 32), (96,), (1, 1, new, pasts[0].shape[2] + new)
+        given = [rng.standard_normal(shape, np.float32) for shape in shapes]
+        want, *pasts = plain(*given, *pasts).values()
+        got = model(*given)
+        assert list(got) == ["y"]
+        np.testing.assert_allclose(got["y"], want, rtol=1e-4, atol=1e-5)
