@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, numpy_helper
@@ -19,9 +21,9 @@ HEADS, GROUPS, SIZE = 4, 2, 16
 FLOAT, INT32 = 1, 6
 
 
-def _model(is_packed: bool, turns: bool, **attrs: float) -> ModelProto:
+def _model(is_packed: bool, turns: bool, **attrs: Any) -> ModelProto:
     """GroupQueryAttention with keys and values of the past."""
-    cache = ["b", GROUPS, "past", SIZE]
+    cache: list[int | str] = ["b", GROUPS, "past", SIZE]
     shapes: dict[str, tuple[int, list[int | str]]] = {
         "q": (FLOAT, ["b", "s", (HEADS + 2 * GROUPS * is_packed) * SIZE]),
         **({} if is_packed else dict.fromkeys("kv", (FLOAT, ["b", "s", GROUPS * SIZE]))),

@@ -121,13 +121,14 @@ return y, present.key, present.value
 
 @pytest.mark.parametrize("bias", ["_", "bias"])
 def test_multi_head_attention_behind_a_past_is_attention_to_what_was_appended(bias: str) -> None:
+    call = f"q, q, q, {bias}, _, mask, past.key, past.value"
     graph = parse(f"""\
 q: float32[batch, new, 32]
 bias: float32[96]
 mask: float32[1, 1, new, all]
 past.key: float32[batch, 4, past, 8]
 past.value: float32[batch, 4, past, 8]
-y, present.key, present.value = com.microsoft::MultiHeadAttention(q, q, q, {bias}, _, mask, past.key, past.value, num_heads=4)
+y, present.key, present.value = com.microsoft::MultiHeadAttention({call}, num_heads=4)
 return y, present.key, present.value
 """)
     found, states = kept(graph)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -12,7 +14,7 @@ from graphopt.program.compiled_model import CompiledModel
 
 
 def _compiled(heads: int, groups: int, size: int, width: int, queries: int | str, mask: list[int | str] | None,
-              **attrs: int) -> CompiledModel:  # fmt: skip
+              **attrs: Any) -> CompiledModel:  # fmt: skip
     shapes: dict[str, list[int | str]] = {
         "q": ["b", heads, queries, size], "k": ["b", groups, "t", size], "v": ["b", groups, "t", width]
     }  # fmt: skip
