@@ -95,8 +95,13 @@ def inspect(
     *,
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes instead: number, op, name, outputs.")] = False,
     layers: Annotated[
-        bool, typer.Option("--layers", help="List the nodes with FLOPs, parameters and memory instead.")
+        bool,
+        typer.Option("--layers", help="List the nodes with FLOPs, parameters and memory instead, by module of torch."),
     ] = False,
+    depth: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Of --layers, modules alone, so deep.", show_default=False),
+    ] = None,
     weights: Annotated[
         bool, typer.Option("--weights", help="List the weights instead: range, mean, deviation, zeros, NaN.")
     ] = False,
@@ -109,6 +114,8 @@ def inspect(
 
     if [nodes, layers, weights].count(True) > 1:
         raise UsageError("--nodes, --layers and --weights exclude each other")
+    if depth is not None and not layers:
+        raise UsageError("--depth is of --layers")
     files.check_written({"--json": json}, models)
     if nodes:
         listed = [node for model in models for node in look.list_nodes(model)]
@@ -125,7 +132,7 @@ def inspect(
     if layers or weights:
         for one in found:
             if one.weights is None:
-                tables.show_layer_sizes(one.size)
+                tables.show_layer_sizes(one.size, depth)
             else:
                 tables.show_weights(one.size, one.weights)
     elif len(found) == 1:

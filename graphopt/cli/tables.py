@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphopt.tools.alternatives_report import Alternative, ProgramChoice
     from graphopt.tools.diff import Difference, LayerComparison
     from graphopt.tools.egraph import ExploredGraph
-    from graphopt.tools.inspection import Inspection, ModelSize, WeightStatistics
+    from graphopt.tools.inspection import Inspection, LayerSize, ModelSize, WeightStatistics
     from graphopt.tools.reduce import ReducedModel
     from graphopt.verify.verification import Verification
 
@@ -269,22 +269,37 @@ def prefixed(number: float) -> str:
     return f"{number:.3g} T"
 
 
-def show_layer_sizes(model_size: ModelSize) -> None:
-    """A line for each layer, with its share of the work."""
-    out = console()
+def show_layer_sizes(model_size: ModelSize, depth: int | None = None) -> None:
+    """A line for each layer, with its share of the work, below one for each module that layers come from; modules alone
+    to a ``depth``, where that is given."""
+    from graphopt.ir.name_scopes import grouped, own_name
+
+    out, layers = console(), model_size.layers
     out.print(f"[bold]{escape(printable(model_size.model))}[/]  {_takes(model_size)}", soft_wrap=True)
     table = Table("layer", "op", "output")
     for name in ("FLOPs", "share", "parameters", "weights", "output bytes"):
         table.add_column(name, justify="right")
     whole = model_size.flops or 1.0
-    for layer in model_size.layers:
-        cells = (escape(printable(text)) for text in (layer.name, layer.op, layer.type))
-        numbers = (
-            prefixed(layer.flops),
-            f"{layer.flops / whole:.1%}",
-            f"{layer.parameters:,}" if layer.parameters else "",
+    inside: dict[tuple[str, ...], list[LayerSize]] = {}
+    for layer in layers:
+        for length in range(1, len(layer.scopes) + 1):
+            inside.setdefault(layer.scopes[:length], []).append(layer)
+
+    def add_row(name: str, indent: int, of: Sequence[LayerSize], op: str, type: str, style: str = "") -> None:
+        flops, parameters, weights, activations = (
+            sum(getattr(layer, field) for layer in of) for field in ("flops", "parameters", "weights", "activations")
         )
-        table.add_row(*cells, *numbers, size(layer.weights) if layer.weights else "", size(layer.activations))
+        table.add_row(
+            *(escape(printable(text)) for text in ("  " * indent + name, op, type)), prefixed(flops),
+            f"{flops / whole:.1%}", f"{parameters:,}" if parameters else "", size(weights) if weights else "",
+            size(activations), style=style,
+        )  # fmt: skip
+
+    for path, members in grouped([layer.scopes for layer in layers]):
+        if path and (depth is None or len(path) <= depth):
+            add_row(own_name(path), len(path) - 1, inside[path], f"{len(inside[path])} ops", "", "bold")
+        for layer in (layers[k] for k in members) if depth is None else ():
+            add_row(layer.name, len(path), [layer], layer.op, layer.type)
     out.print(table)
 
 

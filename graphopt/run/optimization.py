@@ -330,6 +330,7 @@ class Optimization:
             rules=rule_uses(self.rules, self.statistics, self.journal),
             derivation=self.derivation(preparation),
             graphs=(before, after),
+            priced_by=self.target,
             warnings=(
                 *self._unread(after),
                 *self._idle_rules(),

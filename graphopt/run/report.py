@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphopt.run.certificate import Certificate
     from graphopt.run.derivation import Derivation
     from graphopt.run.leave_out import LeftOut
+    from graphopt.target import Target
 
 SCHEMA = 1
 """The version of the report's JSON: grows when a field changes its meaning or goes away."""
@@ -233,6 +234,8 @@ class Report(Displayed):
     """What was done, so that it can be done again; not part of the JSON."""
     graphs: tuple[Graph, Graph] | None = field(default=None, compare=False, repr=False, metadata={HIDDEN: True})
     """What the rules saw first, and the result; not part of the JSON."""
+    priced_by: Target | None = field(default=None, compare=False, repr=False, metadata={HIDDEN: True})
+    """The target by whose prices the result was chosen; not part of the JSON."""
 
     def __repr__(self) -> str:
         before, after = sum(self.ops_before.values()), sum(self.ops_after.values())

@@ -13,6 +13,7 @@ import numpy as np
 from graphopt.frozen import dataclass
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.name_scopes import name_scopes
 from graphopt.ir.ops import KINDS
 from graphopt.ir.types import TensorType, in_words
 from graphopt.rewrite.match.describe import name_of, names_of
@@ -85,6 +86,8 @@ class LayerSize:
     """Their bytes."""
     activations: float
     """Bytes that it writes."""
+    scopes: tuple[str, ...] = ()
+    """The modules that it comes from, the outermost first, where the exporter says so (``graphopt.ir.name_scopes``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def _layers(
             name, node.op, str(first.type if first is not None and first.type is not None else "?"),
             0.0 if _is_idle(node) else model.cost(node.op, node.attrs, inputs, outputs).flops,
             sum(c.size for c in mine.values()), sum(c.nbytes for c in mine.values()),
-            sum(map(model.nbytes, outputs)),
+            sum(map(model.nbytes, outputs)), name_scopes(node),
         )  # fmt: skip
         for attribute, body in node.bodies.items():
             known = infer(body, captured_facts(node, body, facts))

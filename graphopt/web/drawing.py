@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
 
 from graphopt.frozen import dataclass
 from graphopt.ir import ops
@@ -10,6 +12,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.name_scopes import grouped, name_scopes, own_name
 from graphopt.ir.types import in_words
 from graphopt.web.layered import lay_out
 
@@ -39,6 +42,18 @@ class Box:
     reads: tuple[DrawnOperand | None, ...]
     makes: tuple[DrawnOperand, ...]
     is_output: bool
+    scope: int | None = None
+    """The scope that it comes from, by its number in the drawing."""
+    seconds: float | None = None
+    """What it costs by itself, as modelled; None where nothing prices it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnScope:
+    """A module that nodes come from: its name within the one around it, which is that of the number ``within``."""
+
+    name: str
+    within: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +64,15 @@ class Drawing:
     height: int
     boxes: tuple[Box, ...]
     wires: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]
+    scopes: tuple[DrawnScope, ...] = ()
+    """The modules that the nodes come from, each behind the one around it."""
 
 
-def draw(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> Drawing:
+Price: TypeAlias = Callable[[Node, Mapping[Value, Fact]], float]
+"""The modelled seconds of a node by itself, given what is known of the values of its graph."""
+
+
+def draw(graph: Graph, facts: Mapping[Value, Fact] | None = None, price: Price | None = None) -> Drawing:
     """The picture of a graph, bodies of its nodes apart; constants stand with who reads them. ``facts`` are what is
     known of its values, inferred where nothing is given. MissingDependencyError where nothing lays it out."""
     inferred = infer(graph) if facts is None else facts
@@ -65,12 +86,19 @@ def draw(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> Drawing:
     )
     layout = lay_out(len(nodes), list(ends))
     returned = {v.node for v in graph.outputs if v is not None}
+    of_nodes = [() if node.op == INPUT else name_scopes(node) for node in nodes]
+    scopes = {path: number for number, (path, _) in enumerate((p, m) for p, m in grouped(of_nodes) if p)}
     boxes = tuple(
-        _box(graph, inferred, node, numbers, position, node.id in returned)
-        for node, position in zip(nodes, layout.places, strict=True)
+        replace(
+            _box(graph, inferred, node, numbers, position, node.id in returned),
+            scope=scopes.get(scope),
+            seconds=None if price is None or node.op == INPUT else price(node, inferred),
+        )
+        for node, position, scope in zip(nodes, layout.places, of_nodes, strict=True)
     )
     wires = tuple((a, b, bends) for (a, b), bends in zip(ends, layout.bends, strict=True))
-    return Drawing(layout.width, layout.height, boxes, wires)
+    drawn = tuple(DrawnScope(own_name(path), scopes.get(path[:-1])) for path in scopes)
+    return Drawing(layout.width, layout.height, boxes, wires, drawn)
 
 
 def _box(

@@ -30,7 +30,7 @@ SCHEMA = 1
 
 SCRIPTS = (
     "elements", "data", "theme", "code", "canvas", "graph", "charts",
-    "overview", "details", "explorer", "egraph", "layers", "kernels", "rules", "page",
+    "overview", "details", "explorer", "modules", "egraph", "layers", "kernels", "rules", "page",
 )  # fmt: skip
 """The parts of the script, in the order in which they stand."""
 

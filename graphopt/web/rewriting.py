@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphopt.frozen import dataclass
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Node, Value
+from graphopt.rewrite.extract.cost import CostModel, stated_sizes
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.rule.notation import show_rule
 from graphopt.run.report import Exploration, Report, RuleUse
+from graphopt.target import Target
 from graphopt.tools.catalogue import catalogue, ids
 from graphopt.verify.verification import Verification
 from graphopt.web.changes import Scope, Sides, marks, scope_name, scopes, sides
-from graphopt.web.drawing import Drawing, draw
+from graphopt.web.drawing import Drawing, Price, draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +106,14 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, DrawnRewri
     if report.graphs is None:
         return (), {}
     graphs = scopes(*report.graphs)
+    price = None if report.priced_by is None else _price(report, report.priced_by)
     acted = {} if report.derivation is None else sides(report.derivation.entries, graphs)
     numbers: dict[Scope, int] = {}
     pictures: list[Picture] = []
     boxes: dict[Scope, tuple[dict[int, int], dict[int, int]]] = {}
     for scope, (old, new) in graphs.items():
         numbers[scope] = len(pictures)
-        drawn = [None if g is None else draw(g) for g in (old, new)]
+        drawn = [None if g is None else draw(g, price=price) for g in (old, new)]
         differences = marks(old, new), marks(new, old)
         marks_by_box = [
             tuple(m[b.id] for b in d.boxes) if d is not None else () for d, m in zip(drawn, differences, strict=True)
@@ -126,6 +131,21 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, DrawnRewri
         if r.id in acted
     }  # fmt: skip
     return tuple(pictures), changes
+
+
+def _price(report: Report, target: Target) -> Price:
+    """The modelled seconds of a node of a report's graphs by itself; what is computed ahead costs nothing."""
+    assert report.graphs is not None
+    model = CostModel(target, stated_sizes(report.graphs[0]), profiles=report.profiles)
+
+    def price(node: Node, facts: Mapping[Value, Fact]) -> float:
+        made = [facts.get(value) for value in node.outputs]
+        if made and all(fact is not None and fact.is_const for fact in made):
+            return 0.0
+        read = [None if value is None else facts.get(value) for value in node.inputs]
+        return model.cost(node.op, node.attrs, read, made).seconds
+
+    return price
 
 
 def _boxes(

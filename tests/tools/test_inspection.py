@@ -10,6 +10,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.tools import inspection
 from graphopt.tools.inspection import heirs, inspect, layer_sizes, weight_statistics
+from tests.web.models import modules
 
 
 @pytest.fixture
@@ -111,6 +112,25 @@ def test_work_and_memory_are_told_by_layer(tmp_path: Path) -> None:
     assert found.peak == 2 * 4 * 8 * 64
     assert found.sizes == {}
     assert layer_sizes(tmp_path / "m.onnx").sizes == {"n": 1}
+
+
+def test_layers_are_grouped_by_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    onnx_io.save(modules(), path)
+    found = layer_sizes(path)
+    assert found.layers[0].scopes == ("net", "net.act")
+    assert run(["inspect", str(path), "--layers"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert [line[: len(line) - len(line.lstrip())] + line.split()[0] for line in lines] == [
+        "net", "  act", "    /net/act/Relu", "    /net/act/Relu_1", "  layers.0", "    /net/layers.0/Sigmoid",
+        "    linear", "      /net/layers.0/linear/MatMul",
+    ]  # fmt: skip
+    assert lines[0].split()[1:3] == ["4", "ops"]
+    assert "100.0%" in lines[0]
+    assert run(["inspect", str(path), "--layers", "--depth", "2"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["net", "act", "layers.0"]
+    assert run(["inspect", str(path), "--depth", "2"]) == 2
+    assert "--depth is of --layers" in capsys.readouterr().err
 
 
 def test_layers_of_bodies_stand_behind_their_node(model: Path) -> None:

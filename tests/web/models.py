@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.constants import Constant
-from graphopt.ir.graph import Attrs, Graph, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Origin, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
@@ -43,6 +43,24 @@ def hostile() -> Graph:
     graph.name = HOSTILE
     graph.names = {value: f"{name}{HOSTILE}" for value, name in graph.names.items()}
     graph.output_names = [HOSTILE]
+    return graph
+
+
+def modules() -> Graph:
+    """A graph whose nodes come from modules, the product of which takes most of the time."""
+    graph = parse(
+        """x: float32[64, 64]
+        w = float32[64, 64]{1.0, ...}
+        a = Relu(x)
+        b = Relu(a)
+        c = MatMul(b, w)
+        y = Sigmoid(c)
+        return y"""
+    )
+    names = iter(("/net/act/Relu", "/net/act/Relu_1", "/net/layers.0/linear/MatMul", "/net/layers.0/Sigmoid"))
+    for node in list(graph.nodes()):
+        if node.op not in (INPUT, CONSTANT):
+            graph.update(node.id, origin=Origin(name=next(names)))
     return graph
 
 

@@ -17,7 +17,7 @@ from graphopt.tools.egraph import egraphs
 from graphopt.web.page import write_page
 from graphopt.web.runs import page_of_egraphs, page_of_program, page_of_report
 from tests.web.browsing import PHONE, WIDE, Tab, browser
-from tests.web.models import HOSTILE, hostile, large, network, optimized, small
+from tests.web.models import HOSTILE, hostile, large, modules, network, optimized, small
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +33,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
-    made = {"small": small(), "hostile": hostile(), "large": large(2000)}
+    made = {"small": small(), "hostile": hostile(), "large": large(2000), "modules": modules()}
     for name, graph in made.items():
         report = optimized(graph)
         title = HOSTILE if name == "hostile" else f"{name}.onnx"
@@ -155,6 +155,55 @@ def test_a_node_tells_what_it_reads_and_leads_there(chromium: Any, reports: dict
     assert title.inner_text().startswith("Input")
 
 
+def test_modules_fold_and_light_their_nodes(chromium: Any, reports: dict[str, str]) -> None:
+    tab = Tab(chromium)
+    page = tab.open(reports["modules"])
+    section = page.locator("#modules")
+    assert section.locator("summary .name").all_inner_texts() == ["net", "layers.0"]
+    assert "4 → 3 nodes" in section.locator("summary").first.inner_text()
+    act = section.get_by_role("button", name="Show net / act in the graph")
+    assert act.is_visible()
+    act.click()
+    assert (lit(page, "before"), lit(page, "after")) == (2, 1)
+    section.locator("summary .name").first.click()
+    assert not act.is_visible()
+    section.get_by_role("button", name="Show net in the graph").click()
+    assert not act.is_visible()  # what is shown does not unfold
+    assert (lit(page, "before"), lit(page, "after")) == (4, 3)
+    assert tab.said == []
+    assert page.goto(reports["small"])
+    page.wait_for_selector("html[data-ready]")
+    assert page.locator("#modules").count() == 0
+
+
+def test_nodes_are_coloured_by_their_time(chromium: Any, reports: dict[str, str]) -> None:
+    tab = Tab(chromium)
+    page = tab.open(reports["modules"])
+    pixel = (
+        "c => { const b = [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data];"
+        "return b.filter((v, k) => k % 4 === 0 && v > b[k + 2] + 60).length; }"
+    )
+    canvas = page.locator("#graph-after")
+    page.wait_for_timeout(300)
+    before = canvas.evaluate(pixel)
+    kinds = page.get_by_role("group", name="What colours say")
+    kinds.get_by_role("button", name="Time").click()
+    page.wait_for_timeout(300)
+    assert canvas.get_attribute("data-colours") == "time"
+    assert canvas.evaluate(pixel) > before + 500  # the product is warm
+    assert page.locator(".key.heat").is_visible()
+    assert not page.locator(".legend .key.changed").is_visible()
+    kinds.get_by_role("button", name="Changes").click()
+    page.wait_for_timeout(300)
+    assert canvas.evaluate(pixel) == before
+    page.locator("#find").fill("MatMul")
+    page.locator("#rewrites .option.node").first.click()
+    told = page.locator("#detail").inner_text()
+    assert "In net / layers.0 / linear" in told
+    assert "by itself, as modelled" in told
+    assert [said for said in tab.said if "getImageData" not in said] == []  # which this test reads
+
+
 def test_kernels_are_ordered_found_and_shown_by_keys(chromium: Any, reports: dict[str, str]) -> None:
     tab = Tab(chromium)
     page = tab.open(reports["bench"])
@@ -200,7 +249,7 @@ def test_the_theme_is_the_systems_until_it_is_chosen(chromium: Any, reports: dic
     assert page.evaluate(theme) == "light"
 
 
-@pytest.mark.parametrize("name", ["small", "large", "hostile", "bench"])
+@pytest.mark.parametrize("name", ["small", "large", "hostile", "bench", "modules"])
 def test_a_phone_scrolls_one_way(chromium: Any, reports: dict[str, str], name: str) -> None:
     tab = Tab(chromium, PHONE, has_touch=True, is_mobile=True)
     page = tab.open(reports[name])

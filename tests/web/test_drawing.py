@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt.ir.text import parse
 from graphopt.web.drawing import draw
+from tests.web.models import modules
 
 TEXT = """
     x: float32[n, 4]
@@ -34,3 +35,15 @@ def test_long_attributes_are_cut_and_bodies_left_out() -> None:
     box = draw(made).boxes[-1]
     assert "body={…}" in box.attrs
     assert len(box.attrs) < 400
+
+
+def test_boxes_tell_the_modules_that_they_come_from_and_their_price() -> None:
+    drawing = draw(modules(), price=lambda node, facts: float(len(node.inputs)))
+    names = [(scope.name, scope.within) for scope in drawing.scopes]
+    assert names == [("net", None), ("act", 0), ("layers.0", 0), ("linear", 2)]
+    of_boxes = {b.name: (b.scope, b.seconds) for b in drawing.boxes}
+    assert of_boxes["/net/act/Relu"] == (1, 1.0)
+    assert of_boxes["/net/layers.0/linear/MatMul"] == (3, 2.0)
+    assert of_boxes["/net/layers.0/Sigmoid"] == (2, 1.0)
+    assert of_boxes["x"] == (None, None)
+    assert all(box.scope is None and box.seconds is None for box in draw(parse(TEXT)).boxes)

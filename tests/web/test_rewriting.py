@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from graphopt.run.report import Measured, Race
 from graphopt.web.rewriting import rewriting
-from tests.web.models import optimized, small
+from tests.web.models import modules, optimized, small
 
 
 def test_the_section_tells_everything_of_a_run() -> None:
@@ -41,3 +41,15 @@ def test_what_was_measured_is_told_unless_the_original_is_kept() -> None:
     assert rewriting(report).race is None
     assert rewriting(replace(report, measured=Measured("the result", race))).race == (4e-3, 2e-3)
     assert rewriting(replace(report, measured=Measured("original", race))).race is None
+
+
+def test_nodes_have_the_price_of_the_target() -> None:
+    (picture,) = rewriting(optimized(modules())).pictures
+    for drawing in (picture.before, picture.after):
+        assert drawing is not None
+        seconds = {box.op: box.seconds for box in drawing.boxes}
+        assert seconds["Input"] is None
+        assert max(seconds, key=lambda op: seconds[op] or 0.0) == "MatMul"
+    unpriced = rewriting(replace(optimized(modules()), priced_by=None)).pictures[0].after
+    assert unpriced is not None
+    assert all(box.seconds is None for box in unpriced.boxes)

@@ -96,6 +96,8 @@ function toldOfNode(explorer, side, box, k) {
     ),
     h("p", {}, h("code", {}, box.name)),
     box.attrs ? h("p", { class: "attrs" }, h("code", {}, box.attrs)) : null,
+    box.scope === null ? null : h("p", { class: "note" }, `In ${modulePath(pane.drawing.scopes, box.scope)}`),
+    box.seconds === null ? null : h("p", { class: "note" }, `${seconds(box.seconds)} by itself, as modelled`),
     box.reads.length ? [h("h4", {}, "Reads"), h("ul", {}, box.reads.map(value))] : null,
     h("h4", {}, "Makes"),
     h("ul", {}, box.makes.map(value)),

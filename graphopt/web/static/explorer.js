@@ -63,7 +63,7 @@ class Explorer {
         : null;
     this.sides = h(
       "div",
-      { class: "segments", role: "group", "aria-label": "Which side is shown" },
+      { class: "segments sides", role: "group", "aria-label": "Which side is shown" },
       ["before", "after"].map((side) =>
         h(
           "button",
@@ -77,14 +77,33 @@ class Explorer {
         ),
       ),
     );
-    const legend = h(
+    this.isHot = false;
+    const isPriced = pictures.some((p) => [p.before, p.after].some((d) => d?.boxes.some((b) => b.seconds)));
+    this.kinds = h(
+      "div",
+      { class: "segments", role: "group", "aria-label": "What colours say" },
+      ["changes", "time"].map((kind) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(kind === "changes"),
+            "data-kind": kind,
+            onclick: () => this.colour(kind),
+          },
+          kind === "changes" ? "Changes" : "Time",
+        ),
+      ),
+    );
+    const legend = (this.legend = h(
       "p",
       { class: "legend" },
+      h("span", { class: "key heat" }, "the warmer, the more modelled time a node takes by itself"),
       h("span", { class: "key before" }, "rewritten"),
       h("span", { class: "key after" }, "made by rewrites"),
       h("span", { class: "key changed" }, "other inputs or attributes"),
       h("span", { class: "key lit" }, "chosen"),
-    );
+    ));
     this.stage = h(
       "div",
       { class: "stage", "data-side": "before" },
@@ -95,7 +114,7 @@ class Explorer {
       "graph",
       "The graph",
       null,
-      h("div", { class: "bar-of-tools" }, this.sides, scope, legend),
+      h("div", { class: "bar-of-tools" }, this.sides, isPriced ? this.kinds : null, scope, legend),
       h(
         "div",
         { class: "explorer" },
@@ -121,6 +140,20 @@ class Explorer {
     for (const b of this.sides.children) b.setAttribute("aria-pressed", String(b.dataset.side === side));
   }
 
+  /** Colours nodes by what became of them, or by the share of the time that they take. */
+  colour(kind) {
+    this.isHot = kind === "time";
+    for (const b of this.kinds.children) b.setAttribute("aria-pressed", String(b.dataset.kind === kind));
+    this.legend.classList.toggle("hot", this.isHot);
+    const boxes = Object.values(this.panes).flatMap((pane) => pane.drawing?.boxes || []);
+    const hottest = this.isHot ? boxes.reduce((most, b) => Math.max(most, b.seconds || 0), 0) : null;
+    for (const pane of Object.values(this.panes)) {
+      pane.hottest = hottest;
+      pane.canvas.dataset.colours = kind;
+      pane.view.draw();
+    }
+  }
+
   show(number) {
     this.picture = number;
     const p = this.data.pictures[number];
@@ -129,6 +162,7 @@ class Explorer {
     this.twins = new Map((p.after?.boxes || []).map((b, k) => [b.id, k]));
     this.twinsBefore = new Map((p.before?.boxes || []).map((b, k) => [b.id, k]));
     if (this.scope) this.scope.value = String(number);
+    this.colour(this.isHot ? "time" : "changes");
   }
 
   /** The rewrites that the words in the field are in, and the nodes. */

@@ -17,6 +17,7 @@ class Pane {
     this.lit = new Set();
     this.near = new Set();
     this.chosen = -1;
+    this.hottest = null;
     this.onchoose = () => {};
     this.canvas = h("canvas", {
       tabindex: "0",
@@ -230,7 +231,14 @@ class Pane {
     return true;
   }
 
+  /** What share of the dearest node's time a node takes, where nodes are coloured so. */
+  heat(k) {
+    return this.hottest ? (this.drawing.boxes[k].seconds || 0) / this.hottest : 0;
+  }
+
   colours(k, p, dims) {
+    const alpha = dims && !this.lit.has(k) && !this.near.has(k) ? 0.38 : 1;
+    if (this.hottest !== null) return { fill: p.node, line: p["node-line"], alpha };
     const mark = this.marks[k];
     const names =
       mark === "other"
@@ -238,13 +246,13 @@ class Pane {
         : mark === "changed"
           ? ["changed-soft", "changed"]
           : ["node", "node-line"];
-    return { fill: p[names[0]], line: p[names[1]], alpha: dims && !this.lit.has(k) && !this.near.has(k) ? 0.38 : 1 };
+    return { fill: p[names[0]], line: p[names[1]], alpha };
   }
 
   paint(c, view) {
     if (!this.drawing) return;
     const p = palette();
-    const colours = { node: p.node, text: p.text, wire: p.wire, muted: p.muted, accent: p.accent };
+    const colours = { node: p.node, text: p.text, wire: p.wire, muted: p.muted, accent: p.accent, heat: p.before };
     const dims = this.lit.size + this.near.size > 0;
     view.enter(c);
     const [left, top] = view.plane([0, 0]);
@@ -281,14 +289,16 @@ class Pane {
     if (isPlain) {
       c.fillStyle = this.lit.has(k) || this.near.has(k) || k === this.chosen ? colours.accent : look.line;
       c.fillRect(x, y, BOX_WIDTH, BOX_HEIGHT);
+      this.paintHeat(c, x, y, k, look, colours);
       c.globalAlpha = 1;
       return;
     }
     c.beginPath();
     c.roundRect(x, y, BOX_WIDTH, BOX_HEIGHT, box.op === "Input" ? BOX_HEIGHT / 2 : 6);
     c.fill();
+    this.paintHeat(c, x, y, k, look, colours);
     c.lineWidth = 1.2;
-    if (this.marks[k] === "other" && this.side === "before") c.setLineDash([5, 3]);
+    if (this.hottest === null && this.marks[k] === "other" && this.side === "before") c.setLineDash([5, 3]);
     c.stroke();
     c.setLineDash([]);
     if (box.is_output) c.fillRect(x + 12, y + BOX_HEIGHT - 1, BOX_WIDTH - 24, 3);
@@ -314,6 +324,17 @@ class Pane {
     c.globalAlpha = 1;
   }
 
+  /** Over the box that is the path, or else over its whole place: the warmer, the more of the time it takes. */
+  paintHeat(c, x, y, k, look, colours) {
+    const heat = this.heat(k);
+    if (!heat) return;
+    c.globalAlpha = look.alpha * (0.12 + 0.73 * Math.sqrt(heat));
+    c.fillStyle = colours.heat;
+    c.fillRect(x + 1, y + 1, BOX_WIDTH - 2, BOX_HEIGHT - 2);
+    c.globalAlpha = look.alpha;
+    c.fillStyle = look.line;
+  }
+
   paintStrip(c, view, p) {
     const x = view.width - STRIP - 2;
     const height = view.height - 8;
@@ -322,7 +343,15 @@ class Pane {
     c.fillRect(x, 4, STRIP, height);
     const colours = { changed: p.changed, other: p[this.side], lit: p.accent };
     const size = Math.max(1, step * BOX_HEIGHT);
-    for (const wanted of ["changed", "other", "lit"]) {
+    if (this.hottest) {
+      c.fillStyle = p.before;
+      this.drawing.boxes.forEach((box, k) => {
+        c.globalAlpha = Math.sqrt(this.heat(k));
+        c.fillRect(x + 3, 4 + step * box.y, STRIP - 6, size);
+      });
+      c.globalAlpha = 1;
+    }
+    for (const wanted of this.hottest === null ? ["changed", "other", "lit"] : ["lit"]) {
       c.fillStyle = colours[wanted];
       this.drawing.boxes.forEach((box, k) => {
         const isLit = this.lit.has(k) || this.near.has(k) || k === this.chosen;

@@ -6,7 +6,7 @@ function build(page, place, ask = null) {
   let explorer = null;
   if (rewriting && rewriting.pictures.length) explorer = new Explorer(rewriting);
   if (page.written) parts.push(writtenSection(page.written, rewriting, explorer, ask));
-  if (explorer) parts.push(explorer.element);
+  if (explorer) parts.push(explorer.element, modulesSection(explorer));
   if (page.layers) parts.push(layersSection(page.layers));
   if (page.egraphs.length) {
     const browser = new EGraphBrowser(page.egraphs);
