@@ -171,37 +171,20 @@ def _changes(report: Report) -> Table:
 
 
 def _verified(verification: Verification) -> str:
+    """What verification found, its status in colour."""
+    status, space, told = str(verification).partition(" ")
     if verification.status == "off":
-        return "not verified (off)"
-    if verification.status == "unverified":
-        return f"[yellow]unverified[/]: {escape(verification.reason)}"
-    count = _number_of(verification.draws, "random input")
-    sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in verification.sizes)
-    at = f" ({escape(sizes)})" if sizes else ""
-    large = " and one of large values" if verification.enlarged else ""
-    inside = f"by {_number_of(verification.inside, 'value')} inside the model" if verification.inside else ""
-    parts = f"by {_number_of(verification.parts, 'part')} on drawn values" if verification.parts else ""
-    left = f"without float64 in {_number_of(verification.left, 'part')}" if verification.left else ""
-    more = "".join(f", {words}" for words in (inside, parts, left) if words)
-    how = f"on {count}{at}{large}{more}{',' if more else ''} in {escape(verification.engine)}"
-    size = f", {verification.difference}" if verification.difference else ""
+        return escape(f"{status}{space}{told}")
+    word = status.removesuffix(":")
     colour = "green" if verification.is_verified else "yellow"
-    doubt = f": {escape(verification.reason)}" if verification.reason else ""
-    return f"[{colour}]{verification.status}[/] {how}{size} ({verification.seconds:.1f} s){doubt}"
-
-
-def _number_of(number: int, noun: str) -> str:
-    return f"one {noun}" if number == 1 else count_of(number, noun)
+    return f"[{colour}]{word}[/]{escape(status.removeprefix(word) + space + told)}"
 
 
 def _rests_on(certificate: Certificate) -> str:
     """How many rewrites rest on what, and the weakest of them."""
-    from graphopt.run.certificate import BASES
-
-    counts = ", ".join(f"{count} {BASES[basis]}" for basis, count in reversed(certificate.kinds.items()))
-    weakest = certificate.weakest
-    link = "" if weakest is None else f"\nweakest     {escape(printable(str(weakest)))}, {weakest.soundness}"
-    return f"rests on    {count_of(len(certificate.rewrites), 'rewrite')}: {counts}{link}"
+    counts, *weakest = str(certificate).splitlines()
+    link = f"\nweakest     {escape(printable(weakest[0].partition(': ')[2]))}" if weakest else ""
+    return f"rests on    {counts}{link}"
 
 
 NAMED_PLACES = 3

@@ -16,6 +16,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphopt.display import counted
 from graphopt.errors import CertificateError, ReadError, RuleError
 from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
@@ -83,7 +84,7 @@ class CertifiedRewrite:
         return f"{self.rule} (#{self.id}) at {self.site or 'the graph'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Certificate:
     """What a result rests on."""
 
@@ -104,6 +105,14 @@ class Certificate:
         """How many rewrites rest on which of ``BASES``, the weakest first."""
         counts = Counter(rewrite.basis for rewrite in self.rewrites)
         return {basis: counts[basis] for basis in BASES if basis in counts}
+
+    def __repr__(self) -> str:
+        return f"<Certificate of {counted(len(self.rewrites), 'rewrite')}>"
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {BASES[basis]}" for basis, count in reversed(self.kinds.items()))
+        weakest = f"\nweakest: {self.weakest}, {self.weakest.soundness}" if self.weakest is not None else ""
+        return f"{counted(len(self.rewrites), 'rewrite')}{': ' if counts else ''}{counts}{weakest}"
 
     def to_json(self, derivation: Derivation) -> str:
         """The certificate of a derivation as JSON, with a digest of all that it says."""

@@ -15,6 +15,7 @@ from os import SEEK_END
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from graphopt.display import counted, shortened
 from graphopt.errors import GraphoptError, InvalidModelError, ReadError, UsageError
 from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
@@ -55,7 +56,7 @@ class Preparation:
         return self.fixed(graph if self.opset is None else onnx_io.convert_opset(graph, self.opset))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Derivation:
     """What was done to a model, entry by entry, and what that rests on. ``without`` was left out of the result."""
 
@@ -69,6 +70,17 @@ class Derivation:
     target: str = ""
     policy: str = ""
     without: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        of = f" of {shortened(self.model)}" if self.model else ""
+        return f"<Derivation{of}: {counted(len(self.rewrites), 'rewrite')} by {counted(len(self.rules), 'rule')}>"
+
+    def __str__(self) -> str:
+        lines = [repr(self)[1:-1]]
+        for entry in self.rewrites:
+            sides = " => ".join(filter(None, (entry.before, entry.after)))
+            lines.append(f"#{entry.id} {entry.rule} at {entry.site or 'the graph'}{': ' if sides else ''}{sides}")
+        return "\n".join(lines)
 
     def of(self, model: Any, graph: Graph) -> Derivation:
         """The derivation with the name and digest of the model's file, or the name of the graph where it has none."""

@@ -25,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from graphopt.display import counted
 from graphopt.errors import UsageError, VerificationError
 from graphopt.frozen import dataclass
 from graphopt.runtime.limits import OUT_OF_TIME, confine, memory_of
@@ -119,6 +120,27 @@ class Verification:
         times = "of" if self.error <= 1 else "times"
         size = f": {self.largest}" if self.largest is not None else ""
         return f"largest difference {self.error:.2g} {times} the tolerance{size}" if self.error else "no difference"
+
+    def __str__(self) -> str:
+        if self.status == "off":
+            return "not verified (off)"
+        if self.status == "unverified":
+            return f"unverified: {self.reason}"
+        sizes = "; ".join(", ".join(f"{name}={size}" for name, size in drawn.items()) for drawn in self.sizes)
+        at = f" ({sizes})" if sizes else ""
+        large = " and one of large values" if self.enlarged else ""
+        inside = f"by {_number_of(self.inside, 'value')} inside the model" if self.inside else ""
+        parts = f"by {_number_of(self.parts, 'part')} on drawn values" if self.parts else ""
+        left = f"without float64 in {_number_of(self.left, 'part')}" if self.left else ""
+        more = "".join(f", {words}" for words in (inside, parts, left) if words)
+        how = f"on {_number_of(self.draws, 'random input')}{at}{large}{more}{',' if more else ''} in {self.engine}"
+        size = f", {self.difference}" if self.difference else ""
+        doubt = f": {self.reason}" if self.reason else ""
+        return f"{self.status} {how}{size} ({self.seconds:.1f} s){doubt}"
+
+
+def _number_of(number: int, noun: str) -> str:
+    return f"one {noun}" if number == 1 else counted(number, noun)
 
 
 OFF = Verification("off")

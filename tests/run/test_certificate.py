@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 import graphopt
 from graphopt.errors import CertificateError, ReadError
+from graphopt.ir.text import parse
 from graphopt.run.certificate import BASES, Certificate, Certified, CertifiedRewrite, _seal, certify
 from graphopt.run.local_checks import LocalCheck
 from tests.run.test_write_result import proto
@@ -164,3 +165,15 @@ def test_the_command_says_what_a_result_rests_on_or_why_not(files: Files, capsys
     files[1].write_bytes(files[1].read_bytes() + b"\0")
     assert run(arguments) == CertificateError.exit_code
     assert capsys.readouterr() == ("", f"graphopt: {files[1]}: is not the result that {files[2]} is about\n")
+
+
+def test_it_prints_what_the_result_rests_on() -> None:
+    _, report = graphopt.optimize(
+        parse("x: float32[2, 3]\ny = Neg(Neg(x))\nreturn y"), verify="off", return_report=True
+    )
+    assert repr(report.certificate) == "<Certificate of 1 rewrite>"
+    counts, weakest = str(report.certificate).splitlines()
+    assert counts.startswith("1 rewrite: 1 by rules proved")
+    assert weakest.startswith("weakest: neg-neg (#1) at ")
+    assert str(Certificate()) == "0 rewrites"
+    assert str(report.verification) == "not verified (off)"

@@ -177,3 +177,18 @@ def test_a_journal_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_all_that_is_found_in_exporters_models_can_be_derived(model: Path) -> None:
     _, report = optimize_graph(onnx_io.load(model), target=target("ort"))
     assert not [w for w in report.warnings if w.startswith("found, but not applied")]
+
+
+def test_it_prints_its_rewrites() -> None:
+    _, report = optimize_graph(
+        parse("x: float32[2, 3]\nw = float32[3]{1.0, 2.0, 3.0}\nv = Neg(w)\ny = Add(Neg(Neg(x)), v)\nreturn y")
+    )
+    assert report.derivation is not None
+    rewrites = report.derivation.rewrites
+    assert repr(report.derivation) == f"<Derivation: {len(rewrites)} rewrites by 1 rule>"
+    first, *lines = str(report.derivation).splitlines()
+    assert first == repr(report.derivation)[1:-1]
+    (double,) = (line for line in lines if " neg-neg at " in line)
+    assert double.endswith(": Neg(Neg(x)) => x")
+    assert len(lines) == len(rewrites)
+    assert not any(line.endswith((" ", ":", "=>")) for line in lines)
