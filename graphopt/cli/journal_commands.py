@@ -330,4 +330,4 @@ def _print_entry(entry: Entry) -> None:
 
 
 def _microseconds(gain: float) -> str:
-    return f"{-gain * 1e6:+.1f} µs"
+    return f"{round(-gain * 1e6, 1) + 0.0:+.1f} µs"  # no -0.0

@@ -488,7 +488,7 @@ def prove_rules(
         elif said is None:
             print(f"{rule.source}: {rule.name}: {rule.soundness.value}, refuted\n{finding.counterexample}", flush=True)
         elif not quiet:
-            why = f" ({finding.why})" if finding.why else ""
+            why = f"; no proof: {finding.why}" if finding.why else ""
             print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {finding.evidence}{why}", flush=True)
         if update and store is not None and (not kept or rule is rules[-1]):  # as it goes: an interrupt loses nothing
             left = [(r, there.get(evidence.key(r))) for r in rules[len(proved) :] if is_of_solver]

@@ -119,7 +119,7 @@ def proved(request: Request) -> Answer:
     evidence = prove(_named(rules_of(request), request["rule"]))
     if evidence.evidence is None:
         return {"refuted": evidence.counterexample}
-    return {"evidence": f"{evidence.evidence}{f' ({evidence.why})' if evidence.why else ''}"}
+    return {"evidence": f"{evidence.evidence}{f'; no proof: {evidence.why}' if evidence.why else ''}"}
 
 
 def _named(rules: Sequence[Rule], name: str) -> Rule:

@@ -27,7 +27,7 @@ class RuleEvidence:
     def __str__(self) -> str:
         if self.evidence is None:
             return f"{self.rule.name}: refuted\n{self.counterexample}"
-        return f"{self.rule.name}: {self.evidence}{f' ({self.why})' if self.why else ''}"
+        return f"{self.rule.name}: {self.evidence}{f'; no proof: {self.why}' if self.why else ''}"
 
 
 def check(rule: Rule, *, deep: bool = False, seconds: float = inf) -> CheckReport:

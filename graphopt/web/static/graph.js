@@ -88,7 +88,7 @@ class Pane {
     const moved = marks.filter((m) => m === "other").length;
     const changed = { before: "rewritten", after: "new" }[this.side];
     this.count.textContent = drawing
-      ? `${COUNT.format(ops)} ops${changed ? `, ${COUNT.format(moved)} ${changed}` : ""}`
+      ? `${COUNT.format(ops)} op${ops === 1 ? "" : "s"}${changed ? `, ${COUNT.format(moved)} ${changed}` : ""}`
       : "not on this side";
     this.start();
   }

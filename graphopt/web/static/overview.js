@@ -33,7 +33,9 @@ function overview(page) {
       card(
         "Check",
         found.status,
-        found.error !== null ? `error ${short(found.error)} ${found.error > 1 ? "times" : "of"} the tolerance` : "",
+        found.error === 0
+          ? "no difference"
+          : found.error !== null ? `error ${short(found.error)} ${found.error > 1 ? "times" : "of"} the tolerance` : "",
         found.status === "verified" ? "good" : "warn",
       );
     rows = opsTable(rewriting.ops);
