@@ -10,11 +10,13 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from threading import Lock
 from typing import Any, Final
 
 from graphopt.frozen import dataclass
@@ -24,6 +26,7 @@ WAITING: Final = 8
 """Runs that wait; one more is refused."""
 PRELOADED: Final = ["graphopt.cli", "graphopt.serving.preload"]
 """What is imported once for all runs."""
+_STARTING: Final = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,20 @@ class Runs:
         self._context.set_forkserver_preload(PRELOADED)
 
     def prepare(self) -> None:
-        """Have imported what runs need, before there is one."""
-        forkserver.ensure_running()
+        """Start the process that runs are forked from, where it does not run yet. It imports from where this one does,
+        and never from the current folder, which may be a stranger's."""
+        with _STARTING:
+            before = os.environ.copy()
+            os.environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            try:
+                forkserver.ensure_running()
+            finally:
+                os.environ.clear()
+                os.environ |= before
+
+    def _start(self, process: ForkServerProcess) -> None:
+        self.prepare()
+        process.start()
 
     async def answer(self, request: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """The status and the answer of a run, which ends where this is cancelled."""
@@ -69,10 +84,13 @@ class Runs:
     async def _run(self, request: Mapping[str, Any]) -> dict[str, Any]:
         answers, ours = self._context.Pipe(duplex=False)
         process = self._context.Process(target=self.work, args=(ours, request))
-        starting = asyncio.ensure_future(asyncio.to_thread(process.start))
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start, process))
         reading = None
         try:
-            await asyncio.shield(starting)
+            try:
+                await asyncio.shield(starting)
+            except (OSError, EOFError) as error:
+                return {"error": f"no process can be started: {error}"}
             ours.close()  # so that reading ends with the process
             reading = asyncio.ensure_future(asyncio.to_thread(answers.recv_bytes))
             if not (await asyncio.wait({reading}, timeout=request["seconds"]))[0]:

@@ -57,3 +57,23 @@ def test_without_its_packages_they_are_named(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["serve", str(tmp_path)]) == 8
     assert "graphopt[serve]" in capsys.readouterr().err
+
+
+def test_nothing_is_imported_from_the_folder_in_which_it_is_started(tmp_path: Path) -> None:
+    """Where someone else's files lie: a module there is not taken for one of ours or of Python's."""
+    pytest.importorskip("uvicorn")
+    for name in ("graphopt", "signal", "socket", "json", "numpy", "onnx"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write({name!r})\n")
+    as_installed = "import sys; sys.path.remove(''); from graphopt.cli import main; main()"  # as the script does
+    command = [sys.executable, "-c", as_installed, "serve", ".", "--port", "0"]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[0]
+        body = b'{"rules": "# r  [A22] exact\\nr: Relu(Relu(x)) => Relu(x)", "language": "rules"}'
+        headers = {"content-type": "application/json"}
+        asked = urllib.request.Request(f"{address}api/check", data=body, headers=headers)
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            assert b'"right"' in answer.read()
+        server.send_signal(signal.SIGINT)
+    assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()

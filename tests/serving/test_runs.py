@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from graphopt.serving.runs import RunLimits, Runs
 
 
@@ -77,3 +79,11 @@ def test_a_run_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
         assert not runs._free.locked()
 
     asyncio.run(asyncio.wait_for(cancelled(), 60))
+
+
+def test_where_no_process_can_be_started_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Runs) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(Runs, "prepare", fail)
+    assert "no process can be started: [Errno 11]" in answer(ended)["error"]
