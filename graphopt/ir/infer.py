@@ -33,7 +33,7 @@ from graphopt.ir.dtypes import CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
 from graphopt.ir.infer_blocked import BLOCKED
-from graphopt.ir.infer_bodies import InferBodied, infer_function, infer_if, infer_loop, infer_scan
+from graphopt.ir.infer_bodies import LOOPS, InferBodied, infer_function, infer_if, infer_loop, infer_scan, states_of
 from graphopt.ir.infer_elements import KnownElements, infer_elements
 from graphopt.ir.infer_indexing import INDEXING
 from graphopt.ir.infer_nests import NESTS
@@ -397,6 +397,17 @@ def infer_in_graph(
     return _Walk(functions).node(graph, node, inputs)
 
 
+def infer_states(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
+    """What holds in every round of the states that a Loop or Scan carries along, by the inputs of its body. The types
+    that these are declared with hold in the first round."""
+    if node.op not in LOOPS:
+        return {}
+    walk = _Walk(body.functions)
+    walk.bodied(node, BODIED[node.op], [None if v is None else facts.get(v) for v in node.inputs])
+    known = walk.walks[id(body)][0] if id(body) in walk.walks else {}
+    return {v: known[v] for v in body.inputs[states_of(node)] if v in known}
+
+
 BodyWalks: TypeAlias = "dict[int, tuple[dict[Value, Fact], dict[Value, Fact]]]"
 """Of each body, by identity: what its inputs were known to be, and what followed of all its values."""
 
@@ -467,7 +478,9 @@ class _Walk:
                         stated = declared.get(value)
                         if stated is not None:
                             stated = _unnumbered(stated) if is_open else stated
-                            fact = _completed(fact, stated, inputs or outputs, given_open)
+                            # bodies are declared with the sizes of their first round
+                            kept = given_open if node.op != INPUT else _anonymous(fact.shape)
+                            fact = _completed(fact, stated, inputs or outputs, kept)
                         fact = _numbered(fact)
                         _check_size(graph, node, fact)
                         old = last.facts.get(value)

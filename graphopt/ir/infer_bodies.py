@@ -75,6 +75,16 @@ def infer_loop(node: Node, inputs: BodyFacts, infer_body: InferBody) -> Sequence
     return _after(states, results[1:], lambda type, _: _stacked(type, count, 0))
 
 
+LOOPS = frozenset({"Loop", "Scan"})
+"""Ops that run their body many times."""
+
+
+def states_of(node: Node) -> slice:
+    """Which inputs of the body of a Loop or Scan are states."""
+    outer, scans = len(node.inputs) - node.captures, node.attrs.get("num_scan_inputs", 0)
+    return slice(2, outer) if node.op == "Loop" else slice(outer - scans if isinstance(scans, int) else 0)
+
+
 def loop_head(body: Graph) -> tuple[TensorType, TensorType]:
     """The types in which a Loop's body gets the number of the round and the condition: scalars, or, as ONNX Runtime
     and onnx allow, vectors of one element where the body declares them so."""

@@ -26,7 +26,7 @@ from graphopt.rewrite.match.journal import Journal
 from graphopt.rewrite.match.matcher import families
 from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.match.statistics import Statistics
-from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes import fold_within
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
@@ -155,7 +155,7 @@ class Optimization:
         """The regions of the bodies of the graph's nodes, given what is known of the values that they capture."""
         for node in [node for node in space.graph.order() if node.bodies]:
             for name, body in node.bodies.items():
-                inner = Workspace(body.copy(), infer(body, captured_facts(node, body, space.facts)), is_body=True)
+                inner = Workspace(body.copy(), infer(body, facts_within(node, body, space.facts)), is_body=True)
                 mark = self.journal.open(node.id, name)
                 yield from self._within(inner)
                 self.journal.close(mark, inner.edits > 0)

@@ -31,7 +31,7 @@ from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
 from graphopt.ir.work import excess, most_operations, most_seconds, sparse_bytes
-from graphopt.rewrite.match.workspace import captured_facts
+from graphopt.rewrite.match.workspace import facts_within
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness
@@ -351,7 +351,7 @@ class _Converting:
         """Convert the bodies inside: what goes in and comes out of them keeps its type."""
         changed: dict[str, Any] = {}
         for name, body in node.bodies.items():
-            captured = captured_facts(node, body, self.before)
+            captured = facts_within(node, body, self.before)
             inner = _Converting(body, self.to, self.keep, False, {}, captured)
             inner.run()
             changed[name] = inner.graph

@@ -141,7 +141,7 @@ def _layers(
     graph: Graph, facts: Mapping[Value, Fact], model: CostModel, counted: set[int], within: str
 ) -> Iterator[LayerSize]:
     """What each node takes, and those of its bodies; ``counted`` are constants that were met, by identity."""
-    from graphopt.rewrite.match.workspace import captured_facts
+    from graphopt.rewrite.match.workspace import facts_within
 
     for node in graph.order():
         if node.op in (INPUT, CONSTANT):
@@ -162,7 +162,7 @@ def _layers(
             sum(map(model.nbytes, outputs)), name_scopes(node),
         )  # fmt: skip
         for attribute, body in node.bodies.items():
-            known = infer(body, captured_facts(node, body, facts))
+            known = infer(body, facts_within(node, body, facts))
             yield from _layers(body, known, model, counted, f"{name}/{attribute}/")
 
 

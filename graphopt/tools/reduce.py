@@ -30,7 +30,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.ir.types import TensorType, Type
 from graphopt.progress import Event, Listener
-from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.passes.splice import splice
@@ -325,7 +325,7 @@ def _facts_in(graph: Graph, place: BodyPlace) -> Mapping[Value, Fact]:
     for id, name in place:
         node = graph.node(id)
         graph = node.bodies[name]
-        facts = infer(graph, captured_facts(node, graph, facts) | _given(node, graph, facts))
+        facts = infer(graph, facts_within(node, graph, facts) | _given(node, graph, facts))
     return facts
 
 

@@ -94,7 +94,8 @@ def _looped(node: Node, arrays: list[Any], ulps: Ulps | None) -> tuple[Any, ...]
         wanted = [v for v in body.outputs if v is not None]
         given = [np.array(len(rounds)), np.array(True), *states, *captured]
         made = evaluated(body, dict(zip(body.inputs, given, strict=True)), wanted, ulps)
-        goes_on, *outputs = (np.asarray(made[v]) for v in wanted)
+        outputs = [made[v] for v in wanted]
+        goes_on = np.asarray(outputs.pop(0))
         states, scanned = outputs[:n_states], outputs[n_states:]
         rounds.append(scanned)
     if not rounds:

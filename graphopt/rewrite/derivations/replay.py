@@ -21,7 +21,7 @@ from graphopt.rewrite.match.evaluation import ALL_OPERATIONS, OperationBudget
 from graphopt.rewrite.match.journal import FOLD_EXACTLY, Action, Entry, Respelled, ValueSpelling, sign
 from graphopt.rewrite.match.matcher import matches
 from graphopt.rewrite.match.multi_version_graph import Alternatives
-from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes import NativePass, fold_within
 from graphopt.rewrite.passes.simplify import replace_roots
 from graphopt.rewrite.rule.rule import Rule
@@ -190,7 +190,7 @@ class _Replay:
             node = above.space.graph.node(id)
             body = node.bodies.get(attribute)
             if body is not None:
-                facts = captured_facts(node, body, above.space.facts)
+                facts = facts_within(node, body, above.space.facts)
                 frame.space = Workspace(body.copy(), infer(body, facts), is_body=True)
                 frame.owner = id
                 if self.observer is not None:

@@ -26,7 +26,7 @@ from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.rewrite.egraph.egraph_snapshot import Call
 from graphopt.rewrite.extract.profiles import Profiles, phases
 from graphopt.rewrite.extract.workload import FEW, workload
-from graphopt.rewrite.match.workspace import captured_facts
+from graphopt.rewrite.match.workspace import facts_within
 from graphopt.target import DEVICE_FUNCTIONS, Prices, ProductPrices, Target, ops
 
 BATCH = 1
@@ -683,7 +683,7 @@ def graph_cost(
 
 def _body_facts(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
     """What is known inside a body; weights that it captures are constants, and what it computes from them is not."""
-    inside = dict(infer(body, captured_facts(node, body, facts)))
+    inside = dict(infer(body, facts_within(node, body, facts)))
     pairs = zip(body.inputs[len(body.inputs) - node.captures :], node.inputs[-node.captures :], strict=False)
     for inner, outer in pairs if node.captures else ():
         if outer is not None and outer in facts and facts[outer].is_const:

@@ -267,16 +267,18 @@ class Workspace:
                 self._stale.extend(self.graph.readers(id))
 
 
-def captured_facts(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
-    """What is known inside a body of the values that its node captures.
+def facts_within(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
+    """What is known inside a body of the values that its node captures, and of the states that it carries along.
 
     A constant outside is a value like any other inside: what is computed from it there is computed in every pass.
     """
+    states = infer.infer_states(node, body, facts)
     if not node.captures:
-        return {}
+        return states
     pairs = zip(body.inputs[-node.captures :], node.inputs[-node.captures :], strict=True)
     inner_facts = {inner: facts[outer] for inner, outer in pairs if outer is not None and outer in facts}
-    return {v: replace(f, is_const=False, constant=None) if f.is_const else f for v, f in inner_facts.items()}
+    known = {v: replace(f, is_const=False, constant=None) if f.is_const else f for v, f in inner_facts.items()}
+    return states | known
 
 
 def sharper(old: Fact, new: Fact) -> Fact:

@@ -20,7 +20,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Type
-from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.splice import outside
 
@@ -120,7 +120,7 @@ def sink_tails(space: Workspace, node: Node) -> bool:
 
 def _type(space: Workspace, node: Node, body: Graph, value: Value | None) -> Type | None:
     """What is known of the type of a value of a branch: behind the If nothing more is known than of both."""
-    facts = infer(body, captured_facts(node, body, space.facts))
+    facts = infer(body, facts_within(node, body, space.facts))
     return None if value is None or value not in facts else facts[value].type
 
 
@@ -216,7 +216,7 @@ def _shape(space: Workspace, condition: Value) -> tuple[int, ...]:
 
 def _may_give(space: Workspace, node: Node, body: Graph, wanted: dict[int, int]) -> bool:
     """Whether a branch can give what is wanted of each output."""
-    facts = infer(body, captured_facts(node, body, space.facts))
+    facts = infer(body, facts_within(node, body, space.facts))
     for port, rank in wanted.items():
         value = body.outputs[port]
         given = None if value is None or value not in facts else facts[value].rank

@@ -20,7 +20,7 @@ from graphopt.rewrite.match.evaluation import OperationBudget
 from graphopt.rewrite.match.journal import Action, Journal, sign
 from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
 from graphopt.rewrite.match.statistics import Statistics, failed_at
-from graphopt.rewrite.match.workspace import UNROLL, Workspace, captured_facts
+from graphopt.rewrite.match.workspace import UNROLL, Workspace, facts_within
 from graphopt.rewrite.passes import PASSES, NativePass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule.rule import Rule
@@ -335,7 +335,7 @@ class _Simplifier:
             for name, body in node.bodies.items():
                 if id(body) in self.settled:
                     continue
-                facts = captured_facts(node, body, self.space.facts)
+                facts = facts_within(node, body, self.space.facts)
                 mark = 0 if self.journal is None else self.journal.open(node.id, name)
                 result = self.body(body, facts)
                 if self.journal is not None:

@@ -264,3 +264,15 @@ def test_a_loop_whose_condition_is_no_truth_value_is_left_out() -> None:
     )
     with pytest.warns(ReferenceWarning, match="the condition that the body of Loop gives is no truth value"):
         graphopt.compile(graph, verify="off")
+
+
+def test_a_state_that_grows_is_compiled_where_its_body_is_declared_with_the_sizes_of_the_first_round() -> None:
+    graph = parse(
+        """x: float32[2, 1] n: int64[] c = true
+        y = Loop(n, c, x, body={ i: int64[] go: bool[] s: float32[2, 1]
+            t = ReduceSum(s, [1]) u = Concat(Mul(s, 0.5), t, axis=1) return go, u }) return y"""
+    )
+    compiled = graphopt.compile(graph, jobs=0, cache=False)
+    assert not compiled.report.unlowered
+    feeds = {"x": X[1:3, None], "n": np.array(4)}
+    np.testing.assert_allclose(compiled(feeds)["y"], run(graph, feeds)["y"], rtol=1e-6)

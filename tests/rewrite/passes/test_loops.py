@@ -71,3 +71,24 @@ def test_what_a_loop_appends_to_a_list_is_stacked_in_every_opset(opset: int, axi
     )  # fmt: skip
     assert inside == ["Add"]
     assert not any("Sequence" in op for op in outside)
+
+
+def test_a_state_that_grows_is_not_what_its_body_declares_of_the_first_round() -> None:
+    _, inside = loop_of(
+        """x: float32[1] n: int64[] c = true zero = [0]
+        y, z = Loop(n, c, x | zero, body={ i: int64[] go: bool[] s: float32[1] zero: int64[1]
+            t = Unsqueeze(ReduceSum(s, keepdims=0), zero) u = Concat(s, t, axis=0) k = Shape(s) return go, u, k })
+        return y, z""",
+        x=X[:1], n=4,
+    )  # fmt: skip
+    assert inside == ["Concat", "ReduceSum", "Shape", "Unsqueeze"]
+
+
+def test_what_is_known_of_a_state_outside_is_known_within() -> None:
+    _, inside = loop_of(
+        """x: float32[2] n: int64[] c = true
+        y = Loop(n, c, x, body={ i: int64[] go: bool[] s: ? t = Cast(Shape(s), to=1) u = Mul(s, t) return go, u })
+        return y""",
+        x=X, n=4,
+    )  # fmt: skip
+    assert inside == ["Mul"]
