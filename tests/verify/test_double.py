@@ -119,3 +119,20 @@ def test_loops_of_no_rounds_or_many_are_not_evaluated(count: int) -> None:
     assert y is not None
     with pytest.raises(EvaluationError, match="a Loop of"):
         evaluated(graph, {graph.inputs[0]: X}, [y])
+
+
+def test_a_list_that_a_loop_appends_to_is_a_list_of_float64() -> None:
+    graph = parse("""x: float32[7] e = SequenceEmpty()
+        y = Loop(3, bool[]{true}, e | x, body={
+            i: int64[] c: bool[] s: sequence(float32[*]) x: float32[7]
+            n = Add(Cast(i, to=7), 1)
+            t = SequenceInsert(s, Slice(x, [0], Unsqueeze(n, [0]), [0]))
+            return c, t
+        })
+        return y""")
+    (y,) = graph.outputs
+    assert y is not None
+    made = evaluated(graph, {graph.inputs[0]: X}, [y])[y]
+    assert [part.dtype for part in made] == [np.float64] * 3
+    for k, part in enumerate(made):
+        np.testing.assert_array_equal(part, X[: k + 1].astype(np.float64))
