@@ -134,6 +134,8 @@ def test_classes_are_those_of_dataclasses(name: str) -> None:
     ours, theirs = OURS[name], THEIRS[name]
     assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
     assert ours.__match_args__ == theirs.__match_args__
+    assert ours.__init__.__module__ == theirs.__init__.__module__
+    assert ours.__init__.__qualname__.endswith(f"{name}.__init__")
     assert [(f.name, f.default, f.init, f.compare) for f in dataclasses.fields(ours)] == [
         (f.name, f.default, f.init, f.compare) for f in dataclasses.fields(theirs)
     ]
