@@ -53,13 +53,13 @@ class _FirstInit:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         made = _init(self.cls, self.slots)
-        self.cls.__init__ = made
+        self.cls.__init__ = made  # type: ignore[misc]
         return made.__get__(instance, owner)
 
 
 def _init(cls: type, slots: bool) -> Any:
     """The function that sets the fields, by the descriptors of slots where there are some."""
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    fields = dataclasses.fields(cls)
     names: dict[str, Any] = {"__name__": cls.__module__, "NOT_GIVEN": _NOT_GIVEN, "set_": object.__setattr__}
     lines: list[str] = []
     given: list[str] = []
