@@ -67,12 +67,12 @@ def part(graph: Graph, nodes: Collection[int] | None, roots: Sequence[Value], na
             return None
         cut.replace(value, cut.add_input(cut.names.pop(value, f"in_{value.node}_{value.port}"), kind))
     for number, value in enumerate(roots):
-        called = name if name and not number else f"out_{number}"
-        taken = next((v for v, other in cut.names.items() if other == called and v != value), None)
-        cut.add_output(called if taken is None else f"{called}_out", value)
+        cut.add_output(f"out_{number}", value)
     for node in reversed(cut.order()):
         if not any(cut.n_uses(value) for value in node.outputs):
             cut.remove(node.id)
+    if name and not any(other == name and value != roots[0] for value, other in cut.names.items()):
+        cut.output_names[0] = name
     return cut
 
 
