@@ -18,24 +18,34 @@ LARGE = {
     "classifier_dynamic",
     "classifier_s8s8",
     "classifier_u8s8",
+    "depth",
     "detector",
     "detector_paddle",
+    "detector_tf",
     "detector_torchvision",
     "detector_yolo",
     "enlarge",
     "faces",
     "keypoints",
+    "lengths",
     "letters",
     "masks",
+    "reader",
     "regions_pyramid",
     "segments",
+    "speech",
+    "spoken",
+    "table_grows",
+    "tagger",
     "tagger_200",
     "tagger_tree",
     "text_regions",
+    "vits",
     "voices",
     "whisper",
 }
-"""Those with many kernels, which take 5 seconds and more to compile."""
+"""Those with many kernels, which take 2 seconds and more to compile. By default the others see what goes wrong in them,
+with the tests of their ops (``tests/lowering/operators``) and of sizes and loops (``tests/lowering/link``)."""
 NAMES = [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in (*MODELS, *QUANTIZED)]
 
 

@@ -73,6 +73,7 @@ def test_a_model_is_the_decoder_that_it_is_called(name: str, tmp_path: Path) -> 
     np.testing.assert_allclose(logits[0], want[6:], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow  # by default, tests/runtime/test_bound_state.py sees what goes wrong with states
 def test_the_compiled_model_keeps_its_state(tmp_path: Path) -> None:
     sizes, path = MODELS["qwen-tiny"], tmp_path / "qwen-tiny.onnx"
     write(sizes, path)
@@ -104,6 +105,7 @@ def test_what_a_token_has_to_read() -> None:
     assert bytes_read(llama, 100_000, 10, 4, batch=8) == 4 * (100_000 - 248 * 64) + 8 * cache * 16
 
 
+@pytest.mark.slow  # of six processes, each of which optimizes or compiles a model
 def test_a_line_for_each_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.decode.ROUNDS", 1)
     options = argparse.Namespace(
