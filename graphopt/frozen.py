@@ -26,10 +26,17 @@ else:
         return decorate if cls is None else decorate(cls)
 
 
-def _frozen(cls: type, *, eq: bool = True, repr: bool = True, slots: bool = False, kw_only: bool = False) -> type:
+_STATED = "__dataclass_params__"
+"""Where classes have what was asked for, by which ``dataclasses`` tells whether they may inherit from each other."""
+
+
+def _frozen(cls: type, *, eq: bool = True, repr: bool = True, slots: bool = False, kw_only: bool = False) -> Any:
     """The class with the methods of a frozen dataclass, but for those that it has already."""
     own = set(cls.__dict__) - ({"__hash__"} if cls.__dict__.get("__hash__", cls) is None else set())
-    made: type = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
+    inherits = any(_STATED in vars(base) for base in cls.__mro__[1:])  # from what is to be frozen, too
+    asked = {"init": False, "repr": False, "eq": False, "frozen": inherits, "slots": slots, "kw_only": kw_only}
+    made: Any = dataclasses.dataclass(**asked)(cls)
+    vars(made)[_STATED].frozen = True
     fields = dataclasses.fields(made)
     methods: dict[str, Any] = {"__init__": _FirstInit(made, slots), "__setattr__": _refuse, "__delattr__": _refuse}
     if repr:
@@ -53,7 +60,7 @@ class _FirstInit:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         made = _init(self.cls, self.slots)
-        self.cls.__init__ = made  # type: ignore[misc]
+        type.__setattr__(self.cls, "__init__", made)
         return made.__get__(instance, owner)
 
 

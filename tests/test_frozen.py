@@ -167,6 +167,29 @@ def test_copies_and_pickles() -> None:
     assert Point(1).seen is not Point(1).seen
 
 
+@pytest.mark.parametrize("first", [frozen.dataclass, dataclasses.dataclass])
+@pytest.mark.parametrize("second", [frozen.dataclass, dataclasses.dataclass])
+def test_classes_inherit_from_each_other(first: Callable[..., Any], second: Callable[..., Any]) -> None:
+    @first(frozen=True)
+    class Above:
+        a: int
+
+    @second(frozen=True)
+    class Below(Above):
+        b: int = 2
+
+    assert (Below(1), hash(Below(1))) == (Below(1, 2), hash((1, 2)))
+    with pytest.raises(dataclasses.FrozenInstanceError, match="'b'"):
+        Below(1).b = 3
+
+    @dataclasses.dataclass
+    class Open:
+        a: int
+
+    with pytest.raises(TypeError, match="non-frozen"):
+        second(frozen=True)(type("Wrong", (Open,), {"__annotations__": {"b": int}}))
+
+
 def test_patterns_take_fields_by_place() -> None:
     match Point(1, 3):
         case Point(x, y):
