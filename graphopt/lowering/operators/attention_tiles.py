@@ -45,8 +45,8 @@ ROWS: Final = 12
 """Rows of a tile of results in registers at most."""
 KEYS: Final = 64
 """Keys of a tile, whose scores stay near."""
-LARGEST: Final = 256
-"""Elements of a head from which on a tile does not fit where it should."""
+LARGEST: Final = 512
+"""Elements of a head up to which a tile fits where it should."""
 HIDING: Final = -1e30
 """What is added to a score that leaves nothing of it, beside one that is larger than this."""
 
