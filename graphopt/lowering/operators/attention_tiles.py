@@ -32,8 +32,8 @@ from graphopt.lowering.loops.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, Invoke, LoopKind, Range, Stmt, Store, seq
-from graphopt.lowering.operators.attention_rows import RowTile
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, Invoke, Range, Stmt, Store, seq
+from graphopt.lowering.operators.attention_rows import RowTile, along
 from graphopt.lowering.operators.elements import decayed
 
 if TYPE_CHECKING:
@@ -112,11 +112,6 @@ def _tensors(exprs: Iterable[Expr]) -> list[Tensor]:
     return [e.buffer for x in exprs for e in walk(x) if isinstance(e, Load) and isinstance(e.buffer, Tensor)]
 
 
-def _along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectorized") -> Stmt:
-    var = fresh()
-    return For(var, extent, body(var), kind)
-
-
 class _QueryTile:
     """The statements of a tile of queries, of so many vectors, and what it keeps."""
 
@@ -174,15 +169,13 @@ class _QueryTile:
 
     def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """For each query of the tile."""
-        return _along(Const(self.many), body)
+        return along(Const(self.many), body)
 
     def started(self, b: Expr, h: Expr, first: Expr, number: Expr) -> Stmt:
         """The queries turned over, scaled, and nothing seen yet."""
         q, zero = self.what.q, self.number(0.0)
-        copies = loop(number, lambda i: _along(self.size, lambda d: self.set("given", (i, d), q(b, h, first + i, d))))
-        zeros = loop(
-            self.many - number, lambda i: _along(self.size, lambda d: self.set("given", (number + i, d), zero))
-        )
+        copies = loop(number, lambda i: along(self.size, lambda d: self.set("given", (i, d), q(b, h, first + i, d))))
+        zeros = loop(self.many - number, lambda i: along(self.size, lambda d: self.set("given", (number + i, d), zero)))
         parts = [copies, zeros, self.turned("turned", "given", self.size, Const(self.many))]
         if self.what.factor != self.number(1.0):
             scaled = self.what.factor
@@ -203,7 +196,7 @@ class _QueryTile:
         """Zeros in the rows that the last tile has no queries for."""
         zero = self.number(0.0)
         width = self.tiles[name].shape[1]
-        return loop(self.many - number, lambda i: _along(width, lambda d: self.set(name, (number + i, d), zero)))
+        return loop(self.many - number, lambda i: along(width, lambda d: self.set(name, (number + i, d), zero)))
 
     def turned(self, target: str, source: str, m: Expr, n: Expr) -> Stmt:
         """The first ``m`` rows of ``n`` elements of a buffer, from its columns in another: in squares that registers
@@ -266,7 +259,7 @@ class _QueryTile:
         def block(o: Expr) -> Stmt:
             def over(body: Callable[[Expr, Expr, Expr, Expr], Stmt]) -> Stmt:
                 r, v = fresh(), fresh()
-                vector = _along(Const(self.lanes), lambda lane: body(r, v, lane, v * self.lanes + lane))
+                vector = along(Const(self.lanes), lambda lane: body(r, v, lane, v * self.lanes + lane))
                 inner = For(v, Const(self.vectors), vector, "unrolled")
                 return For(r, Const(self.rows), inner, "unrolled")
 
@@ -399,7 +392,7 @@ class _QueryTile:
         return seq(
             loop(self.width, lambda d: self.each(lambda i: share(d, i))),
             self.turned("given", "sums", Const(self.many), self.width),
-            loop(number, lambda i: _along(self.width, lambda d: store(i, d))),
+            loop(number, lambda i: along(self.width, lambda d: store(i, d))),
         )
 
 
