@@ -1,4 +1,4 @@
-"""Attention is found in forms that few models have: of other heads, sizes, batches and opsets than an export has."""
+"""Attention is found in forms that few models have, at other heads, sizes, batches and opsets than an export's."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.run.attentions import CHEAPER
-from graphopt.target import PORTABLE, Target
+from graphopt.target import ORT, PORTABLE, Target
 
 ort = pytest.importorskip("onnxruntime")
 
 CAPPED = "Attention.softcap"
 FREE_CAP = replace(PORTABLE, prices=replace(PORTABLE.prices, elements={**PORTABLE.prices.elements, CAPPED: 0.0}))
 """A runtime that caps scores while it computes them."""
+SLOW_NODES = replace(ORT, prices=replace(ORT.prices, node=1e-3))
+"""ONNX Runtime, where each node takes so long that the fewest are chosen."""
 
 HEADS = [(1, 1, 8), (2, 1, 64), (4, 4, 80), (12, 4, 8)]
 """Heads of queries, of keys, and their size."""
@@ -152,3 +154,49 @@ def test_a_cap_below_zero_is_written_out() -> None:
     result, _ = optimized(model, FREE_CAP, verify="off")
     assert "Tanh" in ops(result)
     agree(model, result, capped_feeds(4, 4, 8, 1))
+
+
+# -- heads in the batch, and a bias of each head's keys (Bloom)
+
+
+def biased(heads: int, size: int, opset: int, batch: int | str) -> onnx.ModelProto:
+    """Attention of one product for all of queries, keys and values behind a past, with its heads in the batch; how long
+    the bias of keys is says nothing but its own name."""
+    b = Builder()
+    length = b("Shape", "x", start=1, end=2)
+    rows = b("Shape", "x", start=0, end=1)
+    parts = b("Reshape", "x", b("Concat", rows, length, [heads, 3, size], axis=0))
+    q, k, v = (b("Transpose", b("Gather", parts, np.int64(i), axis=3), perm=[0, 2, 1, 3]) for i in range(3))
+    keys, values = b("Concat", "pk", k, axis=2, output="k"), b("Concat", "pv", v, axis=2, output="v")
+    many = b("Mul", rows, [heads])
+    folded = b("Reshape", q, b("Concat", many, length, [size], axis=0))
+    behind = b("Concat", many, [-1, size], axis=0)
+    scores = b("MatMul", folded, b("Transpose", b("Reshape", keys, behind), perm=[0, 2, 1]))
+    scores = b("Add", b("Mul", scores, size**-0.5), "bias")
+    scores = b("Reshape", scores, b("Concat", rows, [heads], length, [-1], axis=0))
+    weights = b("Softmax", b("Add", scores, "mask"), axis=-1)
+    y = b("MatMul", b("Reshape", weights, b("Concat", many, length, [-1], axis=0)), b("Reshape", values, behind))
+    y = b("Transpose", b("Reshape", y, b("Concat", rows, [heads], length, [size], axis=0)), perm=[0, 2, 1, 3])
+    b("Reshape", y, b("Concat", rows, length, [heads * size], axis=0), output="y")
+    past = [batch, heads, "past", size]
+    many_rows = heads if batch == 1 else "rows"
+    given = {"x": [batch, "s", 3 * heads * size], "pk": past, "pv": past, "bias": [many_rows, 1, "total"]}
+    given["mask"] = [batch, 1, "s", "t"]
+    present = [batch, heads, "present", size]
+    return b.model(given, {"y": [batch, "s", heads * size], "k": present, "v": present}, opset, {})
+
+
+@pytest.mark.parametrize("opset", [17, 18, 20])
+@pytest.mark.parametrize(("heads", "size"), [(1, 64), (2, 80), (12, 8)])
+def test_heads_in_the_batch_with_a_bias_of_keys_are_one_op(heads: int, size: int, opset: int) -> None:
+    model = biased(heads, size, opset, 1)
+    result, report = optimized(model, SLOW_NODES, verify="off")
+    assert report.attentions.told == "1 of 1 are one op"
+    assert ops(result).count("MultiHeadAttention") == 1
+    for s, past in ((3, 4), (1, 0), (1, 6)):
+        lengths = (1, heads, past, size)
+        given = {
+            "x": drawn(1, s, 3 * heads * size), "pk": drawn(*lengths, seed=1), "pv": drawn(*lengths, seed=2),
+            "bias": drawn(heads, 1, past + s, seed=3), "mask": drawn(1, 1, s, past + s, seed=4),
+        }  # fmt: skip
+        agree(model, result, given)
