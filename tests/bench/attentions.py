@@ -1,12 +1,15 @@
 """Transformers as torch's two exporters write them: attentions found for ONNX Runtime, and what they are worth there.
 
     python -m tests.bench.attentions [NAME ...] [--ways dynamo,torchscript] [--size 256] [--past 64] [--keep FOLDER]
+                                     [--formats qdq,projections,dynamic,int4]
 
 It wants torch, transformers and onnxscript beside ONNX Runtime. Models have random weights of one seed, and open sizes
 of batch, sequence and past. A line is an export: how many softmaxes it has, how many attentions are one op after
 ``graphopt.optimize`` with the target ``ort``, the time of the original by that of the result (processor time of one
 thread, in turns), and the greatest difference of outputs by their scale. ``--keep`` is a folder of exports, which
 are read from there where they are. ``--compiled`` has ``graphopt.compile`` in the place of ``optimize``.
+are read from there where they are. ``--formats`` adds a line for each quantized form that ONNX Runtime's tools make of
+an export: static with Q/DQ pairs, the same around products with weights alone, dynamic, and weights of four bits.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import io
 import logging
 import re
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -285,6 +289,36 @@ def by_parameter(model: nn.Module, shapes: list[Any]) -> Any:
     return (*shapes[: len(single)], tuple(shapes[len(single) :]))
 
 
+def quantized(data: bytes, form: str, given: Mapping[str, np.ndarray]) -> bytes:
+    """A model in a quantized form, by ONNX Runtime's own tools; static scales come from one run."""
+    from onnxruntime import quantization
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    class Once(quantization.CalibrationDataReader):  # type: ignore[misc]
+        samples = iter([given])
+
+        def get_next(self) -> Mapping[str, np.ndarray] | None:
+            return next(self.samples, None)
+
+    if form == "int4":
+        quantizer = MatMulNBitsQuantizer(onnx.load_from_string(data), block_size=32, is_symmetric=True)
+        quantizer.process()
+        packed: bytes = quantizer.model.model.SerializeToString()
+        return packed
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
+        before.write_bytes(data)
+        if form in ("qdq", "projections"):
+            graph, only = onnx.load_from_string(data).graph, form == "projections"
+            held = {i.name for i in graph.initializer}
+            left = [n.name for n in graph.node if only and n.op_type == "MatMul" and n.input[1] not in held]
+            kinds = ["MatMul"] if only else None
+            quantization.quantize_static(before, after, Once(), op_types_to_quantize=kinds, nodes_to_exclude=left)
+        else:
+            quantization.quantize_dynamic(before, after)
+        return after.read_bytes()
+
+
 ATTENTION = re.compile("Attention$")
 
 
@@ -306,6 +340,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--formats", default="")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -328,6 +363,10 @@ def main() -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             ratios.append(line(label, data, known[name], sizes, options))
+            for form in filter(None, options.formats.split(",")):
+                inputs = {i.name for i in session(data).get_inputs()}
+                given = {n: a for n, a in feeds(known[name], sizes).items() if n in inputs}
+                ratios.append(line(f"{label} {form}", quantized(data, form, given), known[name], sizes, options))
     print(f"{'geometric mean':34} {geometric_mean([r for r in ratios if r]):>38}")
 
 
