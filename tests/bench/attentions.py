@@ -7,9 +7,9 @@ It wants torch, transformers and onnxscript beside ONNX Runtime. Models have ran
 of batch, sequence and past. A line is an export: how many softmaxes it has, how many attentions are one op after
 ``graphopt.optimize`` with the target ``ort``, the time of the original by that of the result (processor time of one
 thread, in turns), and the greatest difference of outputs by their scale. ``--keep`` is a folder of exports, which
-are read from there where they are. ``--compiled`` has ``graphopt.compile`` in the place of ``optimize``.
-are read from there where they are. ``--formats`` adds a line for each quantized form that ONNX Runtime's tools make of
-an export: static with Q/DQ pairs, the same around products with weights alone, dynamic, and weights of four bits.
+are read from there where they are. ``--compiled`` has ``graphopt.compile`` in the place of ``optimize``. ``--formats``
+adds a line for each quantized form that ONNX Runtime's tools make of an export: static with Q/DQ pairs, the same around
+products with weights alone, dynamic, and weights of four bits.
 """
 
 from __future__ import annotations
