@@ -105,7 +105,6 @@ def test_what_a_token_has_to_read() -> None:
     assert bytes_read(llama, 100_000, 10, 4, batch=8) == 4 * (100_000 - 248 * 64) + 8 * cache * 16
 
 
-@pytest.mark.slow  # of six processes, each of which optimizes or compiles a model
 def test_a_line_for_each_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.decode.ROUNDS", 1)
     options = argparse.Namespace(
