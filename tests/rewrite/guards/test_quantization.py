@@ -70,6 +70,7 @@ def test_biases_have_the_scale_of_the_product() -> None:
     assert not all_zero(3)
 
 
+@pytest.mark.usefixtures("exact_integers")
 def test_convolutions_and_what_is_between_them_run_on_integers() -> None:
     made, report = optimized("cnn_qdq_channels", "ort")
     ops = {n.op for n in made.nodes()}
@@ -87,6 +88,7 @@ def test_programs_run_products_and_convolutions_on_integers() -> None:
     assert not ops & {"Conv", "Gemm", "com.microsoft::QLinearAdd"}
 
 
+@pytest.mark.usefixtures("exact_integers")
 @pytest.mark.parametrize("name", ["cnn_qdq", "block_qdq", "block_int4", "trained"])
 @pytest.mark.parametrize("target", ["portable", "ort"])
 def test_weights_stay_quantized(name: str, target: str) -> None:
@@ -97,6 +99,7 @@ def test_weights_stay_quantized(name: str, target: str) -> None:
         assert stored(made) < 0.3 * stored(start)
 
 
+@pytest.mark.usefixtures("exact_integers")
 def test_moves_between_dequantization_and_quantization_move_integers() -> None:
     made, report = optimized("block_qdq", "ort")
     assert {"move-quantized-to", "requantize-same"} <= fired(report)
