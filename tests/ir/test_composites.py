@@ -286,6 +286,7 @@ def test_every_composite_op_is_tried() -> None:
     } == COMPOSITES.keys() - FEATURES.keys() - TREES.keys()
 
 
+@pytest.mark.usefixtures("exact_integers")
 @pytest.mark.parametrize("name", CASES)
 def test_a_composite_op_is_what_the_runtime_computes(name: str) -> None:
     case = CASES[name]
