@@ -234,7 +234,7 @@ from graphopt.runtime import load
 program = load({str(folder)!r}, threads=2)
 print(program([np.arange(6, dtype=np.float32)])["y"].tolist())
 ours = {{m.split(".")[1] for m in sys.modules if m.startswith("graphopt.")}}
-assert ours == {{"display", "errors", "runtime", "saving"}}, ours
+assert ours == {{"display", "errors", "frozen", "runtime", "saving"}}, ours
 """
     done = subprocess.run([sys.executable, "-c", text], check=True, timeout=60, capture_output=True, text=True)
     assert done.stdout == f"{want().tolist()}\n"
