@@ -50,7 +50,9 @@ NAMES = [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n i
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_applications_are_compiled_and_agree(name: str) -> None:
+def test_applications_are_compiled_and_agree(name: str, request: pytest.FixtureRequest) -> None:
+    if name in QUANTIZED:
+        request.getfixturevalue("exact_integers")
     model = made(name)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     compiled = graphopt.compile(model, jobs=0)
