@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Size, symbols
+
+PASTS: Final[Mapping[str, tuple[int, ...]]] = {
+    "Attention": (4, 5),
+    "com.microsoft::Attention": (4,),
+    "com.microsoft::GroupQueryAttention": (3, 4),
+    "com.microsoft::MultiHeadAttention": (6, 7),
+}
+"""The inputs of attention that hold keys and values of the past, together or apart. They go on in its outputs, from the
+second on."""
 
 
 def appended(graph: Graph) -> Iterator[tuple[Value, Node]]:

@@ -19,6 +19,7 @@ from onnx import (
 from graphopt.errors import InvalidModelError
 from graphopt.frozen import dataclass
 from graphopt.ir import forms, ops
+from graphopt.ir.caches import PASTS
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Attrs, Graph, Node, Value
@@ -34,10 +35,6 @@ from graphopt.ir.types import TensorType, axis_name, symbol
 
 INITIALIZERS = ("initializer", "sparse_initializer")
 """The forms of constants that stay in the model even if nobody reads them."""
-
-CARRIED = {"Attention": ((4, 1), (5, 2)), "com.microsoft::MultiHeadAttention": ((6, 1), (7, 2))}
-"""Of ops, inputs with the outputs that they go on in, which are written whether they are read or not: without them ONNX
-Runtime refuses attention behind a past, or reads keys that nobody wrote."""
 
 SPLAT = 1024
 """A repeated element that takes more bytes than this written out is written as a ConstantOfShape."""
@@ -297,12 +294,13 @@ class GraphWriter:
         return tuple(Value(node.id, port) for port in range(count))
 
     def _carried(self, node: Node) -> set[int]:
-        """The outputs that runtimes want to be there, for inputs that the node has, whether they are read or not."""
+        """The outputs that are written whether they are read or not: without those for the past that it has, ONNX
+        Runtime refuses attention, or reads keys that nobody wrote."""
         spelling = self.spelled.get(node.id)
         if spelling is None or spelling.proto is not None:
             return set()
-        pairs = CARRIED.get(spelling.op, ())
-        return {port for k, port in pairs if k < len(spelling.inputs) and spelling.inputs[k] is not None}
+        pasts = enumerate(PASTS.get(spelling.op, ()), start=1)
+        return {port for port, k in pasts if k < len(spelling.inputs) and spelling.inputs[k] is not None}
 
     def _missing(self, node: Node) -> set[int]:
         """The outputs that the model leaves out; of a node spelled anew, the optional ones that nobody reads."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.frozen import dataclass
-from graphopt.ir.caches import appended
+from graphopt.ir.caches import PASTS, appended
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
@@ -67,12 +67,6 @@ class KeptState:
 
 SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter"})
 """Ops that give their first input with some elements exchanged."""
-PASTS: Mapping[str, tuple[int, int]] = {
-    "Attention": (4, 5),
-    "com.microsoft::MultiHeadAttention": (6, 7),
-    GROUPED: (3, 4),
-}
-"""Of attention the inputs that are keys and values of the past."""
 SCORES = 3
 """Of attention the output that is its scores."""
 
@@ -175,7 +169,8 @@ def _keeps(graph: Graph, node: Node, inputs: Collection[Value | None]) -> bool:
     """Whether attention appends to inputs of the graph what it gives, and its scores are not asked for."""
     pasts = PASTS[node.op]
     return (
-        len(node.inputs) > pasts[1]
+        len(pasts) == 2  # apart
+        and len(node.inputs) > pasts[1]
         and all(node.inputs[k] in inputs for k in pasts)
         and not (node.n_outputs > SCORES and _is_read(graph, Value(node.id, SCORES)))
     )

@@ -7,7 +7,7 @@ queries of all heads of a group. Vectors lie along the size of a head in product
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -41,15 +41,45 @@ def unrolled(extent: int, body: Callable[[Expr], Stmt]) -> Stmt:
     return along(Const(extent), body, "unrolled")
 
 
-class RowTile:
-    """The statements of a tile of rows, and what it keeps."""
+class Tile:
+    """A tile of attention: its sizes, and what it keeps in local buffers."""
+
+    tiles: Mapping[str, Buffer]
 
     def __init__(self, what: Tiled) -> None:
         self.what = what
-        self.dtype = dtype = what.q.tensor.dtype
-        self.lanes = lanes_of(dtype)
-        self.heads, self.queries, self.size = what.q.shape[1:]
+        self.dtype = what.q.tensor.dtype
+        self.lanes = lanes_of(self.dtype)
+        self.batch, self.heads, self.queries, self.size = what.q.shape
         self.keys, self.width = what.k.shape[2], what.v.size
+
+    def keep(self, shapes: Mapping[str, tuple[Expr, ...]], suffix: str = "") -> None:
+        """Makes the local buffers."""
+        self.tiles = {name: Buffer(f"{name}{suffix}", shape, self.dtype, "local") for name, shape in shapes.items()}
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The local buffers."""
+        return tuple(self.tiles.values())
+
+    def element(self, name: str, *at: Expr) -> Load:
+        """An element of what is kept."""
+        return Load(self.tiles[name], at)
+
+    def set(self, name: str, at: tuple[Expr, ...], value: Expr) -> Stmt:
+        """Keeps a value."""
+        return Store(self.tiles[name], at, value)
+
+    def number(self, value: float) -> Const:
+        """A number in the dtype of the scores."""
+        return const(value, self.dtype)
+
+
+class RowTile(Tile):
+    """The statements of a tile of rows."""
+
+    def __init__(self, what: Tiled) -> None:
+        super().__init__(what)
         self.shared: Expr = Const(1) if what.k.heads == self.heads else self.heads // what.k.heads
         registers = REGISTERS[vector_bytes()] - 2
         wanted = self._wanted()
@@ -66,8 +96,7 @@ class RowTile:
             "part": (near, Const(self.vectors), Const(self.lanes)),
             **dict.fromkeys(["high", "higher", "whole", "shrink"], (rows,)),
         }
-        self.tiles = {n: Buffer(n, s, dtype, "local") for n, s in shapes.items()}
-        self.buffers = tuple(self.tiles.values())
+        self.keep(shapes)
 
     def _wanted(self) -> int:
         """How many rows a tile should have: those of heads that share keys, in equal parts."""
@@ -102,18 +131,6 @@ class RowTile:
 
         tiles = loop((count + (self.many - 1)) // self.many, tile)
         return tiles if self.shared == Const(1) else If(equal(head % self.shared, 0), tiles)
-
-    def element(self, name: str, *at: Expr) -> Load:
-        """An element of what is kept."""
-        return Load(self.tiles[name], at)
-
-    def set(self, name: str, at: tuple[Expr, ...], value: Expr) -> Stmt:
-        """Keeps a value."""
-        return Store(self.tiles[name], at, value)
-
-    def number(self, value: float) -> Const:
-        """A number in the dtype of the scores."""
-        return const(value, self.dtype)
 
     def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """For each row of the tile."""

@@ -23,7 +23,6 @@ from graphopt.lowering.loops.expressions import (
     Load,
     cast,
     conjunction,
-    const,
     equal,
     maximum,
     minimum,
@@ -33,7 +32,7 @@ from graphopt.lowering.loops.expressions import (
     walk,
 )
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, Invoke, Range, Stmt, Store, seq
-from graphopt.lowering.operators.attention_rows import RowTile, along
+from graphopt.lowering.operators.attention_rows import RowTile, Tile, along
 from graphopt.lowering.operators.elements import decayed
 
 if TYPE_CHECKING:
@@ -112,15 +111,12 @@ def _tensors(exprs: Iterable[Expr]) -> list[Tensor]:
     return [e.buffer for x in exprs for e in walk(x) if isinstance(e, Load) and isinstance(e.buffer, Tensor)]
 
 
-class _QueryTile:
-    """The statements of a tile of queries, of so many vectors, and what it keeps."""
+class _QueryTile(Tile):
+    """The statements of a tile of queries, of so many vectors."""
 
     def __init__(self, what: Tiled, vectors: int) -> None:
-        self.what, self.vectors = what, vectors
-        self.dtype = dtype = what.q.tensor.dtype
-        self.lanes = lanes_of(dtype)
-        self.batch, self.heads, self.queries, self.size = what.q.shape
-        self.keys, self.width = what.k.shape[2], what.v.size
+        super().__init__(what)
+        self.vectors = vectors
         self.many = vectors * self.lanes
         self.rows = (REGISTERS[vector_bytes()] - vectors - 2) // vectors
         self.rows = min(self.rows, ROWS)
@@ -135,10 +131,9 @@ class _QueryTile:
             **dict.fromkeys(["most", "top", "total", "scale"], (wide,)),
         }
         b, h, i, j = (fresh() for _ in range(4))
-        for k, _ in enumerate(self.by_query(what.score(Const(0.0, dtype), (b, h, i, j)), i, j)):
+        for k, _ in enumerate(self.by_query(what.score(Const(0.0, self.dtype), (b, h, i, j)), i, j)):
             shapes |= {f"read{k}": (wide, Const(KEYS)), f"mask{k}": (Const(KEYS), wide)}
-        self.tiles = {n: Buffer(f"{n}{vectors}", s, dtype, "local") for n, s in shapes.items()}
-        self.buffers = tuple(self.tiles.values())
+        self.keep(shapes, str(vectors))
 
     def all(self, y: Buffer, at: ElementIndex) -> tuple[Expr, Callable[[Expr], Stmt]]:
         """The number of query tiles, and the body for each."""
@@ -154,18 +149,6 @@ class _QueryTile:
             )  # fmt: skip
 
         return self.batch * self.heads * pieces, tile
-
-    def element(self, name: str, *at: Expr) -> Load:
-        """An element of what is kept."""
-        return Load(self.tiles[name], at)
-
-    def set(self, name: str, at: tuple[Expr, ...], value: Expr) -> Stmt:
-        """Keeps a value."""
-        return Store(self.tiles[name], at, value)
-
-    def number(self, value: float) -> Const:
-        """A number in the dtype of the scores."""
-        return const(value, self.dtype)
 
     def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """For each query of the tile."""

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from graphopt.errors import SENSELESS
 from graphopt.frozen import dataclass
+from graphopt.ir.caches import PASTS
 from graphopt.ir.constants import BITS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
@@ -62,12 +63,6 @@ ATTENTIONS = ops(
     "Attention com.microsoft::MultiHeadAttention com.microsoft::Attention com.microsoft::GroupQueryAttention"
 )
 """Ops that are two products with a softmax between them."""
-
-PAST = {
-    "Attention": 4, "com.microsoft::MultiHeadAttention": 6, "com.microsoft::Attention": 4,
-    "com.microsoft::GroupQueryAttention": 3,
-}  # fmt: skip
-"""Which input holds the keys of the past."""
 
 _NONE = Attrs()
 
@@ -410,7 +405,7 @@ class CostModel:
         depth = max(width // n, 1)
         packed = op == "com.microsoft::Attention"
         columns = rows if packed or len(k) < 3 else k[-2]
-        past = inputs[PAST[op]] if len(inputs) > PAST[op] else None
+        past = inputs[PASTS[op][0]] if len(inputs) > PASTS[op][0] else None
         columns += self.shape(past)[2] if past is not None and past.rank == 4 else 0
         batch = q[0] if len(q) > 2 else 1
         flops = 4.0 * batch * rows * columns * width
