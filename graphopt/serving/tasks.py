@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from shlex import join
 from time import process_time
@@ -18,6 +18,7 @@ from typing import Any, Final
 from graphopt.calibration.table import priced
 from graphopt.display import encoded
 from graphopt.errors import RuleError
+from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io
 from graphopt.optimize import candidates, optimize
 from graphopt.rewrite.checking.check import QUICK, check_rule

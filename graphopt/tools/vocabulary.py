@@ -4,8 +4,8 @@ sets, families, words of the notation and of the decorator; each from the table 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 
+from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.contrib import CONTRIB
 from graphopt.rewrite.guards.expressions import FACTS, SETS

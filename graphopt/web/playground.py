@@ -3,9 +3,9 @@ did."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from graphopt.frozen import dataclass
 from graphopt.web.changes import scope_name, scopes
 from graphopt.web.drawing import Drawing, draw, shown
 
