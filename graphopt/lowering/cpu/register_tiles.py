@@ -132,7 +132,8 @@ def _widths(owner: Scheduling, first: Chain, vector: Axis, plan: Mapping[Var, in
     for axis in (vector, *reversed(rows)):
         extent, (unit, counts) = known_size([axis.extent]), (lanes, _vectors(rows)) if axis is vector else (1, TILES)
         candidates = [n * unit for n in counts if n <= left and (extent is None or n * unit <= extent)]
-        width = widths[axis.var] = owner.choose(f"width {axes.index(axis)}", candidates, plan[axis.var])
+        by_rule = min(plan[axis.var], left * unit)  # what was chosen before may leave it fewer registers
+        width = widths[axis.var] = owner.choose(f"width {axes.index(axis)}", candidates, by_rule)
         left = max(left // -(-width // unit) - (axis is vector), 1)
     return widths
 
