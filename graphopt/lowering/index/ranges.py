@@ -3,10 +3,11 @@ variables."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Hashable
+from functools import lru_cache, wraps
 from math import gcd
 from threading import get_ident
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from graphopt.lowering.index.polynomials import Polynomial, atom, divided, number, product, replaced, term_order, text
 from graphopt.lowering.loops.expressions import (
@@ -25,6 +26,7 @@ from graphopt.lowering.loops.expressions import (
     walk,
 )
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 Interval: TypeAlias = tuple[int | None, int | None]
 NEGATED: Final = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 EFFORT: Final = 400
@@ -33,6 +35,24 @@ EFFORT: Final = 400
 
 KEPT: Final = 1 << 14
 """The capacity of the caches, in expressions."""
+
+
+def _cached(method: Method) -> Method:
+    """The method with its results kept, but those within a proof, which depend on how many steps it has left."""
+
+    @wraps(method)
+    def found(self: Ranges, *args: Polynomial) -> Any:
+        if self._left:
+            return method(self, *args)
+        asked = (method.__name__, *args)
+        if asked not in self._results:
+            result = method(self, *args)
+            if len(self._results) >= KEPT:
+                self._results.clear()
+            self._results[asked] = result
+        return self._results[asked]
+
+    return cast(Method, found)
 
 
 def ranges(extents: tuple[tuple[Var, Expr | int], ...]) -> Ranges:
@@ -54,6 +74,7 @@ class Ranges:
         self.positive: set[Var] = set()
         self._intervals: dict[Expr, Interval] = {}
         self._polynomials: dict[Expr, Polynomial] = {}
+        self._results: dict[Hashable, Any] = {}
         self._left = 0
         for var, extent in extents:
             self.extents[var] = self.polynomial(extent)
@@ -65,6 +86,7 @@ class Ranges:
                     self.positive.add(size)
         self._intervals.clear()
         self._polynomials.clear()
+        self._results.clear()
         for var, extent in extents:
             self.extents[var] = self.polynomial(extent)
 
@@ -176,6 +198,7 @@ class Ranges:
         first, second = sorted((self.expr(a), self.expr(b)), key=lambda e: (isinstance(e, Const), text(e)))
         return atom(Apply(fn, (first, second), INDEX))
 
+    @_cached
     def division(self, p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
         """Quotient and remainder, rounded down, of a division by a positive polynomial."""
         if d.number == 0:  # of an axis without elements: nothing is divided
@@ -240,6 +263,7 @@ class Ranges:
                     return self.division(rest + (x - atom(inner)) * c, d)[1]
         return atom(Apply("mod", (self.expr(rest), self.expr(d)), INDEX)) if rest.terms else rest
 
+    @_cached
     def collected(self, p: Polynomial) -> Polynomial:
         """The polynomial with quotients and remainders of one division recombined."""
         for _ in range(32):
@@ -403,6 +427,7 @@ class Ranges:
                 return self.holds(condition.args[0])
         return condition.fn in COMPARISONS and self.holds(Apply(NEGATED[condition.fn], condition.args, "bool"))
 
+    @_cached
     def at_least_zero(self, p: Polynomial) -> bool:
         """Whether the polynomial is provably non-negative."""
         number = p.number

@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 from graphopt.lowering.index.arithmetic import address_of, bounds, polynomial, prove, simplify
+from graphopt.lowering.index.ranges import Ranges
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, maximum, minimum
 from graphopt.lowering.loops.nest import Buffer
 from graphopt.lowering.loops.script_print import show_expr
@@ -139,3 +140,25 @@ def test_elements_wrap_around_so_only_their_sums_are_rewritten() -> None:
 def test_an_address_by_the_digits_of_a_number_is_the_number() -> None:
     x = Buffer("x", (Const(4), Const(4), Const(4)), "float32")
     assert address_of(Load(x, (I // 16, I // 4 % 4, I % 4)), {I: 64}) == polynomial(I, {I: 64})
+
+
+def test_what_is_found_does_not_depend_on_what_was_asked_before() -> None:
+    """Results are kept: the same from a prover that has answered all the others, in whatever order."""
+    extents = tuple(EXTENTS.items())
+    alone = {name: Ranges(extents).polynomial(left) for name, (left, _) in TABLE.items()}
+    for names in (list(TABLE), list(reversed(TABLE))):
+        facts = Ranges(extents)
+        assert {name: facts.polynomial(TABLE[name][0]) for name in names} == alone
+
+
+def test_a_question_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emission asks for the address of each element of an unrolled tile, most of which have their terms in common."""
+    proofs: list[object] = []
+    proved = Ranges._proved
+    monkeypatch.setattr(Ranges, "_proved", lambda self, p: proofs.append(p) or proved(self, p))
+    facts = Ranges(tuple(EXTENTS.items()))
+    x, d = facts.polynomial(F + N), facts.polynomial(N)
+    first, asked = (facts.division(x, d), facts.collected(x * 3), facts.at_least_zero(x)), len(proofs)
+    assert asked
+    assert (facts.division(x, d), facts.collected(x * 3), facts.at_least_zero(x)) == first
+    assert len(proofs) == asked
