@@ -33,24 +33,24 @@ EFFORT: Final = 400
 """The maximal number of steps of a proof."""
 
 
-KEPT: Final = 1 << 14
+KEPT: Final = 1 << 12
 """The capacity of the caches, in expressions."""
 
 
 def _cached(method: Method) -> Method:
-    """The method with its results kept, but those within a proof, which depend on how many steps it has left."""
+    """The method with its results kept: for good, or for the time of the proof that asks, since what is found then
+    depends on how many steps it has left."""
 
     @wraps(method)
     def found(self: Ranges, *args: Polynomial) -> Any:
-        if self._left:
-            return method(self, *args)
+        known = self._within if self._left else self._results
         asked = (method.__name__, *args)
-        if asked not in self._results:
+        if asked not in known:
             result = method(self, *args)
-            if len(self._results) >= KEPT:
-                self._results.clear()
-            self._results[asked] = result
-        return self._results[asked]
+            if len(known) >= KEPT:
+                known.clear()
+            known[asked] = result
+        return known[asked]
 
     return cast(Method, found)
 
@@ -60,7 +60,7 @@ def ranges(extents: tuple[tuple[Var, Expr | int], ...]) -> Ranges:
     return _ranges(extents, get_ident())  # a proof under way is no other thread's business
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _ranges(extents: tuple[tuple[Var, Expr | int], ...], thread: int) -> Ranges:
     return Ranges(tuple((v, as_expr(e)) for v, e in extents))
 
@@ -75,20 +75,21 @@ class Ranges:
         self._intervals: dict[Expr, Interval] = {}
         self._polynomials: dict[Expr, Polynomial] = {}
         self._results: dict[Hashable, Any] = {}
+        self._within: dict[Hashable, Any] = {}
         self._left = 0
-        for var, extent in extents:
-            self.extents[var] = self.polynomial(extent)
-        sizes = {v for _, e in extents for v in variables(e)} - self.extents.keys()
-        for size in sorted(sizes, key=text):  # an extent is at least 1, so a size that would make it 0 is not 0
-            for extent in (e for _, e in extents if size in variables(e)):
-                most = self.interval(self.polynomial(substitute(extent, {size: Const(0)})))[1]
-                if most is not None and most <= 0:
-                    self.positive.add(size)
-        self._intervals.clear()
-        self._polynomials.clear()
-        self._results.clear()
-        for var, extent in extents:
-            self.extents[var] = self.polynomial(extent)
+        if not extents:
+            return
+        outer, (var, extent) = ranges(extents[:-1]), extents[-1]
+        self.extents, self.positive = {**outer.extents, var: outer.polynomial(extent)}, set(outer.positive)
+        for size in sorted(variables(extent) - self.rank.keys() - self.positive, key=text):
+            # an extent is at least 1, so a size that would make it 0 is not 0
+            most = outer.interval(outer.polynomial(substitute(extent, {size: Const(0)})))[1]
+            if most is not None and most <= 0:
+                self.positive.add(size)
+        if self.positive != outer.positive:  # from which more follows of the extents around
+            self.extents = {}
+            for var, extent in extents:
+                self.extents[var] = self.polynomial(extent)
 
     # ------------------------------------------------------------------ simpler forms
 
@@ -435,12 +436,13 @@ class Ranges:
             return number >= 0
         if self._left:  # asked within a proof
             return self._proved(p)
-        self._left = EFFORT
+        self._left, outer, self._within = EFFORT, self._within, {}
         try:
             return self._proved(self.collected(p))
         finally:
-            self._left = 0
+            self._left, self._within = 0, outer
 
+    @_cached
     def _proved(self, p: Polynomial) -> bool:
         least, most = self.interval(p)
         if least is not None and least >= 0:
@@ -506,6 +508,7 @@ class Ranges:
         return all(n >= 0 for n in shifted.terms.values())
 
 
+@lru_cache(1 << 14)
 def tame(expr: Expr) -> bool:
     """Whether an expression is over loop variables and sizes only, whose arithmetic does not wrap around."""
     return all(e.dtype in (INDEX, "bool") and not isinstance(e, Load) for e in walk(expr))
