@@ -34,6 +34,8 @@ def _frozen(cls: type, *, eq: bool = True, repr: bool = True, slots: bool = Fals
     """The class with the methods of a frozen dataclass, but for those that it has already."""
     own = set(cls.__dict__) - ({"__hash__"} if cls.__dict__.get("__hash__", cls) is None else set())
     inherits = any(_STATED in vars(base) for base in cls.__mro__[1:])  # from what is to be frozen, too
+    if cls.__doc__ is None:  # ``dataclasses`` would write the parameters there, which takes longer than all else
+        cls.__doc__ = cls.__name__
     asked = {"init": False, "repr": False, "eq": False, "frozen": inherits, "slots": slots, "kw_only": kw_only}
     made: Any = dataclasses.dataclass(**asked)(cls)
     vars(made)[_STATED].frozen = True

@@ -8,7 +8,6 @@ that is kept in the form it had in opset V. An op that nobody describes has the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from struct import pack, unpack
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from typing import Any
 import onnx
 from onnx import defs
 
+from graphopt.frozen import dataclass
 from graphopt.ir.contrib import CONTRIB
 from graphopt.ir.custom_ops import has_effects
 from graphopt.ir.facts import Fact

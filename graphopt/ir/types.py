@@ -15,10 +15,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce, total_ordering
 from itertools import count
 from typing import TypeAlias
+
+from graphopt.frozen import dataclass
 
 _PLAIN = re.compile(r"(?!(broadcast|max|min|trunc)$)[A-Za-z_?][\w~]*")
 _IN_TEXT = re.compile(r"`(?P<dotted>[\w.]+)`|`[^`]*`|(?P<unnamed>\?[\w~]*)")

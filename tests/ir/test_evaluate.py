@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.errors import GraphoptError
+from graphopt.ir import evaluate as evaluation
 from graphopt.ir import ops, tabular
 from graphopt.ir.composites import COMPOSITES
 from graphopt.ir.constants import Constant
@@ -29,6 +30,50 @@ def compute(op: str, *inputs: object, n_outputs: int = 1, limit: int = 1 << 20, 
 
 def f32(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
+
+
+# -- what numpy computes in its place
+
+_SPECIAL = [0.0, -0.0, 1.5, -2.5, np.inf, -np.inf, np.nan, 1e-40]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("op", sorted(evaluation._IN_NUMPY))
+def test_numpy_computes_what_the_reference_implementation_does_bit_by_bit(op: str, dtype: type) -> None:
+    square: Any = np.resize(np.array(_SPECIAL, dtype), (4, 5)) * np.array([[1], [2], [-1], [0.1]], dtype)
+    row, rng = square[:1], np.random.default_rng(0)
+    factors: list[Any] = [rng.standard_normal(shape).astype(dtype) for shape in ((4, 3), (3, 5))]
+    tall, wide = factors
+    cases: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
+        "Gemm": [
+            ([tall, wide, row], {"alpha": 0.625, "beta": 0.375}),
+            ([tall, wide], {}),
+            ([tall.T, wide, None], {"transA": 1}),
+            ([tall.T, wide.T, square], {"transA": 1, "transB": 1, "beta": 0.0}),
+        ],
+        "MatMul": [([tall, wide], {}), ([tall[0], wide], {}), ([np.stack([tall, tall]), wide], {})],
+        "Transpose": [([square], {}), ([square[None]], {"perm": (2, 0, 1)})],
+    }
+    schema = ops.schema(op)
+    assert schema is not None
+    usual: list[tuple[list[Any], dict[str, Any]]] = [
+        (arrays[: schema.min_inputs], {}) for arrays in ([square, row], [square[0, 0], square[:0]])
+    ]
+    for arrays, attrs in cases.get(op, usual):
+        assert evaluation._in_numpy(op, arrays) is not None
+        (found,) = evaluation.compute(op, Attrs(attrs), arrays, 1)
+        with np.errstate(all="ignore"):
+            (want,) = evaluation._reference(op, Attrs(attrs), arrays, 1)
+        assert (found.dtype, found.shape) == (want.dtype, np.shape(want))
+        np.testing.assert_array_equal(found, want)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(want))
+
+
+def test_integers_and_mixed_dtypes_are_left_to_the_reference_implementation() -> None:
+    whole, single, double = np.array([7, -7]), f32(1, 2), np.array([1.0, 2.0])
+    assert evaluation._in_numpy("Div", [whole, whole]) is None
+    assert evaluation._in_numpy("Add", [single, double]) is None
+    np.testing.assert_array_equal(compute("Div", whole, np.array([2, 2])).array, [3, -3])
 
 
 # -- what onnx's own tests expect
