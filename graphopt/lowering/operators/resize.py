@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from graphopt.frozen import dataclass
 from graphopt.ir.infer_products import common_scale
-from graphopt.ir.types import Real
+from graphopt.ir.types import Real, Size
+from graphopt.ir.types import maximum as greatest
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Tensor, compute, reduce_axis
 from graphopt.lowering.loops.expressions import (
@@ -21,11 +22,13 @@ from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     apply,
+    as_expr,
     cast,
     conjunction,
     const,
     equal,
     maximum,
+    minimum,
     select,
 )
 from graphopt.lowering.operators.coordinates import (
@@ -196,7 +199,7 @@ def _resized(op: Operation, lines: dict[int, ResizedAxis], manner: Manner) -> Te
     tensor = x
     smooth = {axis: line for axis, line in lines.items() if manner.antialias and _shrinks(line)}
     for axis, line in smooth.items():
-        tensor = _antialiased(tensor, axis, line, manner, inner)
+        tensor = _antialiased(op, tensor, axis, line, manner, inner)
     rest = {axis: line for axis, line in lines.items() if axis not in smooth}
     if manner.mode == "linear" and rest:
         tensor = _linear(tensor, rest, manner, inner)
@@ -312,21 +315,35 @@ def _at_most_two(distance: Expr, a: float) -> Expr:
 
 
 def _shrinks(line: ResizedAxis) -> bool:
-    if not isinstance(line.scale, float):
-        raise NotLowered("how far Resize shrinks is not known ahead of time")
-    return line.scale < 1
+    """Whether elements may fall together, as far as is known ahead of time."""
+    return not isinstance(line.scale, float) or line.scale < 1
 
 
-def _antialiased(x: Tensor, axis: int, line: ResizedAxis, manner: Manner, dtype: str) -> Tensor:
+def _reach(op: Operation, axis: int, line: ResizedAxis, reach: int) -> tuple[Expr, Expr, Coordinate]:
+    """Of the elements whose mean one of the output is: where the first lies, how many there are, and how much nearer
+    they count than they lie. What is enlarged after all has those that it has without antialiasing."""
+    if isinstance(line.scale, float):
+        first = floor(-reach / line.scale) + 1
+        return Const(first), Const(2 - 2 * first), line.scale
+    given, made = op.facts[0], op.outputs[0]
+    assert given is not None
+    assert given.shape is not None
+    assert made.shape is not None
+    size, count = given.shape[axis], greatest(made.shape[axis], 1)
+    half: Size = greatest((size * reach + count - 1) // count, reach)
+    if line.ratio != (line.count, line.size):  # what is rounded to the count; one too many weighs nothing
+        half = half + 1
+    return 1 - op.size(half), op.size(half * 2), minimum(line.scale, const(1, DOUBLE))
+
+
+def _antialiased(op: Operation, x: Tensor, axis: int, line: ResizedAxis, manner: Manner, dtype: str) -> Tensor:
     """One axis shrunk: each element is a weighted mean of all that lie as near as the distance of two of the output."""
-    scale, reach = line.scale, 1 if manner.mode == "linear" else 2
-    assert isinstance(scale, float)
-    first = floor(-reach / scale) + 1
-    count = 2 - 2 * first
+    reach = 1 if manner.mode == "linear" else 2
+    first, count, scale = _reach(op, axis, line, reach)
 
     def weight(index: Expr, tap: Expr) -> Expr:
         below, part = line.between(index, dtype)
-        distance = apply("abs", (cast(tap + first, dtype) - part) * scale)
+        distance = apply("abs", (cast(tap + first, dtype) - part) * cast(as_expr(scale, DOUBLE), dtype))
         near = maximum(1.0 - distance, const(0, dtype)) if reach == 1 else _at_most_two(distance, manner.cubic)
         source = below + tap + first
         inside = conjunction(source >= 0, source < line.size)

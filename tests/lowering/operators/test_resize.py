@@ -25,6 +25,7 @@ from tests.lowering.operators.lowered import agree, cases_of, check, computed, n
 from tests.lowering.operators.shaped import ints, numbers, operation, run
 
 TRANSFORMATIONS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+MODES = ("nearest", "linear", "cubic")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 RNG = np.random.default_rng(0)
 
@@ -189,12 +190,25 @@ def test_booleans_have_neighbours() -> None:
     assert found.tolist() == [True, True, False, False, True, True]
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-def test_scales_may_be_known_only_when_it_runs(mode: str) -> None:
+@pytest.mark.parametrize(("mode", "antialias"), [*((m, 0) for m in MODES), *((m, 1) for m in MODES[1:])])
+def test_scales_may_be_known_only_when_it_runs(mode: str, antialias: int) -> None:
+    attrs: dict[str, Any] = {"mode": mode, "antialias": antialias}
     for scales in ((2.0, 1.5), (0.5, 3.0), (1.0, 0.4)):
         arrays = [numbers(4, 5), None, floats(*scales)]
-        (want,) = evaluate.compute("Resize", Attrs(mode=mode), arrays, 1)
-        assert error(np.asarray(want), run("Resize", arrays, want.shape, mode=mode)) <= 1
+        (want,) = evaluate.compute("Resize", Attrs(attrs), arrays, 1)
+        assert error(np.asarray(want), run("Resize", arrays, want.shape, **attrs)) <= 1
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize("excludes", [0, 1])
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+def test_antialias_of_sizes_that_are_open(mode: str, excludes: int, policy: str) -> None:
+    attrs: dict[str, Any] = {"mode": mode, "antialias": 1, "exclude_outside": excludes}
+    attrs["keep_aspect_ratio_policy"] = policy
+    x, sizes = RNG.standard_normal((9, 5)).astype(np.float32), ints(4, 6)
+    (want,) = evaluate.compute("Resize", Attrs(attrs), [x, None, None, sizes], 1)
+    (found,) = computed("Resize", [x, None, None, sizes], [("h", "w"), None, None, (2,)], known={3}, **attrs)
+    assert error(np.asarray(want), found) <= 1
 
 
 @pytest.mark.parametrize(
