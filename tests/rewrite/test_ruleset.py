@@ -175,9 +175,9 @@ def test_passes_say_which_ops_they_make() -> None:
         "scatter": passes.SLABS[0].makes & passes.SLABS[1].makes,
         "parallel": passes.PACKED[1].makes,
         "sequences": passes.SEQUENCES.makes,
-        "shapes": passes.TAKEN.makes & passes.RANGE.makes,
+        "shapes": passes.TAKEN.makes & passes.RANGE.makes | passes.PICKED.makes,
         "branches": frozenset({"If"}),  # the node's own
-        "loops": passes.COLLECT.makes | {"Loop"},  # the node's own
+        "loops": passes.COLLECT.makes | passes.REPEATED.makes | {"Loop"},  # the node's own
     }
     for name, ops in made.items():
         assert ops <= told.get(name, frozenset()), name

@@ -87,6 +87,12 @@ class SizeVars:
         if isinstance(atom, Symbol) or not (self.spells_out or _is_plain(atom)):
             number = Dim((((atom,), 1),))
             if not self.spells_out and not is_size(number):
+                if is_size(-number):  # what is above 0 is nothing, and what is below all of it
+                    parts = [-size for size in atom.sizes] if isinstance(atom, Minimum) else []
+                    opposite = _alone(greatest(*parts)) if parts else None
+                    return Const(0) - self.variables.setdefault(
+                        opposite or Maximum((0, -number)), Var(f"n{len(self.variables)}")
+                    )
                 whole = self(greatest(0, number))
                 return whole if atom in self._lengths else whole - self(greatest(0, -number))
             return self.variables.setdefault(atom, Var(f"n{len(self.variables)}"))

@@ -13,13 +13,13 @@ from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
 from graphopt.rewrite.passes.fold import FOLD, FOLD_EXACTLY, KNOWN, fold_within
 from graphopt.rewrite.passes.functions import INLINE
-from graphopt.rewrite.passes.loops import COLLECT, HOIST, STATES
+from graphopt.rewrite.passes.loops import COLLECT, HOIST, REPEATED, STATES
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.parallel import PACKED
 from graphopt.rewrite.passes.scatter import SLABS
 from graphopt.rewrite.passes.sequences import OPTIONALS, SEQUENCES
-from graphopt.rewrite.passes.shapes import FIXED, RANGE, SAME, SIZES, TAKEN
+from graphopt.rewrite.passes.shapes import FIXED, PICKED, RANGE, SAME, SIZES, TAKEN
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES, INITIALIZERS, OWN
 from graphopt.rewrite.passes.unsigned import UNSIGNED
 from graphopt.rewrite.passes.views import NORMAL
@@ -36,6 +36,7 @@ PASSES: tuple[NativePass, ...] = (
     *FIXED,
     RANGE,
     TAKEN,
+    PICKED,
     *SLABS,
     *PACKED,
     NORMAL,
@@ -46,6 +47,7 @@ PASSES: tuple[NativePass, ...] = (
     TAILS,
     SEQUENCES,
     OPTIONALS,
+    REPEATED,
     COLLECT,
     UNROLL,
     CARRIED,

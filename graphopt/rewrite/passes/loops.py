@@ -3,7 +3,9 @@ stacked. What decides or unrolls control flow is apart, in ``control``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,9 +13,9 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import infer, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
-from graphopt.ir.types import symbols
-from graphopt.rewrite.match.workspace import Workspace
+from graphopt.ir.graph import CONSTANT, INPUT, Attr, Attrs, Graph, Node, Value
+from graphopt.ir.types import TensorType, symbols
+from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.shapes import START_AND_END
 from graphopt.rewrite.passes.splice import outside
@@ -223,6 +225,166 @@ def _sizes(space: Workspace, value: Value, start: int, end: int) -> Value:
     return space.add("Slice", (space.add("Shape", (value,))[0], *bounds))[0]
 
 
+def repeat_parts(space: Workspace, node: Node) -> bool:
+    """Gather what a Loop appends to a list that is joined, where each pass repeats its part of a tensor as often as
+    another tensor says: torch's older exporter writes ``repeat_interleave`` so."""
+    body = node.attrs.get("body")
+    if node.op != "Loop" or not isinstance(body, Graph) or len(body.inputs) - node.captures != 3 or node.n_outputs > 1:
+        return False
+    added = _appended(space, node, body, 0)
+    readers = [space.graph.node(user) for user, _ in space.graph.users(node.outputs[0])]
+    if added is None or not readers or space.graph.is_output(node.outputs[0]) or space.opset < CUMULATIVE:
+        return False
+    repeat = _repeat(space, node, body, added)
+    if repeat is None or not all(_joins(space, reader, repeat) for reader in readers):
+        return False
+    gathered = _gathered(space, node, repeat)
+    for reader in readers:
+        space.replace(Value(reader.id), gathered)
+    return True
+
+
+CUMULATIVE = 11
+"""The opset from which there are CumSum and ScatterElements."""
+
+
+class _Repeat(NamedTuple):
+    """What passes repeat: parts of one element along an axis, as often as elements of a vector say, in which -1 may
+    stand for 1."""
+
+    data: Value
+    axis: int
+    counts: Value
+    has_ones: bool
+
+
+def _repeat(space: Workspace, node: Node, body: Graph, added: Value) -> _Repeat | None:
+    """What every pass appends, where that is its part of a tensor, unsqueezed, expanded and reshaped."""
+    chain = [body.node(added.node)]
+    while chain[-1].op in ("Reshape", "Expand", "Unsqueeze") and chain[-1].inputs[0] is not None:
+        chain.append(body.node(chain[-1].inputs[0].node))
+    if [each.op for each in chain] != ["Reshape", "Expand", "Unsqueeze", "SequenceAt"]:
+        return None
+    reshape, expand, unsqueeze, at = chain
+    part = _part(space, node, body, Value(at.id))
+    facts = _facts_of_parts(space, node, body)
+    if part is None or not _goes_on(space, node, body, facts):
+        return None
+    data, axis = part
+    shape = space.fact(data).shape or ()
+    axes, trips = unsqueeze.inputs[1], node.inputs[0]
+    if axes is None or facts[axes].elements != (axis + 1,):
+        return None
+    if trips is None or space.fact(trips).elements != (shape[axis],):
+        return None
+    kept = shape[:axis], shape[axis + 1 :]
+    expanded, made = facts[Value(expand.id)].shape or (), facts[Value(reshape.id)].shape or ()
+    if len(expanded) != len(shape) + 1 or (expanded[: axis + 1], expanded[axis + 2 :]) != ((*kept[0], 1), kept[1]):
+        return None
+    if len(made) != len(shape) or (made[:axis], made[axis + 1 :]) != kept or expand.inputs[1] is None:
+        return None
+    target, has_ones = _without_ones(body, facts, expand.inputs[1])
+    sizes = body.node(target.node)
+    if sizes.op != "Concat" or any(v is None or facts[v].shape != (1,) for v in sizes.inputs):
+        return None
+    size = sizes.inputs[axis + 1] if len(sizes.inputs) == len(expanded) else None
+    counted = None if size is None else _part(space, node, body, size)
+    if counted is None or space.fact(counted[0]).rank != 1 or space.fact(counted[0]).dtype != "int64":
+        return None
+    return _Repeat(data, axis, counted[0], has_ones)
+
+
+def _goes_on(space: Workspace, node: Node, body: Graph, facts: Mapping[Value, Fact]) -> bool:
+    """Whether nothing but the number of passes ends a loop."""
+    end, start = body.outputs[0], node.inputs[1]
+    while end is not None and body.node(end.node).op == "Identity":
+        end = body.node(end.node).inputs[0]
+    is_kept = end is None or end == body.inputs[1] or facts[end].elements == (1,)
+    return is_kept and (start is None or space.fact(start).elements == (1,))
+
+
+def _facts_of_parts(space: Workspace, node: Node, body: Graph) -> Mapping[Value, Fact]:
+    """What is known in a body in which parts have the sizes that they have: types of sequences do not tell."""
+    edited, typed = body.copy(), dict[Value, Value]()
+    for at in list(body.nodes()):
+        part = _part(space, node, body, Value(at.id))
+        if part is not None:
+            fact, axis = space.fact(part[0]), part[1]
+            shape = fact.shape or ()
+            kind = TensorType(fact.dtype or "", (*shape[:axis], 1, *shape[axis + 1 :]))
+            typed[Value(at.id)] = edited.add_input(f"part {at.id}", kind)
+            edited.replace(Value(at.id), typed[Value(at.id)])
+    facts = infer.infer(edited, facts_within(node, body, space.facts))
+    return {**facts, **{value: facts[new] for value, new in typed.items()}}
+
+
+def _part(space: Workspace, node: Node, body: Graph, value: Value) -> tuple[Value, int] | None:
+    """The tensor of which a value is the part of each pass, of one element along an axis, and the axis."""
+    at = body.node(value.node)
+    captured = dict(zip(body.inputs[-node.captures :], node.inputs[-node.captures :], strict=True))
+    if at.op != "SequenceAt" or at.inputs[1] != body.inputs[0] or at.inputs[0] is None:
+        return None
+    parts = captured.get(at.inputs[0])
+    split = None if parts is None else space.graph.node(parts.node)
+    if split is None or split.op != "SplitToSequence" or (data := split.inputs[0]) is None:
+        return None
+    rank, axis = space.fact(data).rank, split.attrs.get("axis", 0)
+    sizes = split.inputs[1] if len(split.inputs) > 1 else None
+    is_single = split.attrs.get("keepdims", 1) if sizes is None else _is_one(space.fact(sizes))
+    return (data, axis % rank) if rank and isinstance(axis, int) and is_single else None
+
+
+def _is_one(fact: Fact) -> bool:
+    return fact.low == fact.high == 1
+
+
+def _without_ones(body: Graph, facts: Mapping[Value, Fact], target: Value) -> tuple[Value, bool]:
+    """A target shape as it was before a Where put 1 in the place of -1, and whether one did."""
+    where = body.node(target.node)
+    if where.op != "Where" or None in where.inputs:
+        return target, False
+    condition, ones, sizes = (v for v in where.inputs if v is not None)
+    equal = body.node(condition.node)
+    minus = next((v for v in equal.inputs if v is not None and v != sizes), None)
+    if equal.op != "Equal" or sizes not in equal.inputs or minus is None:
+        return target, False
+    is_so = all({*(facts[v].elements or ())} == {n} for v, n in ((ones, 1), (minus, -1)))
+    return (sizes, True) if is_so else (target, False)
+
+
+def _joins(space: Workspace, reader: Node, repeat: _Repeat) -> bool:
+    """Whether a node joins the parts along the axis that they were cut along."""
+    rank, axis = space.fact(repeat.data).rank, reader.attrs.get("axis")
+    is_joined = reader.op == "ConcatFromSequence" and not reader.attrs.get("new_axis")
+    return is_joined and bool(rank) and isinstance(axis, int) and axis % (rank or 1) == repeat.axis
+
+
+def _gathered(space: Workspace, node: Node, repeat: _Repeat) -> Value:
+    """All parts as often as they are repeated: the index of each is the sum of all steps before it, from each part that
+    is there at all to the next."""
+
+    def made(op: str, *inputs: Value, **attrs: Attr) -> Value:
+        return space.add(op, inputs, Attrs(attrs))[0]
+
+    def numbers(*elements: int) -> Value:
+        return space.make_constant(Constant.of(np.array(elements, dtype=np.int64)))
+
+    zero, counts, trips = numbers(0), repeat.counts, node.inputs[0]
+    axis = space.make_constant(Constant.of(np.array(0, dtype=np.int64)))
+    assert trips is not None
+    if space.fact(counts).shape != ((space.fact(repeat.data).shape or ())[repeat.axis],):
+        counts = made("Slice", counts, zero, made("Reshape", trips, numbers(1)), zero)
+    if repeat.has_ones:
+        counts = made("Where", made("Equal", counts, numbers(-1)), numbers(1), counts)
+    there = made("Reshape", made("NonZero", counts), numbers(-1))
+    lengths = made("Gather", counts, there, axis=0)
+    before = made("Concat", zero, made("Slice", there, zero, numbers(-1), zero), axis=0)
+    room = made("ConstantOfShape", made("ReduceSum", lengths, zero), value=Constant.of(np.zeros(1, np.int64)))
+    starts = made("CumSum", lengths, axis, exclusive=1)
+    steps = made("ScatterElements", room, starts, made("Sub", there, before), axis=0)
+    return made("Gather", repeat.data, made("CumSum", steps, axis), axis=repeat.axis)
+
+
 COLLECT = NativePass(
     "stacked-sequence",
     "a loop stacks what its passes give by itself, without a sequence that it carries along",
@@ -230,4 +392,15 @@ COLLECT = NativePass(
     visit=collect,
     ops=frozenset({"Loop"}),
     makes=frozenset({"Concat", "Gather", "Mul", "Reshape", "Shape", "Slice", "Squeeze", "Transpose"}),
+)
+REPEATED = NativePass(
+    "repeated-parts",
+    "what the passes of a loop repeat and append to a list that is joined is gathered",
+    "F11,O4",
+    visit=repeat_parts,
+    ops=frozenset({"Loop"}),
+    makes=frozenset(
+        {"Concat", "ConstantOfShape", "CumSum", "Equal", "Gather", "NonZero", "ReduceSum", "Reshape"}
+        | {"ScatterElements", "Slice", "Sub", "Where"}
+    ),
 )

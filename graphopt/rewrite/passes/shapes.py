@@ -255,6 +255,64 @@ def _place(elements: tuple[Size, ...], shape: tuple[Size, ...]) -> int | None:
     return next((i for i in range(len(shape)) if shape[i : i + len(elements)] == elements), None)
 
 
+def pick_elements(space: Workspace, node: Node) -> bool:
+    """Pick elements of a vector of integers at once, where they are moved about in a matrix and read off it as a vector
+    again: no size is followed through a matrix. torch's exporter turns the amounts of a Pad around so."""
+    value = Value(node.id)
+    fact = space.fact(value)
+    if fact.rank != 1 or fact.dtype not in ("int32", "int64") or fact.is_const or not space.graph.is_used(node.id):
+        return False
+    moves, source = [node], _first(node)
+    while space.fact(source).rank != 1:
+        maker = space.graph.node(source.node)
+        if maker.op not in MOVING or len(moves) == DEEPEST:
+            return False
+        moves.append(maker)
+        source = _first(maker)
+    if len(moves) < 3:  # two reshapes are one
+        return False
+    count = space.fact(source).size
+    if not isinstance(count, int) or not 0 < count <= MOST:
+        return False
+    picked: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None = np.arange(count)
+    for move in reversed(moves):
+        picked = None if picked is None else _moved(space, move, picked)
+    if picked is None:
+        return False
+    indices = space.make_constant(Constant.of(picked))
+    space.replace(value, space.add("Gather", (source, indices), Attrs(axis=0))[0])
+    return True
+
+
+MOVING = frozenset({"Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+"""Ops by which elements are moved about."""
+MOST = 256
+"""Vectors with more elements are not followed."""
+
+
+def _moved(
+    space: Workspace, move: Node, elements: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None:
+    """What a node that moves elements makes of these; None where that is not known."""
+    if move.op == "Transpose":
+        perm = move.attrs.get("perm")
+        return elements.transpose(perm if isinstance(perm, tuple) else None)  # type: ignore[arg-type]
+    shape = space.fact(Value(move.id)).shape
+    sizes = [size for size in shape or () if isinstance(size, int)]
+    if shape is None or len(sizes) < len(shape):
+        return None
+    if move.op != "Slice":
+        return elements.reshape(sizes)
+    constants = [None if v is None else space.fact(v).constant for v in move.inputs[1:]]
+    if any(c is None for c in constants):
+        return None
+    starts, ends, *rest = [c.array.tolist() for c in constants if c is not None]
+    axes, steps = rest[0] if rest else range(len(starts)), rest[1] if len(rest) > 1 else [1] * len(starts)
+    for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+        elements = elements[(slice(None),) * (axis % elements.ndim) + (slice(*bounds),)]
+    return elements
+
+
 SIZES = NativePass(
     "common-size",
     "a size that is computed in two ways, as a sum of sizes and as a size of what was joined, is computed once",
@@ -276,4 +334,12 @@ TAKEN = NativePass(
     visit=take_sizes,
     ops=PIECES,
     makes=frozenset({"Shape"}),
+)
+PICKED = NativePass(
+    "picked-elements",
+    "sizes that are moved about in a matrix are picked out of a vector",
+    "B16",
+    visit=pick_elements,
+    ops=frozenset({"Flatten", "Reshape", "Squeeze"}),
+    makes=frozenset({"Gather"}),
 )

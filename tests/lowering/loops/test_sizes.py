@@ -14,6 +14,7 @@ from graphopt.runtime.sizes import evaluate
 
 A, B = symbol("a"), symbol("b")
 SIZES: list[Size] = [3, A, A * B + 2, (A + 5) // 3 * B, minimum(A, B), broadcast(A, B) + 1, 2 * A - 1]
+SIZES += [minimum(0, A - B), minimum(-A, -3 * B) + 1, -A // 3]
 
 
 @given(st.sampled_from(SIZES), st.integers(1, 40), st.booleans())

@@ -92,3 +92,55 @@ def test_what_is_known_of_a_state_outside_is_known_within() -> None:
         x=X, n=4,
     )  # fmt: skip
     assert inside == ["Mul"]
+
+
+def repeated(axis: int, shape: str, opset: int, target: str) -> str:
+    """A loop that repeats the parts of x as often as r says, as torch's older exporter writes it."""
+    return f"""graph g (ir 8, opset {opset}) x: float32[{shape}] r: int64[k]
+        ones = ConstantOfShape(Shape(r), value=int64[1]{{1}}) c = true e = SequenceEmpty()
+        s = SplitToSequence(x, ones, axis={axis}) q = SplitToSequence(r, ones) n = Gather(Shape(x), {axis})
+        l = Loop(n, c, e | s, q, body={{ i: int64[] go: bool[] l: sequence(float32[*]) s: sequence(float32[*])
+            q: sequence(int64[*]) p = SequenceAt(s, i) t = SequenceAt(q, i) u = Unsqueeze(p, [{axis + 1}])
+            {target} v = Expand(u, w) y = Reshape(v, z) m = SequenceInsert(l, y) g = Identity(go) return g, m }})
+        y = ConcatFromSequence(l, axis={axis}) return y"""
+
+
+ALONG = {
+    0: ("k, 3", "one = [1] three = [3] w = Concat(one, t, three, axis=0) z = [-1, 3]"),
+    1: (
+        "2, k, 3",
+        """two = [2] one = [1] three = [3] d = Concat(two, one, t, three, axis=0) minus = [-1, -1, -1, -1]
+        units = [1, 1, 1, 1] w = Where(Equal(d, minus), units, d) z = [2, -1, 3]""",
+    ),
+}
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("counts", [[1, 0, 2, 0, 3], [0, 0, 2, 1, 0], [3]])
+def test_parts_that_a_loop_repeats_are_gathered(opset: int, axis: int, counts: list[int]) -> None:
+    shape, target = ALONG[axis]
+    x = np.arange(6 * len(counts), dtype=np.float32).reshape((2,) * axis + (len(counts), -1))[..., :3]
+    x = np.ascontiguousarray(x)
+    graph, given = parse(repeated(axis, shape, opset, target)), {"x": x, "r": np.array(counts)}
+    made = simplify(graph, passes=PASSES)
+    assert {"Loop", "SplitToSequence", "ConcatFromSequence"}.isdisjoint(ops(made))
+    np.testing.assert_array_equal(run(made, given)["y"], x.repeat(counts, axis))
+    np.testing.assert_array_equal(run(graph, given)["y"], x.repeat(counts, axis))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[-1, 3]", "[3, -1]"),  # parts are not put one below the other
+        ("Concat(one, t, three", "Concat(t, one, three"),
+        ("e = SequenceEmpty()", "e = SequenceConstruct(x)"),
+        ("SequenceAt(q, i)", "SequenceAt(q, Sub(i, i))"),
+        ("int64[1]{1}", "int64[1]{2}"),
+    ],
+)
+def test_other_loops_over_parts_stay(old: str, new: str) -> None:
+    text = repeated(0, *((shape := ALONG[0])[0], 17, shape[1]))
+    assert old in text
+    graph = simplify(parse(text.replace(old, new)), passes=PASSES)
+    assert "Loop" in [node.op for node in graph.nodes()]

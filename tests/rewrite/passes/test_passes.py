@@ -55,6 +55,8 @@ MODELS = {
     "open-size": "x: float32[3, n, 4] y = Reshape(x, Concat(Gather(Shape(x), [1]), [12], axis=0)) return y",
     "range-of-shape": "x: float32[a, b, 4] y = Gather(Shape(x), [0, 1]) return y",
     "taken-sizes": "x: float32[a, b, 4] s = Shape(x) y = Concat(Gather(s, [0]), Gather(s, [1]), axis=0) return y",
+    "picked-elements": "x: float32[n, 3] a = [0] b = Gather(Shape(x), [0]) c = Concat(a, b, b, a, axis=0) "
+    "y = Reshape(Transpose(Reshape(c, [2, 2])), [4]) return y",
     "complete-scatter": "x: float32[2, 3] i = int64[2, 1]{0, -1} r = ScatterND(x, i, Neg(x)) return r",
     "scatter-into-fill": SCATTERED + "return a",
     "view-calculus": "x: float32[n, 4, 6] s = [-1, 4, 2, 3] t = [-1, 4, 6] r = Relu(Reshape(Transpose(Transpose("
@@ -72,6 +74,13 @@ MODELS = {
     "stacked-sequence": """x: float32[3, 2] n: int64[] c = true e = SequenceEmpty()
         s = Loop(n, c, e | x, body={ i: int64[] go: bool[] s: sequence(float32[*]) x: ? r = Gather(x, i) t = Neg(r)
             u = SequenceInsert(s, t) return go, u }) y = ConcatFromSequence(s, axis=0, new_axis=1) return y""",
+    "repeated-parts": """x: float32[3] b: bool[3] c = true e = SequenceEmpty() n = 3
+        r = Cast(b, to=7) s = SplitToSequence(x) q = SplitToSequence(r)
+        l = Loop(n, c, e | s, q, body={ i: int64[] go: bool[] l: sequence(float32[*])
+            s: sequence(float32[1]) q: sequence(int64[1]) p = SequenceAt(s, i)
+            t = SequenceAt(q, i) u = Unsqueeze(p, [1]) one = [1] w = Concat(one, t, axis=0) v = Expand(u, w)
+            z = [-1] y = Reshape(v, z) m = SequenceInsert(l, y) return go, m }) y = ConcatFromSequence(l, axis=0)
+        return y""",
     "short-loop": LOOP.replace("n: int64[]", "n = 3") % ("Neg(t)", "y, z"),
     "carried-for-nobody": LOOP % ("Neg(t)", "y"),
     "unchanged-state": (LOOP % ("Neg(t)", "y, z"))

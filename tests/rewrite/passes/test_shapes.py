@@ -3,13 +3,16 @@ are computed once."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.fold import FOLD, KNOWN
-from graphopt.rewrite.passes.shapes import FIXED, SAME
+from graphopt.rewrite.passes.shapes import FIXED, PICKED, SAME
 from graphopt.rewrite.passes.simplify import simplify
 
 PASSES = (UNUSED, *KNOWN, FOLD, *FIXED, SAME)
@@ -89,3 +92,31 @@ def test_neighbouring_sizes_are_taken_at_once(opset: int, left: list[str]) -> No
 def test_sizes_in_another_order_stay() -> None:
     text = PIECES.replace("Concat(p, q", "Concat(q, p").replace("return r, u", "return r")
     assert "Concat" in ops(text)
+
+
+PADS = """x: float32[n, m] s = Shape(x) z = [0] k = Concat(z, Gather(s, [0]), Gather(s, [1]), z, axis=0)
+t = Reshape(k, [-1, 2]) u = Slice(t, [{start}], [{end}], [0], [{step}]) v = Transpose(u, perm=[1, 0]) """
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "elements"),
+    [
+        (-1, -(2**63) + 1, -1, "m 0 0 n"),
+        (1, -9, -1, "m 0 0 n"),
+        (0, 2**63 - 1, 1, "0 m n 0"),
+        (0, 1, 1, "0 n"),
+        (1, 5, 2, "m 0"),
+    ],
+)
+def test_sizes_are_followed_through_a_matrix(start: int, end: int, step: int, elements: str) -> None:
+    text = PADS.format(start=start, end=end, step=step) + "y = Reshape(v, [-1]) return y"
+    graph = simplify(parse(text), passes=(*PASSES, PICKED))
+    (made,) = [fact for value, fact in infer(graph).items() if value == graph.outputs[0]]
+    assert " ".join(map(str, made.elements or ())) == elements
+    given = {"x": np.zeros((3, 5), np.float32)}
+    assert run(graph, given)["y"].tolist() == run(parse(text), given)["y"].tolist()
+
+
+def test_a_matrix_of_sizes_that_is_read_as_one_stays() -> None:
+    text = PADS.format(start=0, end=2, step=1) + "y = ReduceSum(v, [0], keepdims=0) return y"
+    assert "Transpose" in [node.op for node in simplify(parse(text), passes=(*PASSES, PICKED)).nodes()]
