@@ -1,13 +1,14 @@
 """TopK: the largest or smallest elements of an axis, sorted.
 
 NaN counts as larger than all numbers, as numpy sorts; of equal elements the one with the lower index comes first.
-Few elements are kept in order all the time, and most elements meet only the last of them. Many are kept as a heap
-whose root is the one to give up next, and are put in order at the end (Williams, 1964).
+Few elements are kept in order all the time, and most elements meet only the last of them. A small part of many is kept
+as a heap whose root is the one to give up next, and is put in order at the end (Williams, 1964). A larger part comes
+from sorting all of them, digit by digit of codes that order as the elements do (radix sort: Hollerith, 1889).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from graphopt.frozen import dataclass
 from graphopt.lowering.loops.compute import Tensor, compute_several, loop, procedure
@@ -17,6 +18,7 @@ from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     apply,
+    cast,
     conjunction,
     const,
     equal,
@@ -43,6 +45,9 @@ def top_k(op: Operation) -> Sequence[Tensor]:
     if count == Const(0):
         return compute_several(shape, lambda *at: (const(0, x.dtype), Const(0)), names)
     few = isinstance(count, Const) and count.value <= FEW
+    if not few and x.dtype in CODED:
+        is_short = isinstance(size, Const) and size.value <= SHORT
+        return (_ranked if is_short else _sorted)(op, x, axis, largest)
     scratch = () if few else (Buffer("at", (Const(4),), INDEX, "local"), Buffer("spare", (Const(1),), x.dtype, "local"))
 
     def build(values: Buffer, indices: Buffer) -> Stmt:
@@ -52,13 +57,172 @@ def top_k(op: Operation) -> Sequence[Tensor]:
                 return kept.by_insertion(x, size)
             return kept.by_heap(lambda i: x[kept.index_of(i)], size, *scratch)
 
-        rows = over((*x.shape[:axis], *x.shape[axis + 1 :]), row)
-        enough = conjunction(count <= size, count > 0 if not isinstance(count, Const) else Const(True, "bool"))
-        fits = Check(count <= size, "TopK: more elements are asked for than there are")
-        guarded = rows if isinstance(count, Const) else If(count > 0, rows)
-        return guarded if enough == Const(True, "bool") else seq(fits, guarded)
+        return _checked(count, size, over((*x.shape[:axis], *x.shape[axis + 1 :]), row))
 
-    return procedure([(name, shape, d) for name, d in zip(names, (x.dtype, INDEX), strict=True)], (x,), build, scratch)
+    return procedure(_outputs(op, x), (x,), build, scratch)
+
+
+def _checked(count: Expr, size: Expr, rows: Stmt) -> Stmt:
+    """What is done to all rows, once it is sure that they have as many elements as are asked for."""
+    enough = conjunction(count <= size, count > 0 if not isinstance(count, Const) else Const(True, "bool"))
+    fits = Check(count <= size, "TopK: more elements are asked for than there are")
+    guarded = rows if isinstance(count, Const) else If(count > 0, rows)
+    return guarded if enough == Const(True, "bool") else seq(fits, guarded)
+
+
+# -- digit by digit
+
+SHORT = 64
+"""In rows of up to so many elements it is counted for each how many come before it."""
+PART, MANY = 4, 4000
+"""Of so many elements and more, one of so many or fewer are looked for among those whose highest digit is the first."""
+CODED = frozenset({"float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"})
+"""The dtypes whose elements have a code of 32 bits."""
+CODE, WORD = "uint32", "uint64"
+"""What holds a code, and what a code and an index beside it."""
+
+
+def is_small_part(count: Expr, size: Expr) -> bool:
+    """Whether so few of so many elements are asked for that all need not be sorted."""
+    if not isinstance(count, Const) or not isinstance(size, Const):
+        return False
+    return bool(size.value >= MANY and count.value * PART <= size.value)
+
+
+def digits_of(size: Expr) -> tuple[int, int]:
+    """How many bits a digit has, and how many digits: the more elements, the less it matters to count for each digit
+    how often there is which."""
+    bits = 8 if not isinstance(size, Const) else 6 if size.value < 300 else 8 if size.value < MANY else 11
+    return bits, -(-32 // bits)
+
+
+def code_of(element: Expr, largest: bool) -> Expr:
+    """A number of 32 bits without a sign that orders as elements do, in the order that is asked for."""
+    if element.dtype in FLOATS:
+        number = cast(element, "float32")
+        number = select(equal(number, 0.0), const(0, "float32"), number)  # of either sign
+        bits = apply("bits", number, dtype="int32")
+        bits = select(bits < 0, bits ^ 0x7FFFFFFF, bits)
+        word = cast(select(apply("isnan", number), const(0x7FFFFFFF, "int32"), bits), CODE) ^ 0x80000000
+    elif element.dtype == CODE:
+        word = element
+    else:
+        word = cast(cast(element, "int32"), CODE) ^ 0x80000000
+    return word ^ 0xFFFFFFFF if largest else word
+
+
+def _ranked(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tensor]:
+    """The first elements of each short row, and where they stood: each goes where as many come before it."""
+    shape, size = op.shape(), x.shape[axis]
+    words, at = Buffer("words", (size,), INDEX, "local"), Buffer("at", (Const(1),), INDEX, "local")
+
+    def build(values: Buffer, indices: Buffer) -> Stmt:
+        def row(rest: tuple[Expr, ...]) -> Stmt:
+            def there(i: Expr) -> tuple[Expr, ...]:
+                return (*rest[:axis], i, *rest[axis:])
+
+            def coded(i: Expr) -> Stmt:
+                signed = cast(code_of(x[there(i)], largest) ^ 0x80000000, "int32")
+                return Store(words, (i,), cast(signed, INDEX) * (1 << 32) + i)
+
+            def placed(i: Expr) -> Stmt:
+                def compare(k: Expr) -> Stmt:
+                    return Store(at, (Const(0),), at[0] + select(words[k] < words[i], 1, Const(0)))
+
+                put = seq(Store(values, there(at[0]), x[there(i)]), Store(indices, there(at[0]), i))
+                return seq(Store(at, (Const(0),), Const(0)), loop(size, compare), If(at[0] < shape[axis], put))
+
+            return seq(loop(size, coded), loop(size, placed))
+
+        return _checked(shape[axis], size, over((*x.shape[:axis], *x.shape[axis + 1 :]), row))
+
+    return procedure(_outputs(op, x), (x,), build, (words, at))
+
+
+def _outputs(op: Operation, x: Tensor) -> list[tuple[str, tuple[Expr, ...], str]]:
+    return [(name, op.shape(), dtype) for name, dtype in zip(("topk", "indices"), (x.dtype, INDEX), strict=True)]
+
+
+def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tensor]:
+    """The first elements of each row once it is sorted, and where they stood."""
+    shape, size = op.shape(), x.shape[axis]
+    count, (bits, n_digits) = shape[axis], digits_of(size)
+    words = Buffer("words", (size,), WORD), Buffer("moved", (size,), WORD)
+    often = Buffer("often", (Const(n_digits), Const(1 << bits)), INDEX)
+    at = Buffer("at", (Const(4),), INDEX, "local")
+    is_part, top = is_small_part(count, size), Const(n_digits - 1)
+    total, seen, left, bound = (at[k] for k in range(4))
+
+    def put(place: int, value: Expr) -> Stmt:
+        return Store(at, (Const(place),), value)
+
+    def digit(word: Expr, place: Expr) -> Expr:
+        shifted = apply("shr", word, cast(place * bits + 32, WORD))
+        return cast(shifted & const((1 << bits) - 1, WORD), INDEX)
+
+    def counted(word: Expr, digits: Iterable[int]) -> Stmt:
+        places = [(Const(d), digit(word, Const(d))) for d in digits]
+        return seq(*(Store(often, place, often[place] + 1) for place in places))
+
+    def summed(place: int) -> Stmt:
+        """Where the elements with each digit begin."""
+
+        def step(k: Expr) -> Stmt:
+            here = Const(place), k
+            return seq(put(1, often[here]), Store(often, here, total), put(0, total + seen))
+
+        return seq(put(0, Const(0)), loop(1 << bits, step))
+
+    def moved(place: int, source: Buffer, target: Buffer, size: Expr) -> Stmt:
+        def move(i: Expr) -> Stmt:
+            here = Const(place), seen
+            where = put(1, digit(source[i], Const(place)))
+            return seq(where, Store(target, (often[here],), source[i]), Store(often, here, often[here] + 1))
+
+        return seq(summed(place), loop(size, move))
+
+    def chosen() -> Stmt:
+        """Only elements whose highest digit is at most that of the last one that is asked for."""
+
+        def step(k: Expr) -> Stmt:
+            reached = put(3, select(total < count, k, bound))
+            return seq(reached, put(0, total + often[top, k]))
+
+        def keep(i: Expr) -> Stmt:
+            kept = select(digit(words[0][left], top) <= bound, 1, Const(0))
+            return seq(Store(words[0], (left,), words[0][i]), put(2, left + kept))
+
+        start = [put(0, Const(0)), put(2, Const(0)), put(3, Const(0)), loop(1 << bits, step), loop(size, keep)]
+        others = range(n_digits - 1)
+        return seq(*start, loop(left, lambda i: counted(words[0][i], others)))
+
+    def build(values: Buffer, indices: Buffer) -> Stmt:
+        def row(rest: tuple[Expr, ...]) -> Stmt:
+            def there(i: Expr) -> tuple[Expr, ...]:
+                return (*rest[:axis], i, *rest[axis:])
+
+            def coded(i: Expr) -> Stmt:
+                code = cast(code_of(x[there(i)], largest), WORD)
+                word = Store(words[0], (i,), apply("shl", code, const(32, WORD)) | cast(i, WORD))
+                return seq(word, counted(words[0][i], [n_digits - 1] if is_part else range(n_digits)))
+
+            last, sorted_size = words[n_digits % 2], left if is_part else size
+
+            def given(i: Expr) -> Stmt:
+                index = cast(last[i] & const(0xFFFFFFFF, WORD), INDEX)
+                return seq(Store(indices, there(i), index), Store(values, there(i), x[there(indices[there(i)])]))
+
+            return seq(
+                over(often.shape, lambda place: Store(often, place, Const(0))),
+                loop(size, coded),
+                *([chosen()] if is_part else []),
+                *(moved(d, words[d % 2], words[1 - d % 2], sorted_size) for d in range(n_digits)),
+                loop(count, given),
+            )
+
+        return _checked(count, size, over((*x.shape[:axis], *x.shape[axis + 1 :]), row))
+
+    return procedure(_outputs(op, x), (x,), build, (*words, often, at))
 
 
 @dataclass(frozen=True)

@@ -51,28 +51,44 @@ def test_along_axes(k: int, largest: int, axis: int) -> None:
     assert_top(x, k, axis, largest, named=True)
 
 
-@settings(max_examples=80, deadline=None)
-@given(
-    st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.0, -3.0, np.inf, -np.inf, np.nan]), min_size=1, max_size=12),
-    st.integers(1, 12),
-    st.integers(0, 1),
-    st.booleans(),
-)
-def test_ties_and_nan(values: list[float], k: int, largest: int, few: bool) -> None:
-    before = sorting.FEW
-    sorting.FEW = 32 if few else 0
-    try:
+SPECIAL = [0.0, -0.0, 1.0, 2.0, -3.0, np.inf, -np.inf, np.nan, -np.nan, 1e-42, -1e-42]
+WAYS: dict[str, dict[str, object]] = {
+    "few": {"FEW": 99},
+    "heap": {"FEW": 0, "CODED": frozenset()},
+    "ranked": {"FEW": 0, "SHORT": 99},
+    "digits": {"FEW": 0, "SHORT": 0},
+    "part": {"FEW": 0, "SHORT": 0, "MANY": 0, "PART": 1},
+}
+"""What makes TopK go each of its ways, whatever the sizes are."""
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from(SPECIAL), min_size=1, max_size=12), st.integers(1, 12), st.integers(0, 1))
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "part"])
+def test_ties_and_nan(way: str, values: list[float], k: int, largest: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in WAYS[way].items():
+            patch.setattr(sorting, name, value)
         assert_top(np.array(values, np.float32), min(k, len(values)), largest=largest)
-    finally:
-        sorting.FEW = before
 
 
-@pytest.mark.parametrize("k", [33, 50, 64])
-@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "float16"])
-def test_many_are_kept_in_a_heap(k: int, dtype: str) -> None:
-    x = np.random.default_rng(k).integers(0, 60, (2, 64)).astype(dtype)
-    assert_top(x, k)
-    assert_top(x, k, largest=0)
+@pytest.mark.parametrize("k", [1, 4, 7, 16])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_a_part_is_sorted_alone(k: int, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in WAYS["part"].items():
+        monkeypatch.setattr(sorting, name, value)
+    assert_top(np.array([*SPECIAL, 1.25, 1.5, 0.1, 0.1, -2.0], np.float32), k, largest=largest)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "int64", "int32", "uint32", "int8", "uint8", "bool", "float16", "float64"]
+)
+def test_dtypes(dtype: str) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, (2, 80 * np.dtype(dtype).itemsize), np.uint8)
+    x = bits % 2 == 0 if dtype == "bool" else bits.view(dtype)
+    for size in (60, 80):
+        for largest in (0, 1):
+            assert_top(np.ascontiguousarray(x[:, :size]), 40, largest=largest)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 6])
