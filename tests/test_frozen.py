@@ -196,7 +196,7 @@ def test_patterns_take_fields_by_place() -> None:
             assert (x, y) == (1, 3)
 
 
-def test_what_sets_fields_is_all_that_is_compiled_and_when_an_instance_is_made() -> None:
+def test_what_sets_compares_and_hashes_fields_is_all_that_is_compiled_and_when_it_is_called() -> None:
     """As the interpreter's own audit counts it, in a process of its own."""
     program = """
 import dataclasses, sys
@@ -209,13 +209,14 @@ def count(dataclass):
     namespace = {"__annotations__": dict.fromkeys("ab", int), "__doc__": "", "__module__": __name__}
     made = dataclass(frozen=True, slots=True)(type("Made", (), namespace))
     counts = [len(compiled)]
-    for k in range(2):
-        made(k, 2)
-        counts.append(len(compiled))
+    for use in (lambda x: x, lambda x: x == made(1, 2), hash):
+        for k in range(2):
+            use(made(k, 2))
+            counts.append(len(compiled))
     compiled.clear()
     return counts
 
 print(count(frozen.dataclass), min(count(dataclasses.dataclass)) > 1)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[0, 1, 1] True\n"
+    assert done.stdout == "[0, 1, 1, 2, 2, 3, 3] True\n"

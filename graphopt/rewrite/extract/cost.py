@@ -26,7 +26,7 @@ from graphopt.ir.ops import KINDS
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.rewrite.egraph.egraph_snapshot import Call
 from graphopt.rewrite.extract.profiles import Profiles, phases
-from graphopt.rewrite.extract.workload import FEW, workload
+from graphopt.rewrite.extract.workload import BY_ELEMENTS, FEW, workload
 from graphopt.rewrite.match.workspace import facts_within
 from graphopt.target import DEVICE_FUNCTIONS, Prices, ProductPrices, Target, ops
 
@@ -195,7 +195,8 @@ class CostModel:
         if self.profiles:
             costs = (m.cost(op, attrs, inputs, outputs, blocked).times(weight) for m, weight in self.profiles)
             return sum(costs, Cost())
-        types = (*map(_looked_at, inputs), None, *(x and x.type for x in outputs))
+        by_elements = op.partition("@")[0] in BY_ELEMENTS
+        types = (*(_looked_at(x, by_elements) for x in inputs), None, *(x and x.type for x in outputs))
         cost = self._costs.get((op, attrs, types, blocked))
         if cost is None:
             try:
@@ -566,12 +567,13 @@ def scatters(perm: object, shape: tuple[int, ...]) -> bool:
     return not (moves_one or rows or kept == sorted(kept))
 
 
-def _looked_at(fact: Fact | None) -> Hashable:
-    """What costs depend on of an operand: of its elements, no more than a few."""
+def _looked_at(fact: Fact | None, by_elements: bool) -> Hashable:
+    """What costs depend on of an operand: of its elements, no more than a few, and floats only where they count."""
     if fact is None:
         return None
     constant = fact.constant
-    return fact.type, fact.is_const, constant if constant is not None and constant.size <= FEW else None
+    is_told = constant is not None and constant.size <= FEW and (by_elements or "float" not in constant.dtype)
+    return fact.type, fact.is_const, constant if is_told else None
 
 
 def product(sizes: Sequence[int]) -> int:

@@ -69,6 +69,10 @@ def pack_added(space: Workspace, node: Node) -> bool:
         if user.op in ("Add", "Sum") and _type(space, user.outputs[0]) == _type(space, value):
             return False  # a term of another sum
     terms, constants = _terms(space, node)
+    if len(terms) < LEAST and len(constants) < LEAST:
+        return False
+    if not _are_mergeable(space, constants):
+        return False
     kinds: dict[str, list[Value]] = {}
     for term in terms:
         kinds.setdefault(space.graph.node(term.node).op, []).append(term)
@@ -106,7 +110,7 @@ def _may_be_alike(space: Workspace, branches: Sequence[Value]) -> bool:
 
 def _terms(space: Workspace, node: Node) -> tuple[list[Value], list[Value]]:
     """What a tree of sums adds up, from left to right: what is of the sum's own type, and constants. Nothing, where it
-    adds something else, or constants that make a difference to rounding."""
+    adds something else."""
     whole, terms, constants = _type(space, node.outputs[0]), list[Value](), list[Value]()
     waiting: list[Value | None] = list(reversed(node.inputs))
     while waiting and whole is not None:
@@ -119,7 +123,7 @@ def _terms(space: Workspace, node: Node) -> tuple[list[Value], list[Value]]:
             waiting += reversed(maker.inputs)
         else:
             terms.append(value)
-    return (terms, constants) if _are_mergeable(space, constants) else ([], [])
+    return terms, constants
 
 
 def _are_mergeable(space: Workspace, values: Sequence[Value]) -> bool:
