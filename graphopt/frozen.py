@@ -1,9 +1,9 @@
 """Dataclasses that are frozen, made in a tenth of the time that the standard library takes and filled in half of it.
 
 ``dataclasses`` compiles six functions for each class, one after the other: for the classes that a run of the command
-line imports, a fifth of all that it does. Here what sets, compares and hashes fields is compiled when it is first called,
-and what else a class needs is the same for all. Fields, ``replace`` and whatever else asks for fields are those of
-``dataclasses``.
+line imports, a fifth of all that it does. Here what sets, compares and hashes fields is compiled when it is first
+called, and what else a class needs is the same for all. Fields, ``replace`` and whatever else asks for fields are those
+of ``dataclasses``.
 """
 
 from __future__ import annotations

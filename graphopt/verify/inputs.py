@@ -26,7 +26,7 @@ from graphopt.ir.graph import INPUT, Function, Graph, Node, Value
 from graphopt.ir.op_table import TRUTHS, ops_where
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, sums, symbols
 from graphopt.verify.arrays import SUFFIX, read_array
-from graphopt.verify.open_sizes import equations, holds, open_names, solved, squares
+from graphopt.verify.open_sizes import equations, holds, open_names, smallest, solved, squares
 
 Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 """What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""
@@ -316,9 +316,10 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     tried: list[dict[str, int]] = []
     lengths = _lengths(graph, {*known, *named})
     starts = [{**known, **named, **lengths}, *([{**known, **named}] if lengths else []), *([known] if named else [])]
-    guesses = [guess for start in starts for guess in _guesses(graph, start)]
+    least = smallest(graph)
+    guesses = [guess for start in starts for guess in _guesses(graph, start, least)]
     if not any(holds(asked, guess) for guess in guesses):
-        guesses += [*_guesses(graph, squares(asked, known)), *_guesses(graph, fixed)]
+        guesses += [*_guesses(graph, squares(asked, known), least), *_guesses(graph, fixed, least)]
     for guess in (*(guess for guess in guesses if holds(asked, guess)), *guesses):
         if guess not in tried:
             tried.append(guess)
@@ -337,8 +338,9 @@ def _lengths(graph: Graph, told: set[str]) -> dict[str, Size]:
     return {name: past + new for size in seconds for name in symbols(size) - told}
 
 
-def _guesses(graph: Graph, known: Mapping[str, Size]) -> Iterator[dict[str, int]]:
-    """Sizes by profile, where they are not known: numbers, or polynomials over other symbols."""
+def _guesses(graph: Graph, known: Mapping[str, Size], least: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes by profile, where they are not known: numbers, or polynomials over other symbols. Some are at least as
+    large as is asked for."""
     for profile in _PROFILES:
         guess: dict[str, Size] = dict(known)
         for value in graph.inputs:
@@ -346,7 +348,7 @@ def _guesses(graph: Graph, known: Mapping[str, Size]) -> Iterator[dict[str, int]
             shape = type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else ()
             for axis, size in enumerate(shape):
                 for name in sorted(symbols(size)):
-                    guess.setdefault(name, profile[_meaning(shape, axis)])
+                    guess.setdefault(name, max(profile[_meaning(shape, axis)], least.get(name, 0)))
         with suppress(ValueError):
             numbers = {name: substitute(size, guess) for name, size in guess.items()}
             yield {name: size for name, size in numbers.items() if isinstance(size, int)}

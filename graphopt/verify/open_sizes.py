@@ -31,6 +31,27 @@ def open_names(graph: Graph) -> set[str]:
     return {name for shape in shapes for size in shape for name in symbols(size)}
 
 
+def smallest(graph: Graph) -> dict[str, int]:
+    """What sizes of the graph's inputs have to be at least, as far as a TopK asks for so many elements."""
+    names, least = open_names(graph), dict[str, int]()
+    if not names or all(node.op != "TopK" for node in graph.nodes()):
+        return least
+    with suppress(GraphoptError):  # who runs it says what is wrong with it
+        facts = infer(graph)
+        for node in graph.nodes():
+            if node.op != "TopK" or None in node.inputs:
+                continue
+            x, k = (facts[value] for value in node.inputs if value is not None)
+            axis, count, shape = node.attrs.get("axis", -1), k.elements, x.shape or ()
+            size = shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 0
+            if isinstance(size, Dim) and _is_symbol(size) and count and isinstance(count[0], int):
+                (name,) = symbols(size)
+                times = size.terms[0][1] if len(size.terms) == 1 else 1
+                if name in names and times > 0:
+                    least[name] = max(least.get(name, 1), -(-count[0] // times))
+    return least
+
+
 def equations(graph: Graph) -> list[Size]:
     """Polynomials over the symbols of the graph's inputs, each of which is 0 where the graph can run."""
     names = open_names(graph)

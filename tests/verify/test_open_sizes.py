@@ -3,7 +3,7 @@ import pytest
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.verify.inputs import sizes
-from graphopt.verify.open_sizes import equations, holds, solved
+from graphopt.verify.open_sizes import equations, holds, smallest, solved
 
 # inputs, what is computed of them, and what is left no choice
 CASES = {
@@ -73,3 +73,16 @@ def test_a_graph_that_is_not_valid_asks_nothing() -> None:
     graph = graph_of("x: float32[b, 3]", "y = MatMul(x, ConstantOfShape([5, 7]))")
     assert equations(graph) == []
     assert next(sizes(graph, {}))["b"] > 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "k", "wanted"),
+    [("x: float32[n, 4]", 5, {"n": 5}), ("x: float32[2, n, 4]", 40, {"n": 40}), ("x: float32[4, m]", 3, {})],
+)
+def test_where_a_number_of_elements_is_asked_for_there_are_so_many(inputs: str, k: int, wanted: dict[str, int]) -> None:
+    axis = 0 if inputs.startswith("x: float32[n") else 1 if "[2" in inputs else 0
+    graph = graph_of(inputs, f"y, i = TopK(x, [{k}], axis={axis})")
+    assert smallest(graph) == wanted
+    found = list(sizes(graph, {}))
+    assert found
+    assert all(size[name] >= n for size in found for name, n in wanted.items())
