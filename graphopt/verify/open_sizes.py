@@ -32,24 +32,32 @@ def open_names(graph: Graph) -> set[str]:
 
 
 def smallest(graph: Graph) -> dict[str, int]:
-    """What sizes of the graph's inputs have to be at least, as far as a TopK asks for so many elements."""
+    """What sizes of the graph's inputs have to be at least, as far as a TopK asks for so many elements, or a Pad for so
+    many to mirror."""
     names, least = open_names(graph), dict[str, int]()
-    if not names or all(node.op != "TopK" for node in graph.nodes()):
+    asking = [node for node in graph.nodes() if node.op in ("TopK", "Pad") and len(node.inputs) > 1]
+    if not names or not asking:
         return least
     with suppress(GraphoptError):  # who runs it says what is wrong with it
         facts = infer(graph)
-        for node in graph.nodes():
-            if node.op != "TopK" or None in node.inputs:
-                continue
-            x, k = (facts[value] for value in node.inputs if value is not None)
-            axis, count, shape = node.attrs.get("axis", -1), k.elements, x.shape or ()
-            size = shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 0
-            if isinstance(size, Dim) and _is_symbol(size) and count and isinstance(count[0], int):
-                (name,) = symbols(size)
-                times = size.terms[0][1] if len(size.terms) == 1 else 1
-                if name in names and times > 0:
-                    least[name] = max(least.get(name, 1), -(-count[0] // times))
+        for node in asking:
+            x, count = (NOTHING if value is None else facts.get(value, NOTHING) for value in node.inputs[:2])
+            for size, number in _at_least(node, x.shape or (), count.elements or ()):
+                if not isinstance(size, Dim) or not _is_symbol(size) or not isinstance(number, int):
+                    continue
+                ((_, times),) = size.terms if len(size.terms) == 1 else (((), 1),)
+                for name in symbols(size) & names if times > 0 else ():
+                    least[name] = max(least.get(name, 1), -(-number // times))
     return least
+
+
+def _at_least(node: Node, shape: tuple[Size, ...], numbers: tuple[Size, ...]) -> Iterator[tuple[Size, Size]]:
+    """Sizes, each with what it has to be at least."""
+    axis = node.attrs.get("axis", -1)
+    if node.op == "TopK" and isinstance(axis, int) and -len(shape) <= axis < len(shape) and numbers:
+        yield shape[axis], numbers[0]
+    elif node.op == "Pad" and node.attrs.get("mode") == "reflect" and len(numbers) == 2 * len(shape):
+        yield from ((size, number + 1) for size, number in zip(shape * 2, numbers, strict=True))
 
 
 def equations(graph: Graph) -> list[Size]:
