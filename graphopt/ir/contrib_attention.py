@@ -54,22 +54,39 @@ def packed_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ..
 
 
 def group_query_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    """Queries attend causally to fewer heads of keys and values, and to as many of the past as there are."""
+    """Queries attend causally to fewer heads of keys and values, and to as many of the past as each sequence has: those
+    that are new stand behind these, in a buffer that has room for the longest, and zeros behind them."""
     op = DOMAIN + "GroupQueryAttention"
-    q, k, v, past_k, past_v, lengths, total, cos, sin, positions, mask, *rest = [*x, *[None] * 16][:16]
+    q, k, v, past_k, past_v, lengths, total, cos, sin, positions, mask, *rest = [*x, *[None] * 17][:17]
     if k is None or v is None or any(r is not None for r in (cos, sin, positions, *rest)):
         raise NotImplementedError("packed inputs, rotary embeddings and quantized caches")
+    if attrs.get("smooth_softmax", 0) not in (0, -1) or attrs.get("sliding_window_cache"):
+        raise NotImplementedError("a smooth softmax, and a cache that slides")
     assert q is not None
     assert lengths is not None
     assert total is not None
     heads, groups = (int(attribute(op, attrs, n)) for n in ("num_heads", "kv_num_heads"))  # type: ignore[arg-type]
-    before = 0 if past_k is None else past_k.shape[2]
-    if np.any(lengths + 1 != before + q.shape[1]) or int(total.reshape(())) != before + q.shape[1]:
-        raise NotImplementedError("sequences of different lengths")
-    q4, k4, v4 = _with_heads(q, heads), _with_heads(k, groups), _with_heads(v, groups)
-    causal = attribute(op, attrs, "causal")
-    y, present_k, present_v = _attend(apply, attrs, q4, k4, v4, mask, past_k, past_v, causal)
-    return _without_heads(y), present_k, present_v
+    q4, *new = _with_heads(q, heads), _with_heads(k, groups), _with_heads(v, groups)
+    (batch, _, count, _), longest = q4.shape, int(total.reshape(()))
+    # queries of the first call stand at the beginning, also of sequences that are shorter than others
+    begins = np.zeros(batch, np.int64) if longest == count else lengths.reshape(-1).astype(np.int64) + 1 - count
+    room = longest if past_k is None else max(longest, past_k.shape[2])
+    present = [np.zeros((*t.shape[:2], room, t.shape[3]), t.dtype) for t in new]
+    for held, past, added in zip(present, (past_k, past_v), new, strict=True):
+        for b, first in enumerate(begins):
+            if past is not None:
+                held[b, :, :first] = past[b, :, :first]
+            held[b, :, first : first + count] = added[b]
+    place, key = (begins[:, None] + np.arange(count))[:, None, :, None], np.arange(room)
+    window: Any = attribute(op, attrs, "local_window_size")
+    is_seen = key <= place if attribute(op, attrs, "causal") else key < (begins + count)[:, None, None, None]
+    is_seen = is_seen & (place - key < window) if window >= 0 else is_seen
+    hidden = np.where(is_seen, 0.0, -np.inf).astype(q.dtype)
+    if mask is not None:
+        hidden[..., : mask.shape[-1]] = hidden[..., : mask.shape[-1]] + mask
+    keys, values = present
+    y, *_ = _attend(apply, attrs, q4, keys, values, hidden, None, None, 0)
+    return _without_heads(y), keys, values
 
 
 def _attend(
@@ -94,6 +111,8 @@ def _attend(
     k, v = (np.repeat(t, q.shape[1] // t.shape[1], axis=1) for t in (k, v))
     scale: Any = attrs.get("scale") or q.shape[-1] ** -0.5
     scores = q @ k.swapaxes(-1, -2) * q.dtype.type(scale)
+    if cap := float(attrs.get("softcap") or 0.0):  # type: ignore[arg-type]
+        scores = np.tanh(scores / cap) * q.dtype.type(cap)
     (weights,) = apply("Softmax", [scores if mask is None else scores + mask], axis=-1)
     return weights @ v, *present
 
@@ -172,13 +191,17 @@ def infer_packed_attention(call: OpCall) -> Types:
 
 
 def infer_group_query_attention(call: OpCall) -> Types:
-    """The attended values, and the keys and values with those of the past before them."""
+    """The attended values, and the keys and values with those of the past before them, in a buffer that grows unless
+    it is known to have room."""
     q, k, v, past = call.shape(0), call.shape(1), call.shape(2), call.shape(3)
     heads, groups = call.integer("num_heads"), call.integer("kv_num_heads")
     if q is None or k is None or v is None or len(q) != 3 or not {len(k), len(v)} <= {3, 4} or not groups:
         return [call.tensor(call.shape_of_its_own("attention", port), port) for port in range(3)]
     k4, v4 = (t if len(t) == 4 else (t[0], groups, t[1], t[2] // groups) for t in (k, v))
     total: Size = k4[2] + past[2] if past is not None and len(past) == 4 else k4[2]
+    longest = call.element(6)
+    if past is not None and len(past) == 4 and isinstance(past[2], int) and isinstance(longest, int):
+        total = max(past[2], longest)
     shapes = [(q[0], q[1], v4[3] * heads), (*k4[:2], total, k4[3]), (*v4[:2], total, v4[3])]
     return [call.tensor(shape, port) for port, shape in enumerate(shapes)]
 

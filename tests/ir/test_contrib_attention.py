@@ -74,6 +74,24 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
         [floats(2, 5, 32), floats(2, 5, 16), floats(2, 5, 16), None, None, LENGTHS, TOTAL],
         3,
     ),
+    "groups, sequences of different lengths": (
+        "GroupQueryAttention",
+        {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3, "softcap": 2.0},
+        [
+            floats(2, 1, 32), floats(2, 1, 16), floats(2, 1, 16), floats(2, 2, 7, 8), floats(2, 2, 7, 8),
+            np.array([7, 3], np.int32), np.array(8, np.int32),
+        ],
+        3,
+    ),
+    "groups, a buffer with room": (
+        "GroupQueryAttention",
+        {"num_heads": 4, "kv_num_heads": 2},
+        [
+            floats(1, 2, 32), floats(1, 2, 16), floats(1, 2, 16), floats(1, 2, 7, 8), floats(1, 2, 7, 8),
+            np.array([4], np.int32), np.array(5, np.int32),
+        ],
+        3,
+    ),
     "groups, not causal": (
         "GroupQueryAttention",
         {"num_heads": 4, "kv_num_heads": 2, "causal": 0, "scale": 0.3},

@@ -1,7 +1,8 @@
-"""GroupQueryAttention (com.microsoft) that splits one input and turns queries and keys, with both as ops of their own.
+"""GroupQueryAttention (com.microsoft) in ops of its parts: what splits one input and turns queries and keys, and what
+writes keys and values into a buffer that does not grow (``past_present_share_buffer``).
 
-Nothing is lost by that: what an op before attention gives is written where attention reads it, and turned keys are
-what a cache holds.
+Nothing is lost by that: what an op before attention gives is written where attention reads it, turned keys are what a
+cache holds, and a buffer that the program keeps is written where it lies.
 """
 
 from __future__ import annotations
@@ -14,19 +15,27 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.types import TensorType
 
 GROUPED, ROTARY = "com.microsoft::GroupQueryAttention", "com.microsoft::RotaryEmbedding"
-LENGTHS, COS, SIN, POSITIONS = 5, 7, 8, 9
-"""Inputs: how long each sequence is, less one; the angles; and of which positions they are."""
+PAST, PAST_VALUES, LENGTHS, TOTAL, COS, SIN, POSITIONS, BIAS = 3, 4, 5, 6, 7, 8, 9, 10
+"""Inputs: keys and values of the past; how long each sequence is, less one, and the longest; the angles, and of which
+positions they are; what is added to scores."""
+PRESENT, SCORES = 1, 3
+"""Of attention the outputs that are the keys of the past with those that are new, and its scores."""
 
 
 def with_parts_apart(graph: Graph) -> Graph:
-    """The graph with such attention of queries, keys and values that come apart and turned; itself without any."""
+    """The graph with such attention of queries, keys and values that come apart and turned, and of buffers of one
+    length that are written before; itself without any."""
     found = [n for n in graph.order() if n.op == GROUPED and (_is_packed(n) or n.attrs.get("do_rotary"))]
-    facts = infer(graph) if found else {}
-    for k, node in enumerate(found):
-        graph = graph.copy() if k == 0 else graph
+    buffered = [n for n in graph.order() if n.op == GROUPED and _shares_buffer(graph, n)]
+    facts = infer(graph) if found or buffered else {}
+    graph = graph.copy() if found or buffered else graph
+    for node in found:
         _apart(graph, node, facts)
+    for node in buffered:
+        _buffered(graph, node.id, facts)
     return graph
 
 
@@ -38,8 +47,30 @@ def _input(node: Node, k: int) -> Value | None:
     return node.inputs[k] if k < len(node.inputs) else None
 
 
-def _numbers(graph: Graph, *held: int) -> Value:
+def _shares_buffer(graph: Graph, node: Node) -> bool:
+    """Whether the keys that are present are said to be as many as those of the past: then new ones are written into the
+    room that the past leaves."""
+    past = _input(node, PAST)
+    before = None if past is None else graph.types.get(past)
+    after = graph.types.get(Value(node.id, PRESENT)) if node.n_outputs > PRESENT else None
+    return isinstance(before, TensorType) and before == after and before.rank == 4
+
+
+def numbers(graph: Graph, *held: int) -> Value:
+    """A vector of numbers."""
     return graph.add_constant(Constant.of(np.array(held, np.int64)))
+
+
+def with_heads(graph: Graph, x: Value, heads: int) -> Value:
+    """Heads that lie side by side in the last axis, as the axis before that of time."""
+    apart = graph.add("Reshape", (x, numbers(graph, 0, 0, heads, -1))).outputs[0]
+    return graph.add("Transpose", (apart,), Attrs(perm=(0, 2, 1, 3))).outputs[0]
+
+
+def without_heads(graph: Graph, x: Value) -> Value:
+    """Heads side by side in the last axis."""
+    turned = graph.add("Transpose", (x,), Attrs(perm=(0, 2, 1, 3))).outputs[0]
+    return graph.add("Reshape", (turned, numbers(graph, 0, 0, -1))).outputs[0]
 
 
 def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
@@ -54,7 +85,7 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
         if not isinstance(width, int) or width % (heads + 2 * groups):
             return
         size = width // (heads + 2 * groups)
-        sizes = _numbers(graph, heads * size, groups * size, groups * size)
+        sizes = numbers(graph, heads * size, groups * size, groups * size)
         q, k, v = graph.add("Split", (x, sizes), Attrs(axis=-1), 3).outputs
     if node.attrs.get("do_rotary"):
         angles = _input(node, COS), _input(node, SIN)
@@ -70,14 +101,59 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
     graph.update(node.id, inputs=(q, k, v, *rest), attrs=attrs)
 
 
+def _lengths(graph: Graph, node: Node, q: Value | None) -> tuple[Value, Value]:
+    """How many keys each sequence has, [batch], and how many queries. Sequences that begin are as long as the longest
+    of them: what follows their last token is not seen by those before it."""
+    length = graph.add("Shape", (q,), Attrs(start=1, end=2)).outputs[0]
+    count = graph.add("Reshape", (length, numbers(graph))).outputs[0]
+    held, total = (graph.add("Cast", (_input(node, k),), Attrs(to=7)).outputs[0] for k in (LENGTHS, TOTAL))
+    begins = graph.add("Equal", (graph.add("Reshape", (total, numbers(graph))).outputs[0], count)).outputs[0]
+    one = graph.add_constant(Constant.of(np.array(1, np.int64)))
+    each = graph.add("Add", (graph.add("Reshape", (held, numbers(graph, -1))).outputs[0], one)).outputs[0]
+    return graph.add("Where", (begins, count, each)).outputs[0], count
+
+
 def _positions(graph: Graph, node: Node, q: Value | None) -> Value:
     """The places of queries, [batch, length]: those at the end of each sequence."""
-    one = graph.add_constant(Constant.of(np.array(1, np.int64)))
-    length = graph.add("Shape", (q,), Attrs(start=1, end=2)).outputs[0]
-    count = graph.add("Reshape", (length, _numbers(graph))).outputs[0]
-    zero = graph.add_constant(Constant.of(np.array(0, np.int64)))
+    lengths, count = _lengths(graph, node, q)
+    zero, one = (graph.add_constant(Constant.of(np.array(n, np.int64))) for n in range(2))
     steps = graph.add("Range", (zero, count, one)).outputs[0]
-    last = graph.add("Cast", (_input(node, LENGTHS),), Attrs(to=7)).outputs[0]
-    rows = graph.add("Reshape", (last, _numbers(graph, -1, 1))).outputs[0]
-    first = graph.add("Sub", (graph.add("Add", (rows, one)).outputs[0], count)).outputs[0]
-    return graph.add("Add", (first, steps)).outputs[0]
+    first = graph.add("Sub", (lengths, count)).outputs[0]
+    rows = graph.add("Reshape", (first, numbers(graph, -1, 1))).outputs[0]
+    return graph.add("Add", (rows, steps)).outputs[0]
+
+
+MEANT = frozenset({"num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "causal"})
+"""Attributes of which something comes in ``Attention``."""
+
+
+def _buffered(graph: Graph, number: int, facts: Mapping[Value, Fact]) -> None:
+    """Attention to a buffer into which keys and values were written, each sequence's behind its own."""
+    node = graph.node(number)
+    groups, window = (node.attrs.get(name) for name in ("kv_num_heads", "local_window_size"))
+    q, *new = (_input(node, k) for k in range(3))
+    heads = node.attrs.get("num_heads")
+    others = {k for k, v in node.attrs.items() if k not in MEANT and v not in (0, -1, b"NONE")}
+    is_plain = not others and all(_input(node, k) is None for k in range(COS, len(node.inputs)) if k != BIAS)
+    if q is None or not is_plain or node.n_outputs > SCORES or not isinstance(heads, int) or window == 0:
+        return
+    ranks = [facts[v].rank if v in facts else 3 for v in new if v is not None]
+    if ranks != [3, 3] or not isinstance(groups, int):
+        return
+    lengths, count = _lengths(graph, node, q)
+    first = graph.add("Sub", (lengths, count)).outputs[0]
+    written = [
+        graph.add("TensorScatter", (_input(node, k), with_heads(graph, x, groups), first), Attrs(axis=2)).outputs[0]
+        for k, x in zip((PAST, PAST_VALUES), new, strict=True)
+        if x is not None
+    ]
+    attrs = Attrs(is_causal=node.attrs.get("causal", 1), softcap=node.attrs.get("softcap", 0.0))
+    attrs = attrs.with_(scale=node.attrs.get("scale") or None)
+    attrs = attrs.with_(left_window_size=window - 1) if isinstance(window, int) and window > 0 else attrs
+    apart = with_heads(graph, q, heads)
+    given = (apart, *written, _input(node, BIAS), None, None, lengths)
+    y = without_heads(graph, graph.add("Attention", given, attrs).outputs[0])
+    for port, value in enumerate((y, *written)):
+        if port < node.n_outputs:
+            graph.replace(Value(node.id, port), value)
+    graph.remove(node.id)

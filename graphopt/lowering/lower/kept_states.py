@@ -11,17 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import TypeAlias
 
-import numpy as np
-
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.frozen import dataclass
 from graphopt.ir.caches import PASTS, appended
-from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Size, TensorType, symbol, symbols
-from graphopt.lowering.lower.grouped_queries import GROUPED
+from graphopt.lowering.lower.grouped_queries import GROUPED, SCORES, with_heads, without_heads
 from graphopt.lowering.operators.indexing import IN_PLACE
 
 Pairs: TypeAlias = "Mapping[str, str] | Iterable[tuple[str, str]]"
@@ -67,8 +64,6 @@ class KeptState:
 
 SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter"})
 """Ops that give their first input with some elements exchanged."""
-SCORES = 3
-"""Of attention the output that is its scores."""
 
 
 def pairs_of(graph: Graph) -> dict[str, str]:
@@ -186,25 +181,16 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
     if len(parts) < 3 or ranks not in ({3}, {4}):
         return
 
-    def turned(x: Value) -> Value:
-        return graph.add("Transpose", (x,), Attrs(perm=(0, 2, 1, 3))).outputs[0]
-
-    def numbers(*held: int) -> Value:
-        return graph.add_constant(Constant.of(np.array(held, np.int64)))
-
-    def with_heads(x: Value, name: str) -> Value:
-        if ranks == {4}:
-            return x
-        heads = node.attrs[name]
-        assert isinstance(heads, int)
-        return turned(graph.add("Reshape", (x, numbers(0, 0, heads, -1))).outputs[0])
+    def split(x: Value, name: str) -> Value:
+        heads = node.attrs.get(name)
+        return with_heads(graph, x, heads) if ranks == {3} and isinstance(heads, int) else x
 
     def behind(*new: Value) -> list[Value]:
         pasts = (node.inputs[k] for k in PASTS[node.op])
         return [graph.add("Concat", (past, x), Attrs(axis=2)).outputs[0] for past, x in zip(pasts, new, strict=True)]
 
     if node.op == "Attention":
-        q, *new = (with_heads(x, f"{kind}_num_heads") for kind, x in zip(("q", "kv", "kv"), parts, strict=True))
+        q, *new = (split(x, f"{kind}_num_heads") for kind, x in zip(("q", "kv", "kv"), parts, strict=True))
         all_tokens = behind(*new)
         # queries stand behind the past: where places count, it is told by how many keys there are
         count = graph.add("Shape", (all_tokens[0],), Attrs(start=2, end=3)).outputs[0]
@@ -213,7 +199,7 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
         attrs = node.attrs.with_(q_num_heads=None, kv_num_heads=None)
         y = graph.add("Attention", (q, *all_tokens, node.inputs[3], None, None, lengths), attrs).outputs[0]
         if ranks == {3}:
-            y = graph.add("Reshape", (turned(y), numbers(0, 0, -1))).outputs[0]
+            y = without_heads(graph, y)
     else:  # keys and values with their heads apart are all that there are: queries stand at their end
         rest: list[Value | None] = [None if k in PASTS[node.op] else v for k, v in enumerate(node.inputs)][3:]
         is_grouped = node.op == GROUPED
@@ -223,7 +209,7 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
             biases = graph.add("Split", (rest[0],), Attrs(axis=0, num_outputs=3), 3).outputs
             parts = [graph.add("Add", pair).outputs[0] for pair in zip(parts, biases, strict=True)]
             rest[0] = None
-        all_tokens = behind(*(with_heads(x, "kv_num_heads" if is_grouped else "num_heads") for x in parts[1:]))
+        all_tokens = behind(*(split(x, "kv_num_heads" if is_grouped else "num_heads") for x in parts[1:]))
         y = graph.add(node.op, (parts[0], *all_tokens, *rest), node.attrs).outputs[0]
     for port, value in enumerate((y, *all_tokens)):
         graph.replace(Value(node.id, port), value)

@@ -75,8 +75,9 @@ class Heads:
             return self.tensor[b, h, i, d]
         return self.tensor[b, i, self.start + h * self.size + d]
 
-    def behind(self, past: Tensor | None, name: str) -> Heads:
-        """The same as a tensor of four axes, behind those of the past where there are any."""
+    def behind(self, past: Tensor | None, name: str, at: Callable[[Expr], Expr] | None = None) -> Heads:
+        """The same as a tensor of four axes, behind those of the past where there are any: behind as many of them as
+        ``at`` says of a batch, with zeros behind that."""
         if past is None:
             if self.tensor.rank == 4:
                 return self
@@ -85,7 +86,11 @@ class Heads:
         b, h, length, d = self.shape
 
         def element(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
-            return select(i < before, past[b, h, i, d], self(b, h, i - before, d))
+            if at is None:
+                return select(i < before, past[b, h, i, d], self(b, h, i - before, d))
+            first = at(b)
+            rest = select(i < first + length, self(b, h, i - first, d), Const(0.0, past.dtype))
+            return select(i < minimum(first, before), past[b, h, i, d], rest)
 
         return Heads.of(compute((b, h, before + length, d), element, self.tensor.dtype, name), 0)
 
@@ -406,26 +411,51 @@ def _packed(op: Operation) -> Sequence[Tensor]:
 
 
 def _group_query(op: Operation) -> Sequence[Tensor]:
-    """Sequences of one length: their lengths are checked, not used."""
-    _refuse(op, *range(7, 10), *range(11, 16))
+    """Sequences may be of different lengths: what is new stands behind what each has, and nothing behind that."""
+    _refuse(op, *range(7, 10), *range(11, 17))
     if len(op.outputs) > 3 or integer(op, "local_window_size") == 0:
         raise NotLowered(f"{op.op} with a window of no keys, or that gives its scores")
+    for name in ("smooth_softmax", "sliding_window_cache"):
+        if op.attr(name) not in (None, 0, -1):
+            raise NotLowered(f"{op.op} with {name}")
     groups = integer(op, "kv_num_heads")
     q, k, v = Heads.of(op.input(0), integer(op, "num_heads")), *(Heads.of(op.input(n), groups) for n in (1, 2))
-    past = [op.input(n) if op.has(n) else None for n in (3, 4)]
-    k, v = k.behind(past[0], "keys"), v.behind(past[1], "values")
-    lengths, whole, message = op.input(5), (*q.shape[:3], k.shape[2]), f"{op.op}: sequences of different lengths"
+    past, queries = [op.input(n) if op.has(n) else None for n in (3, 4)], q.shape[2]
+    held, total = op.input(5), op.input(6)
+    begins = equal(cast(total[(Const(0),) * total.rank], INDEX), queries)
 
-    def last(*at: Expr) -> Expr:
-        return equal(cast(lengths[at], INDEX) + 1, whole[3])
+    def behind(b: Expr) -> Expr:
+        at = (b,) if held.rank == 1 else (b, Const(0))
+        return select(begins, Const(0), cast(held[at], INDEX) + 1 - queries)
 
-    fits = [require(lengths.shape, last, message), *_matching(op, q, k, v), *inputs_fitting(op, (10,), whole)]
+    k, v = k.behind(past[0], "keys", behind), v.behind(past[1], "values", behind)
+    whole, mask = (*q.shape[:3], k.shape[2]), op.input(10) if op.has(10) else None
+
+    def fits_in(b: Expr) -> Expr:
+        last = behind(b) + queries
+        return equal(last, whole[3]) if past[0] is None else conjunction(behind(b) >= 0, last <= whole[3])
+
+    def longest(*at: Expr) -> Expr:
+        return equal(cast(total[at], INDEX), whole[3])
+
+    message = f"{op.op}: sequences of different lengths"
+    fits = [require((q.shape[0],), fits_in, message), *_matching(op, q, k, v)]
+    if past[0] is not None and len(op.outputs) > 1:
+        other = f"{op.op}: the cache does not grow by what is new, as its outputs' shapes say"
+        fits.append(require(total.shape, longest, other))
+    if mask is not None:
+        fits += fitting(op.op, mask.shape[:-1], whole[:3])
     causal, window = bool(integer(op, "causal")), integer(op, "local_window_size")
-    everywhere, reach = _bias_of(op, 10, causal, whole), _reach_of(causal, whole)
 
     def bias(b: Expr, h: Expr, i: Expr, j: Expr) -> tuple[list[Expr], list[Expr]]:
-        conditions, added = everywhere(b, h, i, j)
-        return [*conditions, *([] if window < 0 else [i + whole[3] - whole[2] - j < window])], added
+        place = i + behind(b)
+        conditions = [j <= place if causal else j < behind(b) + queries]
+        conditions += [] if window < 0 else [place - j < window]
+        seen, added = ([], []) if mask is None else _masked(mask, whole, (b, h, i, j))
+        return [*conditions, *seen], added
+
+    def reach(b: Expr, i: Expr) -> Expr:
+        return behind(b) + (i + 1 if causal else queries)
 
     y = attended(op, q, k, v, _scale(op), bias, number(op, "softcap"), None, fits, reach)
     return _given(op, [y, k.tensor, v.tensor])

@@ -81,12 +81,57 @@ def test_grouped_queries_with_a_cache_are_those_of_onnx_runtime(
     assert state.length == sum(news)
 
 
-def test_sequences_of_different_lengths_are_refused() -> None:
-    with graphopt.compile(_model(True, False), strict=True, verify="off") as compiled:
+def test_sequences_of_different_lengths_stand_in_a_cache_that_grows() -> None:
+    """Where a program keeps the cache, all sequences are as long, but for a first call whose ends are padding."""
+    model = _model(True, False)
+    x = np.random.default_rng(0).standard_normal((2, 3, (HEADS + 2 * GROUPS) * SIZE)).astype(np.float32)
+    past = np.ones((2, GROUPS, 4, SIZE), np.float32)
+    with graphopt.compile(model, strict=True, verify="off") as compiled:
+        given = [x[:, :1], past, past, np.array([4, 2], np.int32), np.array(5, np.int32)]
+        want = Region(model.SerializeToString())(*given)
+        assert want is not None
+        for one, other in zip(want, compiled(*given).values(), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+        with pytest.raises(ExecutionError, match="the cache does not grow by what is new"):
+            compiled(*given[:3], np.array([3, 2], np.int32), np.array(4, np.int32))
         compiled.bind_state()
-        x = np.zeros((2, 3, (HEADS + 2 * GROUPS) * SIZE), np.float32)
+        compiled(x, np.array([2, 1], np.int32), np.array(3, np.int32))
         with pytest.raises(ExecutionError, match="sequences of different lengths"):
-            compiled(x, np.array([2, 1], np.int32), np.array(3, np.int32))
+            compiled(x[:, :1], np.array([3, 2], np.int32), np.array(4, np.int32))
+
+
+ROOM = 8
+"""Tokens that a buffer has room for."""
+
+
+def test_a_buffer_that_does_not_grow_is_written_where_each_sequence_ends() -> None:
+    """What ``past_present_share_buffer`` says: the present is declared as long as the past."""
+    model = _model(True, True, local_window_size=2, softcap=2.0)
+    for value in model.graph.output[1:]:
+        value.type.tensor_type.shape.dim[2].dim_param = "past"
+    peer = Region(model.SerializeToString())
+    plain, kept = (graphopt.compile(model, strict=True, verify="off") for _ in range(2))
+    state = kept.bind_state(sizes={"past": ROOM})
+    rng = np.random.default_rng(0)
+    pasts: list[Array] = [np.zeros((2, GROUPS, ROOM, SIZE), np.float32)] * 2
+    state.set(dict(zip(("past_key", "past_value"), pasts, strict=True)))
+    lengths = np.array([3, 1], np.int32)
+    for call in range(3):
+        new = 1 if call else 3
+        x = rng.standard_normal((2, new, (HEADS + 2 * GROUPS) * SIZE), np.float32)
+        ends = [lengths + call - 1, np.array(3 + call, np.int32)]
+        want, alone = peer(x, *pasts, *ends), plain(x, *pasts, *ends)
+        assert want is not None
+        y = kept(x, *ends)["y"]
+        for b, end in enumerate(ends[0] + 1):
+            tokens = 1 if call else end  # what stands behind a sequence is padding
+            for got in (alone["y"], y):
+                np.testing.assert_allclose(got[b, :tokens], want[0][b, :tokens], rtol=1e-4, atol=1e-5)
+            for name, one in zip(("present_key", "present_value"), want[1:], strict=True):
+                np.testing.assert_allclose(alone[name][b, :, :end], one[b, :, :end], rtol=1e-4, atol=1e-5)
+        pasts = list(want[1:])
+    for name, one in zip(("past_key", "past_value"), pasts, strict=True):
+        np.testing.assert_allclose(state.arrays[name][0, :, :5], one[0, :, :5], rtol=1e-4, atol=1e-5)
 
 
 def test_attention_of_parts_that_are_apart_stays() -> None:

@@ -84,6 +84,7 @@ def test_group_query_attention() -> None:
     past = [_floats(2, 2, 4, 4, seed=s) for s in (5, 6)]
     lengths, total = np.array([6, 6], np.int32), np.array([7], np.int32)
     agree(op, [q, k, v, *past, lengths, total], n_outputs=3, num_heads=4, kv_num_heads=2)
+    agree(op, [q, k, v, *past, np.array([6, 3], np.int32), total], n_outputs=3, num_heads=4, kv_num_heads=2)
     alone = [q, k, v, None, None, np.array([2, 2], np.int32), np.array([3], np.int32)]
     agree(op, alone, n_outputs=3, num_heads=4, kv_num_heads=2)
 
@@ -102,6 +103,13 @@ def test_padding_masks_are_left_to_reference(op: str, place: int, attrs: dict[st
 
 
 # -- rotary embeddings
+
+
+def test_a_softmax_with_a_one_more_is_left_to_others() -> None:
+    q, k = _floats(2, 3, 16), _floats(2, 3, 8)
+    inputs = [q, k, k, None, None, np.array([2, 2], np.int32), np.array([3], np.int32)]
+    with pytest.raises(NotLowered, match="smooth_softmax"):
+        computed(MS + "GroupQueryAttention", inputs, num_heads=4, kv_num_heads=2, smooth_softmax=1)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
