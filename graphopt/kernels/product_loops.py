@@ -40,7 +40,7 @@ LEFT = 70000
 RIGHT = 13000
 WIDE = 2  # panels up to which rows are not read often enough to be moved
 FEW = 4  # rows at most for which panels are read from end to end, once
-AHEAD = 8  # steps of such a panel, of which memory is fetched meanwhile
+AHEAD = 32  # steps of such a panel, of which memory is fetched meanwhile: half a page of the widest vectors
 LEFT_DTYPE, RIGHT_DTYPE = DTYPES[KIND]
 tile = TILES[KIND]
 
