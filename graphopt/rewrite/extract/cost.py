@@ -418,8 +418,11 @@ class CostModel:
             each += prices.elements.get(f"{op}.softcap", element_price(prices, "Tanh"))
         seconds += batch * n * rows * columns * each
         groups = attrs.get("kv_num_heads", k[1] if len(k) == 4 else n)
-        if isinstance(groups, int) and 0 < groups < n:  # heads that share keys and values read them one after another
-            seconds += 4.0 * batch * (n - groups) * columns * 2 * depth / prices.bandwidth[0]
+        if (
+            isinstance(groups, int) and 0 < groups < n
+        ):  # runtimes read keys and values for each of the heads that share them
+            again = 4.0 * batch * (n - groups) * columns * 2 * depth / prices.bandwidth[0]
+            seconds += again * prices.movement.get(f"{op}.groups", 1.0)
         if packed:
             product_flops = 2.0 * batch * rows * q[-1] * (k[-1] if k else 1)
             flops += product_flops

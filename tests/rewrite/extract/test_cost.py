@@ -12,7 +12,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.ir.types import Size, TensorType, symbol, unranked
 from graphopt.rewrite.extract.cost import UNKNOWN, Breakdown, Cost, CostModel, counted_at, graph_cost, stated_sizes
-from graphopt.target import PORTABLE, T4
+from graphopt.target import CPU, ORT, PORTABLE, T4
 
 
 def tensor(*shape: Size, dtype: str = "float32") -> Fact:
@@ -49,6 +49,21 @@ def test_products_cost_their_multiplications() -> None:
     assert MODEL.cost("MatMul", NO_ATTRS, [a, b], [c]).flops == 2 * 128 * 256 * 512
     assert MODEL.cost("Gemm", Attrs(transA=1), [tensor(256, 128), b], [c]).flops == 2 * 128 * 256 * 512
     assert MODEL.cost("Einsum", Attrs(equation="ij,jk->ik"), [a, b], [c]).flops == 2 * 128 * 256 * 512
+
+
+def test_heads_that_share_keys_read_them_once_where_the_kernels_are_ours() -> None:
+    q, k, shares = tensor(1, 12, 1, 64), tensor(1, 4, 1024, 64), tensor(1, 4, 3, 1024)
+    rows, turned = tensor(1, 4, 3, 64), tensor(1, 4, 64, 1024)
+    parts: list[tuple[str, list[Fact | None], Fact]] = [
+        ("MatMul", [rows, turned], shares), ("Softmax", [shares], shares), ("MatMul", [shares, k], rows)
+    ]  # fmt: skip
+    shares_of = {}
+    for target in (CPU, ORT):
+        model = CostModel(target)
+        written = sum(model.cost(op, NO_ATTRS, inputs, [y]).seconds for op, inputs, y in parts)
+        shares_of[target.name] = model.cost("Attention", NO_ATTRS, [q, k, k], [q]).seconds / written
+    assert shares_of["cpu"] < 1.1
+    assert shares_of["ort"] > 1.5
 
 
 def test_products_fill_vectors() -> None:
