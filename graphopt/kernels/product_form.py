@@ -40,7 +40,7 @@ _LINE = 64
 """Bytes of a line of a cache."""
 _EVEN = 16
 """Quads of a sum are done so many at a time, but for the last."""
-_THIN = 4
+THIN: Final = 4
 """Rows at most for which panels are read from end to end, once."""
 
 
@@ -193,7 +193,7 @@ def source(name: str, rows: int, lanes: int) -> str:
         "DOT": int(kind.is_dot), "LANES": lanes,
         "BYTES": QUAD * lanes, "PANEL": 2 * lanes, "SLICE": 2 * lanes * kind.group, "ROWS": rows, "DEPTH": deep,
         "HEIGHT": tall, "STRIDE": apart, "LEFT": left, "RIGHT": right, "WIDE": 4 if kind.group == PAIR else 2,
-        "FEW": 0 if kind.group == QUAD else _THIN,
+        "FEW": 0 if kind.group == QUAD else THIN,
     }  # fmt: skip
     text = (Path(__file__).parent / "product_loops.py").read_text(encoding="utf-8")
     return specialized(text, {**constants, **FIXED[kind.group]})

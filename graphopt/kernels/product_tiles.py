@@ -18,7 +18,7 @@ from numba.core.errors import TypingError
 from graphopt.frozen import dataclass
 from graphopt.kernels import amx, memory, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.product_form import KINDS, PAIR, QUAD, Kind
+from graphopt.kernels.product_form import KINDS, PAIR, QUAD, THIN, Kind
 from graphopt.kernels.quads import multiply, words
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import VectorValue, broadcast, from_bits
@@ -328,7 +328,9 @@ class _Body:
             following.rows = [p.at(self.step * group if group > 1 else self.step) for p in following.rows]
             following.columns = following.columns.at(self.ldb)
         if group < QUAD:
-            memory.prefetch(following.ahead)
+            lines = steps if self.shape.rows <= THIN else 1  # a step of few rows takes no longer than to fetch a line
+            for number in range(lines):
+                memory.prefetch(following.ahead.at(self.pace * number) if number else following.ahead)
             following.ahead = following.ahead.at(self.pace * steps)
         ending = builder.add(index, _WORD(1))
         builder.branch(head)
