@@ -175,7 +175,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import dequantized, expanded
     from graphopt.lowering.lower.grouped_queries import with_parts_apart
-    from graphopt.lowering.lower.weight_only import packed_products
+    from graphopt.lowering.lower.weight_only import halved_products, packed_products
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
@@ -193,7 +193,8 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     if (used := stored_bytes(original)) > (most := memory_of(sparse_bytes(original), settings.memory)):
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
     graph = expanded(with_parts_apart(original))
-    packed = packed_products if settings.target.device.is_host else lambda graph: graph
+    is_host = settings.target.device.is_host
+    packed = (lambda graph: halved_products(packed_products(graph))) if is_host else lambda graph: graph
     if settings.pipeline is not None:
         made = settings.pipeline(graph, step)
         return PreparedGraph(made.graph() if isinstance(made, Module) else made, is_whole, original)
@@ -205,7 +206,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
     # programs have no opset: newer ops are as good as others
-    graph = relabel(graph, ops.LATEST) or graph if settings.target.device.is_host else graph
+    graph = relabel(graph, ops.LATEST) or graph if is_host else graph
     asked: dict[str, Any] = {"target": by_costs.target, "policy": policy, "step": step, "timed": tuned_prices(settings)}
     graph, report = optimize_graph(graph, **asked)
     if (floats := dequantized(graph)) is not graph:  # only then is it known which weights stay dequantized

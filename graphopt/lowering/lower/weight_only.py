@@ -1,15 +1,23 @@
-"""Weight-only quantization: products with weights that each run would make floats become products with weights of a few
-bits, which are read as they are stored."""
+"""Weights as they are stored: products with weights that each run would make floats become products with weights of a
+few bits, and those with weights that are numbers of bfloat16 read them in bfloat16, half the bytes, which is exact."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from graphopt.frozen import dataclass
+from graphopt.ir.bfloat import PRODUCT as HALVED
 from graphopt.ir.constants import Array, Constant
+from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.lowering.cpu.library_dispatch import FEW
+from graphopt.runtime import cpu
 
 PRODUCT: Final = "com.microsoft::MatMulNBits"
 BITS: Final = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
@@ -17,6 +25,8 @@ BITS: Final = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8":
 LEAST_BLOCK: Final = 16
 """Rows of the smallest block that the op knows; all are powers of two."""
 FLOATS: Final = ("float32", "float16")
+LOW: Final = np.uint32(0xFFFF)
+"""The bits of a float32 that bfloat16 has not."""
 
 
 def packed_products(graph: Graph) -> Graph:
@@ -35,6 +45,62 @@ def packed_products(graph: Graph) -> Graph:
         result.update(node.id, op=PRODUCT, inputs=given, attrs=attrs)
         _forget(result, node.inputs[1])
     return result
+
+
+def halved_products(graph: Graph) -> Graph:
+    """The graph with products of float32 by weights that are numbers of bfloat16 as products by these, where there are
+    so many that they come from memory in each run; the graph itself where there are none.
+
+    Checkpoints are often stored in bfloat16, and exported in float32, or behind a Cast that is folded.
+    """
+    facts: Mapping[Value, Fact] = {}
+    found: list[tuple[Node, Value, bool]] = []
+    for node in graph.order():
+        weights, turns = node.inputs[1] if len(node.inputs) > 1 else None, bool(node.attrs.get("transB", 0))
+        if node.op not in ("MatMul", "Gemm") or weights is None or (constant := graph.constant_of(weights)) is None:
+            continue
+        if constant.dtype != "float32" or len(constant.shape) != 2 or min(constant.shape) < LEAST_BLOCK:
+            continue
+        facts = facts or infer(graph)
+        if _has_few_rows(facts, node.inputs[0]) and _is_plain(graph, node, constant.shape[0 if turns else 1]):
+            found.append((node, weights, turns))
+    read = {weights: graph.constant_of(weights) for _, weights, _ in found}
+    if sum(c.nbytes for c in read.values() if c is not None) <= cpu.cache_bytes(3):
+        return graph
+    halves = {weights: _as_bfloats(c.array) for weights, c in read.items() if c is not None}
+    result = graph
+    made: dict[tuple[Value, bool], Value] = {}
+    for node, weights, turns in found:
+        half = halves[weights]
+        if half is None:
+            continue
+        result = graph.copy() if result is graph else result
+        if (weights, turns) not in made:
+            made[weights, turns] = result.add_constant(Constant.of(half.T if turns else half))
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if bias is None:
+            result.update(node.id, op=HALVED, inputs=(node.inputs[0], made[weights, turns]), attrs=Attrs())
+            continue
+        total = result.add(HALVED, (node.inputs[0], made[weights, turns])).outputs[0]
+        result.update(node.id, op="Add", inputs=(total, bias), attrs=Attrs())
+    return result
+
+
+def _has_few_rows(facts: Mapping[Value, Fact], x: Value | None) -> bool:
+    """Whether a product has so few rows, or may have, that reading its weights is what takes long."""
+    shape = None if x is None else facts[x].shape
+    if shape is None or len(shape) < 2:
+        return False
+    return prod(n for n in shape[:-1] if isinstance(n, int)) <= FEW
+
+
+def _as_bfloats(array: Array) -> Array | None:
+    """The elements as bfloat16, where that is what they are; None where some are not."""
+    words = np.ascontiguousarray(array).view(np.uint32)
+    if (words[:1] & LOW).any() or (words & LOW).any():
+        return None
+    halves: Array = (words >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
+    return halves
 
 
 def _forget(graph: Graph, value: Value | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,9 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.ir import onnx_io
+from graphopt.ir.bfloat import PRODUCT as HALVED
 from graphopt.ir.text import parse
 from graphopt.lowering.lower import expand
-from graphopt.lowering.lower.weight_only import PRODUCT, packed_products
+from graphopt.lowering.lower.weight_only import PRODUCT, halved_products, packed_products
+from graphopt.runtime import cpu
 
 CODES = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
 K, N = 96, 37
@@ -116,3 +119,46 @@ def test_a_product_without_weights_stays() -> None:
     (node,) = (n for n in graph.nodes() if n.op == "MatMul")
     graph.update(node.id, inputs=node.inputs[:1])
     assert packed_products(graph) is graph
+
+
+# -- weights that are numbers of bfloat16
+
+
+def _numbers(*shape: int) -> np.ndarray:
+    drawn = np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+    return drawn.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def _products(rows: int | str, weights: np.ndarray) -> onnx.ModelProto:
+    """A product, and a Gemm with a bias by weights that are turned."""
+    held = {"w": weights, "u": _numbers(33, 40), "b": np.full(33, 1.01, np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Gemm", ["y", "u", "b"], ["z"], transB=1)]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [rows, k]) for n, k in (("x", 48), ("z", 33))]
+    tensors = [numpy_helper.from_array(array, name) for name, array in held.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def _ops(graph: graphopt.Graph) -> list[str]:
+    return [n.op for n in graph.order() if n.op.endswith(("MatMul", "Gemm", "Add"))]
+
+
+def test_weights_that_are_numbers_of_bfloat16_are_read_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = _products("n", _numbers(48, 40))
+    read = onnx_io.load(made)
+    assert halved_products(read) is read, "they stay in a cache"
+    monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 3 else 1 << 15)
+    assert _ops(halved_products(read)) == [HALVED, HALVED, "Add"]
+    x = np.random.default_rng(1).standard_normal((3, 48)).astype(np.float32)
+    with graphopt.compile(made, jobs=0, verify="require") as compiled:
+        assert HALVED in [n.op for n in compiled.graph.nodes()]
+        np.testing.assert_allclose(compiled(x)["z"], run(made, x, tmp_path), rtol=1e-4, atol=1e-4)
+
+
+def test_other_weights_and_those_that_many_rows_read_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 3 else 1 << 15)
+    changed = _numbers(48, 40)
+    changed[-1, -1] = 1.01
+    assert _ops(halved_products(onnx_io.load(_products("n", changed)))) == ["MatMul", HALVED, "Add"]
+    read = onnx_io.load(_products(64, _numbers(48, 40)))
+    assert halved_products(read) is read
