@@ -2,7 +2,8 @@
 
 What takes time with few queries is to read keys and values, so that these are gone through once for all rows: the
 queries of all heads of a group. Vectors lie along the size of a head in products, and along keys between them; as in
-``attention_tiles``, what was summed up is scaled down where a later tile of keys holds a larger score.
+``attention_tiles``, what was summed up is scaled down where a later tile of keys holds a larger score. Threads share
+the keys: each sums up some of them, always as many ("split K"), and what they found is merged in a loop behind that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.analysis.access_analysis import REGISTERS
 from graphopt.lowering.loops.compute import fresh, loop
 from graphopt.lowering.loops.expressions import Const, Expr, Load, const, equal, maximum, minimum, select
-from graphopt.lowering.loops.nest import Buffer, For, If, LoopKind, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, For, LoopKind, Stmt, Store, seq
 from graphopt.lowering.operators.elements import decayed
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ ROWS: Final = 16
 """Rows of a tile at most."""
 KEYS: Final = 64
 """Keys of a tile."""
+SPLIT: Final = 512
+"""Keys that are gone through by one thread."""
 NEAR: Final = 4
 """Keys whose products are summed up at once: then their sums across lanes are stored as a vector."""
 
@@ -112,25 +115,40 @@ class RowTile(Tile):
         fitting = (n for n in range(1, held + 1) if held % n == 0 and n * self.near <= registers)
         return max(fitting, default=1)
 
-    def all(self, y: Buffer, at: ElementIndex, item: Expr) -> Stmt:
-        """For a batch and the first of the heads that share keys, the results of all of these, in tiles of rows."""
-        head, b = item % self.heads, item // self.heads
-        group, count = head // self.shared, self.shared * self.queries
+    def splits(self) -> Expr:
+        """How many parts of keys there are."""
+        return (self.keys + (SPLIT - 1)) // SPLIT
+
+    def partial(self, most: int) -> Buffer:
+        """What becomes of each part of keys, of at most so many queries: for each row the values weighed, and behind
+        them the largest score and the sum of powers."""
+        shape = (self.batch * self.what.k.heads * self.splits(), self.shared * most, self.width + 2)
+        return Buffer("partial", shape, self.dtype)
+
+    def all(self, found: Buffer, item: Expr) -> Stmt:
+        """For a batch, some heads that share keys, and a part of these, what becomes of all queries, in tiles of
+        rows."""
+        part, rest = item % self.splits(), item // self.splits()
+        group, b = rest % self.what.k.heads, rest // self.what.k.heads
+        count = self.shared * self.queries
 
         def tile(o: Expr) -> Stmt:
             def place(r: Expr) -> tuple[Expr, Expr]:
                 row = minimum(o * self.many + r, count - 1)
                 return group * self.shared + row // self.queries, row % self.queries
 
-            def store(r: Expr, d: Expr) -> Stmt:
-                h, i = place(r)
-                return Store(y, at(b, h, i, d), self.element("weighed", r, d))
+            def stored(r: Expr) -> Stmt:
+                at = (item, o * self.many + r)
+                return seq(
+                    along(self.width, lambda d: Store(found, (*at, d), self.element("weighed", r, d))),
+                    Store(found, (*at, self.width), self.element("high", r)),
+                    Store(found, (*at, self.width + 1), self.element("whole", r)),
+                )
 
             number = minimum(self.many, count - o * self.many)
-            return seq(self.started(b, place), self.summed(b, group, place), self.ended(number, store))
+            return seq(self.started(b, place), self.summed(b, group, place, part), loop(number, stored))
 
-        tiles = loop((count + (self.many - 1)) // self.many, tile)
-        return tiles if self.shared == Const(1) else If(equal(head % self.shared, 0), tiles)
+        return loop((count + (self.many - 1)) // self.many, tile)
 
     def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """For each row of the tile."""
@@ -151,14 +169,14 @@ class RowTile(Tile):
 
         return self.each(row)
 
-    def summed(self, b: Expr, group: Expr, place: Callable[[Expr], tuple[Expr, Expr]]) -> Stmt:
+    def summed(self, b: Expr, group: Expr, place: Callable[[Expr], tuple[Expr, Expr]], part: Expr) -> Stmt:
         """One tile of keys after another."""
-        keys = self.keys
+        first, keys = part * SPLIT, minimum(self.keys, (part + 1) * SPLIT)
         if self.what.reach is not None:
-            keys = minimum(keys, maximum(self.what.reach(b, self.queries - 1), Const(0)))
+            keys = minimum(keys, maximum(self.what.reach(b, self.queries - 1), first))
 
         def tile(o: Expr) -> Stmt:
-            start = o * KEYS
+            start = first + o * KEYS
             number = minimum(KEYS, keys - start)
             return seq(
                 self.scores(b, group, start, number),
@@ -166,7 +184,7 @@ class RowTile(Tile):
                 self.added(b, group, start, number),
             )
 
-        return loop((keys + (KEYS - 1)) // KEYS, tile)
+        return loop((keys - first + (KEYS - 1)) // KEYS, tile)
 
     def scores(self, b: Expr, group: Expr, start: Expr, number: Expr) -> Stmt:
         """The products of rows and keys; of keys beyond the last, those of the last."""
@@ -292,15 +310,51 @@ class RowTile(Tile):
             self.each(lambda r: loop(self.width - whole, lambda e: left(r, e))),
         )
 
-    def ended(self, number: Expr, store: Callable[[Expr, Expr], Stmt]) -> Stmt:
-        """Normalizes the accumulated values; zero for queries that see no key."""
 
-        def row(r: Expr) -> Stmt:
-            total = self.element("whole", r)
-            most = select(equal(total, 0), self.number(1.0), total)
+class RowMerge(Tile):
+    """The statements that merge what became of parts of keys."""
+
+    def __init__(self, rows: RowTile) -> None:
+        super().__init__(rows.what)
+        self.rows = rows
+        one = (Const(1),)
+        self.keep({"merged": (self.width,), **dict.fromkeys(["scale", "top", "total"], one)}, "_merged")
+
+    def all(self, found: Buffer, y: Buffer, at: ElementIndex, item: Expr) -> Stmt:
+        """The results of a batch and head; zero for queries that see no key."""
+        rows, zero, here = self.rows, self.number(0.0), Const(0)
+        h, b = item % self.heads, item // self.heads
+        first = (b * self.what.k.heads + h // rows.shared) * rows.splits()
+        top, scale, total = (self.element(name, here) for name in ("top", "scale", "total"))
+
+        def query(i: Expr) -> Stmt:
+            row = h % rows.shared * self.queries + i
+
+            def higher(part: Expr) -> Stmt:
+                return self.set("top", (here,), maximum(top, Load(found, (first + part, row, self.width))))
+
+            def added(part: Expr) -> Stmt:
+                place = (first + part, row)
+
+                def more(d: Expr) -> Stmt:
+                    held = self.element("merged", d)
+                    return self.set("merged", (d,), held + Load(found, (*place, d)) * scale)
+
+                return seq(
+                    self.set("scale", (here,), decayed(Load(found, (*place, self.width)) - top)),
+                    self.set("total", (here,), total + Load(found, (*place, self.width + 1)) * scale),
+                    along(self.width, more),
+                )
+
             return seq(
-                along(self.width, lambda d: self.set("weighed", (r, d), self.element("weighed", r, d) / most)),
-                along(self.width, lambda d: store(r, d)),
+                along(self.width, lambda d: self.set("merged", (d,), zero)),
+                self.set("top", (here,), self.number(-inf)),
+                self.set("total", (here,), zero),
+                loop(rows.splits(), higher),
+                self.set("top", (here,), select(equal(top, -inf), zero, top)),
+                loop(rows.splits(), added),
+                self.set("total", (here,), select(equal(total, 0), self.number(1.0), total)),
+                along(self.width, lambda d: Store(y, at(b, h, i, d), self.element("merged", d) / total)),
             )
 
-        return loop(number, row)
+        return loop(self.queries, query)

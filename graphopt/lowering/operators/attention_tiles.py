@@ -32,7 +32,7 @@ from graphopt.lowering.loops.expressions import (
     walk,
 )
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, Invoke, Range, Stmt, Store, seq
-from graphopt.lowering.operators.attention_rows import RowTile, Tile, along
+from graphopt.lowering.operators.attention_rows import RowMerge, RowTile, Tile, along
 from graphopt.lowering.operators.elements import decayed
 
 if TYPE_CHECKING:
@@ -87,16 +87,19 @@ class Tiled:
         read += [r.condition for r in self.requirements]
         inputs = dict.fromkeys([self.q.tensor, self.k.tensor, self.v.tensor, *_tensors(read)])
         tile, rows = _QueryTile(self, self.vectors), RowTile(self)
-        is_few = self.q.shape[2] <= tile.many // 2
+        most = tile.many // 2
+        is_few, found, merge = self.q.shape[2] <= most, rows.partial(most), RowMerge(rows)
 
         def build(y: Buffer) -> Stmt:
-            item = fresh()
+            part, item = fresh(), fresh()
             number, body = tile.all(y, at)
             checks = [_checked(r) for r in self.requirements]
-            either = If(is_few, rows.all(y, at, item), body(item))
-            return For(item, number, seq(*checks, either), "parallel")
+            parts = For(part, found.shape[0], seq(*checks, If(is_few, rows.all(found, part))), "parallel")
+            either = If(is_few, merge.all(found, y, at, item), body(item))
+            return seq(parts, For(item, number, seq(*checks, either), "parallel"))
 
-        return procedure([(name, shape, self.q.tensor.dtype)], list(inputs), build, (*tile.buffers, *rows.buffers))[0]
+        scratch = (*tile.buffers, *rows.buffers, found, *merge.buffers)
+        return procedure([(name, shape, self.q.tensor.dtype)], list(inputs), build, scratch)[0]
 
     @property
     def vectors(self) -> int:

@@ -14,7 +14,7 @@ from graphopt.program.compiled_model import CompiledModel
 
 
 def _compiled(heads: int, groups: int, size: int, width: int, queries: int | str, mask: list[int | str] | None,
-              **attrs: Any) -> CompiledModel:  # fmt: skip
+              threads: int = 1, **attrs: Any) -> CompiledModel:  # fmt: skip
     shapes: dict[str, list[int | str]] = {
         "q": ["b", heads, queries, size], "k": ["b", groups, "t", size], "v": ["b", groups, "t", width]
     }  # fmt: skip
@@ -22,7 +22,7 @@ def _compiled(heads: int, groups: int, size: int, width: int, queries: int | str
     inputs = [helper.make_tensor_value_info(n, 1, shape) for n, shape in shapes.items()]
     node = helper.make_node("Attention", [*shapes], ["y"], **attrs)
     graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", 1, None)])
-    return graphopt.compile(helper.make_model(graph), strict=True, optimize=False)
+    return graphopt.compile(helper.make_model(graph), strict=True, optimize=False, threads=threads)
 
 
 def _expected(q: Array, k: Array, v: Array, mask: Array) -> Array:
@@ -46,7 +46,7 @@ def _floats(*shape: int, seed: int) -> Array:
 def test_queries_of_a_group_meet_all_keys(heads: int, groups: int, size: int, width: int) -> None:
     """One query to many, of groups that fill a tile of rows or not, of sizes that fill vectors or not."""
     with _compiled(heads, groups, size, width, "s", ["b", 1, "s", "t"]) as compiled:
-        for b, s, t in ((1, 1, 1), (2, 1, 64), (1, 3, 131), (2, 7, 66), (1, 40, 70), (1, 0, 5), (0, 1, 5), (1, 2, 0)):
+        for b, s, t in ((1, 1, 1), (2, 1, 64), (1, 3, 1131), (2, 7, 66), (1, 40, 70), (1, 0, 5), (0, 1, 5), (1, 2, 0)):
             q, k, v = (
                 _floats(b, heads, s, size, seed=1),
                 _floats(b, groups, t, size, seed=2),
@@ -61,10 +61,22 @@ def test_queries_of_a_group_meet_all_keys(heads: int, groups: int, size: int, wi
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_queries_of_a_number_that_is_known(queries: int) -> None:
     with _compiled(4, 2, 16, 16, queries, None, is_causal=1) as compiled:
-        for t in (1, 5, 100):
+        for t in (1, 5, 100, 513):
             q, k, v = _floats(2, 4, queries, 16, seed=1), _floats(2, 2, t, 16, seed=2), _floats(2, 2, t, 16, seed=3)
             mask = np.where(np.arange(t) <= np.arange(queries)[:, None], 0, -np.inf)
             np.testing.assert_allclose(compiled({"q": q, "k": k, "v": v})["y"], _expected(q, k, v, mask), atol=2e-6)
+
+
+def test_threads_share_the_keys_of_a_head() -> None:
+    """Parts of keys are the same for any number of threads, and so are results."""
+    q, k, v = _floats(1, 2, 1, 16, seed=1), _floats(1, 1, 1700, 16, seed=2), _floats(1, 1, 1700, 16, seed=3)
+    with _compiled(2, 1, 16, 16, "s", None) as compiled:
+        first, second = compiled.profile(q, k, v)
+        alone = compiled(q, k, v)["y"]
+    assert [first.label, second.label] == ["Attention", "Attention"]
+    np.testing.assert_allclose(alone, _expected(q, k, v, np.zeros(1)), atol=2e-6)
+    with _compiled(2, 1, 16, 16, "s", None, threads=2) as compiled:
+        np.testing.assert_array_equal(compiled(q, k, v)["y"], alone)
 
 
 def test_numbers_that_are_none_stay_in_their_rows() -> None:
