@@ -202,3 +202,45 @@ def test_heads_in_the_batch_with_a_bias_of_keys_are_one_op(heads: int, size: int
             "mask": drawn(batch, 1, s, past + s, seed=4),
         }
         agree(model, result, given)
+
+
+# -- rotary embeddings of neighbouring pairs (GPT-J, GLM, Cohere)
+
+
+def paired(heads: int, size: int, part: int, opset: int, is_behind: bool, is_late: bool) -> onnx.ModelProto:
+    """Heads, before time or behind it, of which a part is turned: its neighbours by one angle. Angles are repeated by
+    Tile, or, where they are doubled before their cosine is taken (``is_late``), by Expand."""
+    b = Builder()
+    shape = ["batch", "s", heads, size] if is_behind else ["batch", heads, "s", size]
+    turned = b("Slice", "x", [0], [part], [3]) if part < size else "x"
+    angles = b("Mul", "positions", [[10.0 ** -(k / part) for k in range(part // 2)]])
+    factors = []
+    for op in ("Cos", "Sin"):
+        single = b("Unsqueeze", angles if is_late else b(op, angles), [3])
+        both = b("Expand", single, [1, 1, 1, 2]) if is_late else b("Tile", single, [1, 1, 1, 2])
+        double = b("Reshape", both, [0, 0, part])
+        factors.append(b("Unsqueeze", b(op, double) if is_late else double, [2 if is_behind else 1]))
+    odd, even = (b("Slice", turned, [i], [np.iinfo(np.int64).max], [3], [2]) for i in (1, 0))
+    stacked = b("Concat", b("Unsqueeze", b("Neg", odd), [4]), b("Unsqueeze", even, [4]), axis=-1)
+    swapped = b("Reshape", stacked, [0, 0, heads, part] if is_behind else [0, heads, -1, part])
+    whole = b("Add", b("Mul", turned, factors[0]), b("Mul", swapped, factors[1]))
+    rest = [b("Slice", "x", [part], [size], [3])] if part < size else []
+    b("Concat", whole, *rest, axis=-1, output="y")
+    return b.model({"x": shape, "positions": ["batch", "s", 1]}, {"y": shape}, opset, {})
+
+
+@pytest.mark.parametrize(
+    ("opset", "target", "part", "is_behind", "is_late"),
+    [(17, "ort", 4, True, False), (18, "ort", 8, False, True), (23, "portable", 4, True, True)],
+)
+def test_neighbouring_pairs_are_an_interleaved_embedding(
+    opset: int, target: str, part: int, is_behind: bool, is_late: bool
+) -> None:
+    model = paired(3, 8, part, opset, is_behind, is_late)
+    result, _ = optimized(model, target, verify="off")
+    (found,) = [node for node in result.graph.node if node.op_type == "RotaryEmbedding"]
+    assert "interleaved" in [a.name for a in found.attribute]
+    assert not {"Neg", "Slice", "Tile"} & {*ops(result)}
+    for batch, s in ((1, 1), (2, 3), (3, 2), (1, 5), (2, 1)):
+        positions = np.random.default_rng(s).integers(0, 50, (batch, s, 1)).astype(np.float32)
+        agree(model, result, {"x": drawn(batch, *((s, 3) if is_behind else (3, s)), 8), "positions": positions})

@@ -34,7 +34,7 @@ from graphopt.rewrite.checking.examples.hints import Hints
 from graphopt.rewrite.checking.examples.pattern import ConcreteCall, Leaf, LiteralLeaf, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit, StaticShape, Want
 from graphopt.rewrite.checking.examples.samplers import DRAWN
-from graphopt.rewrite.checking.examples.solving import WAYS, repair
+from graphopt.rewrite.checking.examples.solving import WAYS, repair, settle
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.matcher import Match, matches
@@ -45,7 +45,7 @@ from graphopt.rewrite.rule.rule import FunctionCall, GuardExpr, Lit, NameRef, Ru
 BASES = 8
 """In the neighbourhood of so many graphs that satisfy a guard those are looked for that do not."""
 REPAIRS = 4
-"""How often an attempt is changed to satisfy its guards."""
+"""How often an attempt is changed to satisfy its guards, or as often as there are guards where these are more."""
 QUANTIZING = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Ops of a scale and a zero point."""
 WEIGHTS = 4096
@@ -173,7 +173,7 @@ def _drawn(rule: Rule, violated: GuardExpr | None, bases: list[ExampleDraft] | N
 def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None) -> Example:
     """The example that a draft makes. Raises Misfit where it makes none."""
     reason = ""
-    for _ in range(1 + REPAIRS):
+    for _ in range(1 + max(REPAIRS, len(rule.where))):
         space, wants = _fitted(draft)
         if found := list(islice(_matches(rule, space, violated), WAYS)):
             return Example(space.graph, draft.random.choice(found), wants, space.facts)
@@ -184,13 +184,20 @@ def _example(draft: ExampleDraft, rule: Rule, violated: GuardExpr | None = None)
 
 
 def _fitted(draft: ExampleDraft) -> tuple[Workspace, dict[str, Want]]:
-    """The graph of a draft and its inputs, drawn again around what guards have pinned down where it does not fit."""
+    """The graph of a draft and its inputs. Where it does not fit, everything is drawn again around what guards have
+    pinned down, and then operands are made what guards ask of them."""
     try:
         return workspace_of(draft)
     except (Misfit, GraphoptError):
-        if not draft.pinned:
+        if draft.pinned:
+            draft.redraw()
+        elif not settle(draft):
             raise
-    draft.redraw()
+    try:
+        return workspace_of(draft)
+    except (Misfit, GraphoptError):
+        if not settle(draft):
+            raise
     return workspace_of(draft)
 
 
@@ -268,7 +275,23 @@ class _Making:
         return self.graph.add_constant(Constant.of(elements, dtype))
 
     def _step(self, step: ConcreteCall) -> Value:
+        """The value of a call. Where its operands do not fit, what one of them says of the result is drawn again."""
         operands = [self.make(t) for t in step.inputs]
+        first = self.graph.next_id
+        try:
+            return self._applied(step, operands)
+        except (Misfit, GraphoptError):
+            if first in self.graph:
+                self.graph.remove(first)
+            told = self.draft.told(step)
+            if not told or any(self.graph.constant_of(self._leaves[key]) is None for key in told):
+                raise
+        for key in told:
+            self.graph.remove(self._leaves.pop(key).node)
+        self.draft.refit(step, [None if v is None or v.node not in self.graph else self._sizes(v) for v in operands])
+        return self._applied(step, [self.make(t) for t in step.inputs])
+
+    def _applied(self, step: ConcreteCall, operands: Sequence[Value | None]) -> Value:
         attrs = ops.canonical(step.op, self._attrs(step))
         facts = [None if v is None else self.fact(v) for v in operands]
         reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
@@ -285,6 +308,12 @@ class _Making:
         if value not in self.facts:
             self.facts = infer(self.graph, known=self.facts)
         return self.facts[value]
+
+    def _sizes(self, value: Value) -> StaticShape | None:
+        """The shape of a value, where all of it is known."""
+        shape = self.fact(value).shape or ()
+        sizes = tuple(n for n in shape if isinstance(n, int))
+        return sizes if len(sizes) == self.fact(value).rank else None
 
     def _attrs(self, step: ConcreteCall) -> Attrs:
         attrs = dict(step.attrs)

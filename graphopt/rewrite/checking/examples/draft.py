@@ -190,35 +190,15 @@ class ExampleDraft:
     def _call(self, step: ConcreteCall, want: Want) -> None:
         operands = [self._operand(tree) for tree in step.inputs]
 
-        def attr(name: str, default: Any, choose: Callable[[], Any]) -> Any:
-            if schema is None or name not in schema.defaults:
-                return default
-            value = self._attribute(step, name, default, choose)
-            if value is not None:
-                step.attrs[name] = value
-            return value
-
-        schema = ops.schema(step.op)
         if step.drawn:
             return
+        schema = ops.schema(step.op)
         step.drawn = True
         rank = self.hints.rank_of.get(step.call.name or "")
         if rank is not None and rank > 0 and want.shape is not None and want.value is None:
             want = replace(want, shape=_of_rank(want.shape, rank))
-        sample = Sample(
-            self.random,
-            step.op,
-            want,
-            operands,
-            attr,
-            self.hints.ranks,
-            self.hints.strings,
-            step.call.output,
-            step.n_outputs,
-            self.even,
-        )
-        wants = sampler_of(step.op, ops.kind(step.op))(sample)
-        wants = [*wants, *[Want()] * (len(step.inputs) - len(wants))]
+        step.want = want
+        wants = self._wants(step, operands)
         letters: dict[str, str] = {}
         result = ops.output_constraint(step.op, step.call.output)
         if want.dtype is not None and (schema is None or want.dtype in schema.allowed.get(result, (want.dtype,))):
@@ -235,6 +215,54 @@ class ExampleDraft:
             if letters.setdefault(letter, dtype) != dtype and not _is_type(letter):
                 raise Misfit("dtypes do not agree")
             self._draw(tree, replace(wanted, dtype=dtype))
+
+    def _wants(self, step: ConcreteCall, operands: Sequence[SampleOperand | None]) -> list[Want]:
+        """What the operands of a call should be."""
+
+        def attr(name: str, default: Any, choose: Callable[[], Any]) -> Any:
+            if schema is None or name not in schema.defaults:
+                return default
+            value = self._attribute(step, name, default, choose)
+            if value is not None:
+                step.attrs[name] = value
+            return value
+
+        schema = ops.schema(step.op)
+        sample = Sample(
+            self.random,
+            step.op,
+            step.want,
+            operands,
+            attr,
+            self.hints.ranks,
+            self.hints.strings,
+            step.call.output,
+            step.n_outputs,
+            self.even,
+        )
+        wants = sampler_of(step.op, ops.kind(step.op))(sample)
+        return [*wants, *[Want()] * (len(step.inputs) - len(wants))]
+
+    def told(self, step: ConcreteCall) -> list[str]:
+        """The operands that tell a call alone what to do: a shape, repeats, axes."""
+        return [
+            key
+            for key in step.leaves
+            if self.leaves[key].value is not None and sum(key in other.leaves for other in self.pattern.steps) == 1
+        ]
+
+    def refit(self, step: ConcreteCall, shapes: Sequence[StaticShape | None]) -> None:
+        """Draw what a call is told again, now that it is known what shapes its other operands have."""
+        told, operands = self.told(step), [self._operand(tree) for tree in step.inputs]
+        for i, (tree, shape) in enumerate(zip(step.inputs, shapes, strict=True)):
+            operand = operands[i]
+            if isinstance(tree, Leaf) and tree.key in told:
+                operands[i] = SampleOperand()
+            elif operand is not None:
+                operands[i] = replace(operand, shape=shape)
+        for tree, want in zip(step.inputs, self._wants(step, operands), strict=False):
+            if isinstance(tree, Leaf) and tree.key in told:
+                self.leaves[tree.key] = replace(self.leaves[tree.key], shape=want.shape, value=want.value)
 
     def _hinted(self, tree: Tree | None, allowed: frozenset[str], wish: str | None) -> str | None:
         """The wish for an operand's dtype, or one that the guards want where it is none of those."""

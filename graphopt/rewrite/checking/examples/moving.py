@@ -49,7 +49,7 @@ def reshape(s: Sample) -> list[Want]:
     shape = s.shape() if target is None else tuple(n if n > 0 else s.size() for n in ints(target))
     ways = (in_two, in_two, in_two, in_groups, refactored, refactored, refactored)
     before = s.bound(0) or s.pick(ways if len(shape) == 4 else (in_two, *ways[2:], refactored))(s, shape)
-    if s.bound(0) is not None and target is None:
+    if s.bound(0) is not None and target is None and (shape != s.want.shape or prod(shape) != prod(before)):
         shape = refactored(s, before)
     written = [*shape]
     for i, n in enumerate(shape):
@@ -122,8 +122,8 @@ def unsqueeze(s: Sample) -> list[Want]:
         shape = s.new_shape(None, 1)
         ones = list(s.axes(len(shape)))
     axes = ints(value) if value is not None else tuple(s.random.sample(ones, s.number(1, min(2, len(ones)))))
-    if len(shape) < len(axes):
-        shape = (1,) * len(axes)
+    if any(not -len(shape) <= a < len(shape) for a in axes):
+        shape = s.new_shape(max(max(axes) + 1, -min(axes)))
     gone = set(normal(axes, len(shape)))
     before = tuple(n for i, n in enumerate(shape) if i not in gone)
     return [Want(before), Want((len(axes),), "int64", tuple(sorted(axes)))]
@@ -228,12 +228,25 @@ def pad(s: Sample) -> list[Want]:
 def expand(s: Sample) -> list[Want]:
     """A tensor that is repeated to a shape."""
     shape = s.shape()
-    before = shape if s.chance(0.3) else repeated(s, shape) if s.chance(0.3) else narrower(s, shape)
+    if s.bound(0) is not None:
+        shape = stretched(s, s.bound(0) or ())
+    before = s.bound(0) or (shape if s.chance(0.3) else repeated(s, shape) if s.chance(0.3) else narrower(s, shape))
     written = tuple(
         1 if n == m and s.chance(0.2) else n
         for n, m in zip(shape, (0,) * (len(shape) - len(before)) + before, strict=True)
     )
     return [Want(before, low=s.want.low, high=s.want.high), Want((len(shape),), "int64", written)]
+
+
+def stretched(s: Sample, shape: StaticShape) -> StaticShape:
+    """The shape that is wanted, where it is this one but for axes of size one; else this one with one longer."""
+    wanted = s.want.shape or ()
+    more = len(wanted) - len(shape)
+    if more >= 0 and all(n in (1, m) for n, m in zip(shape, wanted[more:], strict=True)):
+        return wanted
+    ones = [i for i, n in enumerate(shape) if n == 1]
+    axis = s.pick(ones) if ones else None
+    return tuple(s.size() if i == axis else n for i, n in enumerate(shape))
 
 
 def repeated(s: Sample, shape: StaticShape) -> StaticShape:
@@ -245,6 +258,10 @@ def repeated(s: Sample, shape: StaticShape) -> StaticShape:
 def tile(s: Sample) -> list[Want]:
     """A tensor, and how often each axis is repeated."""
     shape = s.shape()
+    if s.bound(0) is not None:
+        before = s.bound(0) or ()
+        repeats = tuple(m // n if n else 1 for n, m in zip(before, stretched(s, before)[-len(before) :], strict=True))
+        return [Want(before), Want((len(before),), "int64", repeats)]
     repeats = tuple(1 if s.chance(0.5) else 2 for _ in shape)
     if s.chance(0.3):
         repeats = (1,) * len(shape)

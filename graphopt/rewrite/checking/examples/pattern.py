@@ -14,7 +14,7 @@ from graphopt.frozen import dataclass
 from graphopt.ir import ops
 from graphopt.ir.graph import Attr, Graph, Value, trimmed
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.sample import Misfit, Want
+from graphopt.rewrite.checking.examples.sample import ANY, Misfit, Want
 from graphopt.rewrite.match.build import family
 from graphopt.rewrite.rule.rule import ABSENT, AnyOf, CallPattern, Literal, Rule, Term, VarPattern, calls, variables
 
@@ -45,6 +45,8 @@ class ConcreteCall:
     attrs: dict[str, Attr] = field(default_factory=dict)
     n_outputs: int = 1
     drawn: bool = False
+    want: Want = ANY
+    """What its result should be."""
     value: Value | None = None
     graph: Graph | None = None
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.constants import BITS
+from graphopt.ir.constants import BITS, Constant
 from graphopt.ir.dtypes import CODES
-from graphopt.ir.graph import Value
-from graphopt.rewrite.checking.examples.arrays import WHOLE, special
+from graphopt.ir.graph import Graph, Header, Value
+from graphopt.ir.types import TensorType
+from graphopt.rewrite.checking.examples.arrays import WHOLE, as_dtype, special
 from graphopt.rewrite.checking.examples.draft import COMMON, OPSETS, ExampleDraft
 from graphopt.rewrite.checking.examples.samplers import DRAWN
 from graphopt.rewrite.guards import expressions
@@ -44,6 +45,8 @@ SIMPLE = (0.0, 1.0, -1.0, 0.5, 3.0)
 """Numbers of which rules ask."""
 MAGNITUDES = (1e30, -1e30, 1.0, 1e-30)
 """Numbers so far apart that sums and products of them lose one."""
+TOLD = ("Expand", "Reshape", "Tile")
+"""Ops that an operand tells which shape their result has."""
 BEYOND = {"<": 1, "<=": 1, ">": -1, ">=": -1}
 """On which side of a limit a comparison does not hold."""
 
@@ -65,6 +68,31 @@ def repair(draft: ExampleDraft, space: Workspace, violated: GuardExpr | None = N
         if violated is not None:
             return f"`{show_expr(violated)}` holds", _Solver(draft, match.bindings, space).violate(violated)
     return "the left side does not match", False
+
+
+def settle(draft: ExampleDraft) -> bool:
+    """Change the operands of a draft so that what guards say of them alone may hold; whether anything was changed. That
+    needs no graph in which the operands fit."""
+    changed = False
+    solver = _of_operands(draft)
+    for guard in draft.rule.where:
+        if expressions.holds(guard, solver.bindings, solver.space) is not None and solver.solve(guard):
+            changed, solver = True, _of_operands(draft)
+    return changed
+
+
+def _of_operands(draft: ExampleDraft) -> _Solver:
+    """A solver that knows nothing but the operands of a draft."""
+    graph = Graph(header=Header(opsets=(("", draft.opset), ("com.microsoft", 1))))
+    values: dict[str, Value | tuple[Value, ...] | None] = {}
+    for key, want in draft.leaves.items():
+        type_ = TensorType(want.dtype or "float32", want.shape or ())
+        elements = None if want.value is None else as_dtype(want.value, type_.dtype)
+        if elements is not None and elements.shape == type_.shape:
+            values[key] = graph.add_constant(Constant.of(elements, type_.dtype))
+        else:
+            values[key] = graph.add_input(key, type_)
+    return _Solver(draft, Bindings(values, dict(draft.attrs), {}), Workspace(graph))
 
 
 class _Solver:
@@ -443,6 +471,8 @@ class _Solver:
                 name in self.draft.leaves
             ):
                 return self._assign_leaf(name, fact, value)
+            case Field(NameRef(name), "shape") if isinstance(value, tuple):
+                return self._tell(name, value)
             case Field(NameRef(name), "low" | "high" | "row_high") if (
                 name in self.draft.leaves and isinstance(value, float) and abs(value) > LARGEST
             ):
@@ -492,6 +522,9 @@ class _Solver:
                     if rest and value % rest == 0:
                         changed = (*factors[:longest], value // rest, *factors[longest + 1 :])
                         return self._assign(part, changed)
+            case FunctionCall("axis", (part, rank)) if isinstance(value, int):
+                axes = expressions.evaluate(rank, self.bindings, self.space)
+                return isinstance(axes, int) and self._assign(part, self.draft.random.choice((value, value - axes)))
             case FunctionCall("dtype", (part,)) if value in CODES:
                 return self._assign(part, CODES[value])
             case FunctionCall("range", (part,)) if isinstance(value, tuple):
@@ -514,6 +547,17 @@ class _Solver:
                         continue
                     if self._assign(part, wanted):
                         return True
+        return False
+
+    def _tell(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Tell a call of this name which shape its result is to have."""
+        if not all(isinstance(n, int) and 0 <= n <= LARGEST for n in shape):
+            return False
+        for step in self.draft.pattern.steps:
+            if step.call.name == name and step.op in TOLD and (told := self.draft.told(step)):
+                step.want = replace(step.want, shape=shape)
+                self.draft.leaves[told[0]] = replace(self.draft.leaves[told[0]], shape=(len(shape),), value=shape)
+                return True
         return False
 
     def _assign_end(self, name: str, fact: str, value: Any) -> bool:

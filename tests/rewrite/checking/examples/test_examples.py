@@ -73,6 +73,10 @@ def test_what_guards_ask_for() -> None:
         "Mul(x, HardSigmoid(x, alpha=a, beta=0.5)) => x where near(a, 1.0 / 6.0)",
         "Relu(x) => x where opset < 18",
         "f(x, y) => x where f in binary and x.dtype in int",
+        "Reshape(Tile(x, i) as w, r) => x where x.rank == 4 and w.shape == x.shape[:3] + (2,) and x.shape[3] == 1",
+        "Mul(x, Reshape(Expand(f, i) as w, r) as c) => x where x.rank == 4 and divides(2, x.shape[3]) "
+        "and f.shape == (x.shape[0], 1, x.shape[2], x.shape[3] // 2, 1) and w.shape == f.shape[:4] + (2,) "
+        "and c.shape == (x.shape[0], 1, x.shape[2], x.shape[3])",
     ],
 )
 def test_guards_that_are_rarely_met_by_chance(text: str) -> None:
