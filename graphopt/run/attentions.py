@@ -22,6 +22,9 @@ PRODUCTS = frozenset(("MatMul", "com.microsoft::FusedMatMul", "Einsum"))
 FAR = 64
 """Nodes that are looked at between a product and the softmax, masks among them."""
 CHEAPER = "costs less as products"
+QUANTIZING = frozenset(("DequantizeLinear", "QuantizeLinear"))
+QUANTIZED = "quantized inside"
+"""Numbers that are rounded between the products of an attention are others without that: no rewrite takes it away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +87,19 @@ def _makes(rule: Rule) -> bool:
     return any(call.op in ATTENTIONS for side in rule.rhs for call in calls(side))
 
 
-def _attends(graph: Graph, node: Node) -> bool:
+def _attends(graph: Graph, node: Node, between: frozenset[str] = BETWEEN | QUANTIZING) -> bool:
     """Whether a product weighs values by a softmax of another product."""
     return any(
         inner.op in PRODUCTS
-        for softmax in _behind(graph, node.inputs[:1], frozenset(("Softmax",)))
-        for inner in _behind(graph, softmax.inputs[:1], PRODUCTS)
+        for softmax in _behind(graph, node.inputs[:1], frozenset(("Softmax",)), between)
+        for inner in _behind(graph, softmax.inputs[:1], PRODUCTS, between)
     )
 
 
-def _behind(graph: Graph, values: Iterable[Value | None], wanted: frozenset[str]) -> Iterator[Node]:
-    """The nodes of some ops from which values come, with nothing between but scales, masks and views."""
+def _behind(
+    graph: Graph, values: Iterable[Value | None], wanted: frozenset[str], between: frozenset[str]
+) -> Iterator[Node]:
+    """The nodes of some ops from which values come, with nothing between but scales, masks, views, and such ops."""
     waiting, seen = [v for v in values if v is not None], set[int]()
     while waiting and len(seen) < FAR:
         node = graph.node(waiting.pop(0).node)
@@ -103,12 +108,14 @@ def _behind(graph: Graph, values: Iterable[Value | None], wanted: frozenset[str]
         seen.add(node.id)
         if node.op in wanted:
             yield node
-        elif node.op in BETWEEN:
+        elif node.op in between:
             waiting += [v for v in node.inputs if v is not None]
 
 
 def _reason(rules: Iterable[Rule], space: Workspace, node: Node, explored: str) -> str:
     """Why a product is not made an attention: what the rule that came furthest says."""
+    if not _attends(space.graph, node, BETWEEN):
+        return QUANTIZED
     misses: list[tuple[int, str]] = []
     for rule in rules:
         matcher = Matcher(rule, space, reasons=[])

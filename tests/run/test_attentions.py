@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.cli import run
-from graphopt.run.attentions import CHEAPER, Attentions
+from graphopt.run.attentions import CHEAPER, QUANTIZED, Attentions
 
 
 def attention(heads: int, shared: int, size: int = 8, depth: int = 3, axis: int = -1) -> onnx.ModelProto:
@@ -74,6 +74,22 @@ def test_what_stands_in_the_way_is_what_the_rule_that_came_furthest_says() -> No
     ((why, count),) = found.left
     assert count == 1
     assert why != CHEAPER
+
+
+@pytest.mark.parametrize(("place", "why"), [("q", CHEAPER), ("t", QUANTIZED), ("p", QUANTIZED)])
+def test_what_is_quantized_between_the_products_stays_so(place: str, why: str) -> None:
+    model = attention(4, 4)
+    for node in model.graph.node:
+        node.input[:] = ["dequantized" if name == place else name for name in node.input]
+    ends = [helper.make_node("QuantizeLinear", [place, "step", "zero"], ["bytes"])]
+    ends.append(helper.make_node("DequantizeLinear", ["bytes", "step", "zero"], ["dequantized"]))
+    at = next((i + 1 for i, node in enumerate(model.graph.node) if place in node.output), 0)
+    nodes = [*model.graph.node[:at], *ends, *model.graph.node[at:]]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(0.05, np.float32), "step"))
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(128, np.uint8), "zero"))
+    assert told(model) == Attentions(0, ((why, 1),))
 
 
 def test_the_opset_may_stand_in_the_way() -> None:
