@@ -36,7 +36,8 @@ def _quantized(inputs: str, attributes: Mapping[str, int | float | str | type] |
     return Contrib(inputs, "Y", attributes or {}, _BYTES, {n: ("float32",) for n in names if n.endswith("scale")})
 
 
-_CACHE = {"present_key": ("float32",), "present_value": ("float32",)}
+_CACHES = dict.fromkeys(("past_key", "past_value", "present_key", "present_value"), ("float32", *_BYTES))
+"""Keys and values that are kept, as bytes too."""
 
 CONTRIB: dict[str, Contrib] = {
     **{op: row.schema for op, row in OPS.items() if row.schema is not None},
@@ -84,14 +85,22 @@ CONTRIB: dict[str, Contrib] = {
         "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? "
         "attention_bias? head_sink? k_scale? v_scale? q_norm_weight? k_norm_weight?",
         "output present_key? present_value? output_qk?",
-        {"num_heads": int, "kv_num_heads": int, "scale": float, "causal": 1, "local_window_size": -1, "softcap": 0.0},
+        {
+            "num_heads": int,
+            "kv_num_heads": int,
+            "scale": float,
+            "causal": 1,
+            "local_window_size": -1,
+            "softcap": 0.0,
+            "k_quant_type": "NONE",
+            "v_quant_type": "NONE",
+            "kv_cache_bit_width": 0,
+        },
         typed={
             "seqlens_k": ("int32",),
             "total_sequence_length": ("int32",),
             "position_ids": ("int64",),
-            "past_key": ("float32",),
-            "past_value": ("float32",),
-            **_CACHE,
+            **_CACHES,
         },
     ),
     "com.microsoft::Inverse": Contrib("X", "Y", dtypes=_FLOATS),

@@ -11,9 +11,11 @@ from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_shapes import Types
 from graphopt.ir.ops import attribute
-from graphopt.ir.types import Size
+from graphopt.ir.types import Size, TensorType
 
 DOMAIN = "com.microsoft::"
+K_SCALE = 12
+"""Which input of GroupQueryAttention holds the steps of keys that are kept in few bits."""
 
 
 # -- what they compute
@@ -55,38 +57,63 @@ def packed_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ..
 
 def group_query_attention(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """Queries attend causally to fewer heads of keys and values, and to as many of the past as each sequence has: those
-    that are new stand behind these, in a buffer that has room for the longest, and zeros behind them."""
+    that are new stand behind these, in a buffer that has room for the longest, and zeros behind them. Where keys and
+    values are kept as integers of few bits, new ones are rounded, too, before they are attended to."""
     op = DOMAIN + "GroupQueryAttention"
-    q, k, v, past_k, past_v, lengths, total, cos, sin, positions, mask, *rest = [*x, *[None] * 17][:17]
-    if k is None or v is None or any(r is not None for r in (cos, sin, positions, *rest)):
-        raise NotImplementedError("packed inputs, rotary embeddings and quantized caches")
+    q, k, v, past_k, past_v, lengths, total, cos, sin, positions, mask, sink, *rest = [*x, *[None] * 17][:17]
+    k_scale, v_scale, *rest = rest
+    if k is None or v is None or any(r is not None for r in (cos, sin, positions, sink, *rest)):
+        raise NotImplementedError("packed inputs, rotary embeddings, sinks and norms")
     if attrs.get("smooth_softmax", 0) not in (0, -1) or attrs.get("sliding_window_cache"):
         raise NotImplementedError("a smooth softmax, and a cache that slides")
     assert q is not None
     assert lengths is not None
     assert total is not None
     heads, groups = (int(attribute(op, attrs, n)) for n in ("num_heads", "kv_num_heads"))  # type: ignore[arg-type]
-    q4, *new = _with_heads(q, heads), _with_heads(k, groups), _with_heads(v, groups)
+    q4, *new = (t if t.ndim == 4 else _with_heads(t, n) for t, n in ((q, heads), (k, groups), (v, groups)))
+    is_packed, steps = attribute(op, attrs, "kv_cache_bit_width") == 4, list[Array]()
+    if k_scale is not None and v_scale is not None:
+        steps = [s.reshape(() if s.size == 1 else (1, groups, 1, -1)) for s in (k_scale, v_scale)]
+        new = [_few_bits(t, step, is_packed) for t, step in zip(new, steps, strict=True)]
     (batch, _, count, _), longest = q4.shape, int(total.reshape(()))
     # queries of the first call stand at the beginning, also of sequences that are shorter than others
     begins = np.zeros(batch, np.int64) if longest == count else lengths.reshape(-1).astype(np.int64) + 1 - count
-    room = longest if past_k is None else max(longest, past_k.shape[2])
-    present = [np.zeros((*t.shape[:2], room, t.shape[3]), t.dtype) for t in new]
-    for held, past, added in zip(present, (past_k, past_v), new, strict=True):
-        for b, first in enumerate(begins):
-            if past is not None:
+    present = new
+    if past_k is not None and past_v is not None:
+        room = max(longest, past_k.shape[2])
+        present = [np.zeros((*t.shape[:2], room, t.shape[3]), t.dtype) for t in new]
+        for held, past, added in zip(present, (past_k, past_v), new, strict=True):
+            for b, first in enumerate(begins):
                 held[b, :, :first] = past[b, :, :first]
-            held[b, :, first : first + count] = added[b]
-    place, key = (begins[:, None] + np.arange(count))[:, None, :, None], np.arange(room)
+                held[b, :, first : first + count] = added[b]
+    keys, values = [_of_few_bits(t, s, is_packed) for t, s in zip(present, steps, strict=True)] if steps else present
+    place, key = (begins[:, None] + np.arange(count))[:, None, :, None], np.arange(keys.shape[2])
     window: Any = attribute(op, attrs, "local_window_size")
     is_seen = key <= place if attribute(op, attrs, "causal") else key < (begins + count)[:, None, None, None]
     is_seen = is_seen & (place - key < window) if window >= 0 else is_seen
     hidden = np.where(is_seen, 0.0, -np.inf).astype(q.dtype)
     if mask is not None:
         hidden[..., : mask.shape[-1]] = hidden[..., : mask.shape[-1]] + mask
-    keys, values = present
     y, *_ = _attend(apply, attrs, q4, keys, values, hidden, None, None, 0)
-    return _without_heads(y), keys, values
+    return _without_heads(y), *present
+
+
+def _few_bits(x: Array, step: Array, is_packed: bool) -> Array:
+    """Numbers in steps, as int8; or as nibbles that are 8 more, the first of two neighbours in the lower half."""
+    low, high = (-8, 7) if is_packed else (-128, 127)
+    steps = np.clip(np.rint(x / step), low, high).astype(np.int8)
+    if not is_packed:
+        return steps
+    nibbles = (steps - low).astype(np.uint8)
+    return nibbles[..., ::2] | nibbles[..., 1::2] << np.uint8(4)
+
+
+def _of_few_bits(kept: Array, step: Array, is_packed: bool) -> Array:
+    """The numbers that are kept so."""
+    if is_packed:
+        halves = np.stack((kept & np.uint8(15), kept >> np.uint8(4)), -1)
+        kept = halves.reshape(*kept.shape[:-1], -1).astype(np.int8) - np.int8(8)
+    return kept.astype(step.dtype) * step
 
 
 def _attend(
@@ -195,15 +222,21 @@ def infer_group_query_attention(call: OpCall) -> Types:
     it is known to have room."""
     q, k, v, past = call.shape(0), call.shape(1), call.shape(2), call.shape(3)
     heads, groups = call.integer("num_heads"), call.integer("kv_num_heads")
+    is_packed = call.integer("kv_cache_bit_width") == 4
+    bytes_ = "uint8" if is_packed else "int8"
+    kept = call.dtype(3) if call.has(3) else bytes_ if call.has(K_SCALE) else call.out_dtype()
     if q is None or k is None or v is None or len(q) != 3 or not {len(k), len(v)} <= {3, 4} or not groups:
-        return [call.tensor(call.shape_of_its_own("attention", port), port) for port in range(3)]
-    k4, v4 = (t if len(t) == 4 else (t[0], groups, t[1], t[2] // groups) for t in (k, v))
-    total: Size = k4[2] + past[2] if past is not None and len(past) == 4 else k4[2]
-    longest = call.element(6)
-    if past is not None and len(past) == 4 and isinstance(past[2], int) and isinstance(longest, int):
-        total = max(past[2], longest)
-    shapes = [(q[0], q[1], v4[3] * heads), (*k4[:2], total, k4[3]), (*v4[:2], total, v4[3])]
-    return [call.tensor(shape, port) for port, shape in enumerate(shapes)]
+        shapes: Any = [call.shape_of_its_own("attention", port) for port in range(3)]
+    else:
+        k4, v4 = (t if len(t) == 4 else (t[0], groups, t[1], t[2] // groups) for t in (k, v))
+        total: Size = k4[2] + past[2] if past is not None and len(past) == 4 else k4[2]
+        longest = call.element(6)
+        if past is not None and len(past) == 4 and isinstance(past[2], int) and isinstance(longest, int):
+            total = max(past[2], longest)
+        widths = [t[3] // 2 if is_packed else t[3] for t in (k4, v4)]
+        shapes = [(q[0], q[1], v4[3] * heads), (*k4[:2], total, widths[0]), (*v4[:2], total, widths[1])]
+    types = [call.out_dtype(), kept, kept]
+    return [None if dtype is None else TensorType(dtype, shape) for dtype, shape in zip(types, shapes, strict=True)]
 
 
 def infer_embed_layer_normalization(call: OpCall) -> Types:

@@ -42,6 +42,8 @@ def in_runtime(op: str, attrs: dict[str, Any], arrays: list[Any], n_outputs: int
 CAUSAL = np.where(np.tril(np.ones((5, 5), bool)), 0.0, -np.inf).astype(np.float32)[None, None]
 LENGTHS, TOTAL = np.full(2, 4, np.int32), np.array(5, np.int32)
 ANGLES = floats(6, 4)
+BYTES = RANDOM.integers(0, 256, (2, 2, 2, 4), dtype=np.uint8)
+STEPS = np.abs(floats(1, 2, 1, 8)) + np.float32(0.1)
 CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
     "plain": ("MultiHeadAttention", {"num_heads": 2}, [floats(2, 5, 16) for _ in range(3)], 1),
     "scale": ("MultiHeadAttention", {"num_heads": 2, "scale": 1.0}, [floats(2, 5, 16) for _ in range(3)], 1),
@@ -97,6 +99,22 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
         {"num_heads": 4, "kv_num_heads": 2, "causal": 0, "scale": 0.3},
         [floats(2, 5, 32), floats(2, 5, 16), floats(2, 5, 16), None, None, LENGTHS, TOTAL],
         1,
+    ),
+    "groups, kept in bytes": (
+        "GroupQueryAttention",
+        {"num_heads": 4, "kv_num_heads": 2, "k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR",
+         "kv_cache_bit_width": 8},
+        [floats(2, 1, 32), floats(2, 1, 16), floats(2, 1, 16), *(BYTES.view(np.int8).reshape(2, 2, 1, 8),) * 2,
+         np.full(2, 1, np.int32), np.array(2, np.int32), *[None] * 5, *(np.array([0.05], np.float32),) * 2],
+        3,
+    ),
+    "groups, kept in nibbles": (
+        "GroupQueryAttention",
+        {"num_heads": 4, "kv_num_heads": 2, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL",
+         "kv_cache_bit_width": 4},
+        [floats(2, 1, 32), 4 * floats(2, 1, 16), floats(2, 1, 16), BYTES, BYTES[::-1].copy(),
+         np.full(2, 2, np.int32), np.array(3, np.int32), *[None] * 5, STEPS, STEPS],
+        3,
     ),
     "rotary": ("RotaryEmbedding", {}, [floats(2, 3, 5, 8), np.array([0]), ANGLES, ANGLES + 1], 1),
     "rotary, places": (

@@ -1,26 +1,29 @@
-"""GroupQueryAttention (com.microsoft) in ops of its parts: what splits one input and turns queries and keys, and what
-writes keys and values into a buffer that does not grow (``past_present_share_buffer``).
+"""GroupQueryAttention (com.microsoft) in ops of its parts: what splits one input and turns queries and keys, what
+writes keys and values into a buffer that does not grow (``past_present_share_buffer``), and what keeps them as integers
+of few bits.
 
-Nothing is lost by that: what an op before attention gives is written where attention reads it, turned keys are what a
-cache holds, and a buffer that the program keeps is written where it lies.
+Nothing is lost by that: what an op before attention gives is written where attention reads it, turned keys, in few
+bits, are what a cache holds, and a buffer that the program keeps is written where it lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from graphopt.ir.constants import Constant
+from graphopt.ir.dtypes import CODES
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import TensorType
 
 GROUPED, ROTARY = "com.microsoft::GroupQueryAttention", "com.microsoft::RotaryEmbedding"
-PAST, PAST_VALUES, LENGTHS, TOTAL, COS, SIN, POSITIONS, BIAS = 3, 4, 5, 6, 7, 8, 9, 10
+PAST, PAST_VALUES, LENGTHS, TOTAL, COS, SIN, POSITIONS, BIAS, STEPS = 3, 4, 5, 6, 7, 8, 9, 10, (12, 13)
 """Inputs: keys and values of the past; how long each sequence is, less one, and the longest; the angles, and of which
-positions they are; what is added to scores."""
+positions they are; what is added to scores; the steps in which keys and values are kept."""
 PRESENT, SCORES = 1, 3
 """Of attention the outputs that are the keys of the past with those that are new, and its scores."""
 
@@ -28,7 +31,9 @@ PRESENT, SCORES = 1, 3
 def with_parts_apart(graph: Graph) -> Graph:
     """The graph with such attention of queries, keys and values that come apart and turned, and of buffers of one
     length that are written before; itself without any."""
-    found = [n for n in graph.order() if n.op == GROUPED and (_is_packed(n) or n.attrs.get("do_rotary"))]
+    found = [
+        n for n in graph.order() if n.op == GROUPED and (_is_packed(n) or n.attrs.get("do_rotary") or _is_in_steps(n))
+    ]
     buffered = [n for n in graph.order() if n.op == GROUPED and _shares_buffer(graph, n)]
     facts = infer(graph) if found or buffered else {}
     graph = graph.copy() if found or buffered else graph
@@ -41,6 +46,10 @@ def with_parts_apart(graph: Graph) -> Graph:
 
 def _is_packed(node: Node) -> bool:
     return node.inputs[1] is None
+
+
+def _is_in_steps(node: Node) -> bool:
+    return all(_input(node, k) is not None for k in STEPS)
 
 
 def _input(node: Node, k: int) -> Value | None:
@@ -99,6 +108,63 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
     rest = tuple(None if k in (COS, SIN, POSITIONS) else value for k, value in enumerate(node.inputs))[3:]
     attrs = node.attrs.with_(do_rotary=None, rotary_interleaved=None)
     graph.update(node.id, inputs=(q, k, v, *rest), attrs=attrs)
+    counts = [facts[step].size for n in STEPS if (step := _input(node, n)) is not None]
+    is_known = len(counts) == len(STEPS) and None not in counts and k is not None and v is not None
+    if is_known and node.n_outputs <= SCORES and not _shares_buffer(graph, node):
+        _keep_steps(graph, graph.node(node.id), groups, [count == 1 for count in counts])
+
+
+def _keep_steps(graph: Graph, node: Node, groups: int, is_one: Sequence[bool]) -> None:
+    """Let attention read keys and values that come from what is kept of them, of which a step may be one for all."""
+    is_packed = node.attrs.get("kv_cache_bit_width") == 4
+    read: list[Value] = []
+    for port in (1, 2):
+        new, past, step = (_input(node, n) for n in (port, (PAST, PAST_VALUES)[port - 1], STEPS[port - 1]))
+        assert new is not None
+        assert step is not None
+        step = _call(graph, "Reshape", step, numbers(graph, 1, 1 if is_one[port - 1] else groups, 1, -1))
+        rows = _call(graph, "Reshape", new, numbers(graph, 0, 0, groups, -1))
+        kept = _in_steps(graph, _call(graph, "Transpose", rows, perm=(0, 2, 1, 3)), step, is_packed)
+        kept = kept if past is None else _call(graph, "Concat", past, kept, axis=2)
+        if port < node.n_outputs:
+            graph.replace(Value(node.id, port), kept)
+        read.append(_of_steps(graph, kept, step, is_packed))
+    rest = tuple(None if k in (PAST, PAST_VALUES, *STEPS) else value for k, value in enumerate(node.inputs))[3:]
+    attrs = node.attrs.with_(k_quant_type=None, v_quant_type=None, kv_cache_bit_width=None)
+    graph.update(node.id, inputs=(node.inputs[0], *read, *rest), attrs=attrs, n_outputs=1)
+
+
+def _in_steps(graph: Graph, x: Value, step: Value, is_packed: bool) -> Value:
+    """Numbers in steps, as int8; or as nibbles that are 8 more, the first of two neighbours in the lower half."""
+    low, high = (-8, 7) if is_packed else (-128, 127)
+    whole = _call(graph, "Round", _call(graph, "Div", x, step))
+    steps = _call(graph, "Clip", whole, _number(graph, low), _number(graph, high))
+    if not is_packed:
+        return _call(graph, "Cast", steps, to=CODES["int8"])
+    nibbles = _call(graph, "Cast", _call(graph, "Sub", steps, _number(graph, low)), to=CODES["uint8"])
+    ends, axes, paces = numbers(graph, np.iinfo(np.int64).max), numbers(graph, -1), numbers(graph, 2)
+    lower, upper = (_call(graph, "Slice", nibbles, numbers(graph, start), ends, axes, paces) for start in (0, 1))
+    return _call(graph, "Add", lower, _call(graph, "Mul", upper, _number(graph, 16, "uint8")))
+
+
+def _of_steps(graph: Graph, kept: Value, step: Value, is_packed: bool) -> Value:
+    """The numbers that are kept so."""
+    if not is_packed:
+        return _call(graph, "Mul", _call(graph, "Cast", kept, to=CODES["float32"]), step)
+    lower = _call(graph, "BitwiseAnd", kept, _number(graph, 15, "uint8"))
+    upper = _call(graph, "BitShift", kept, _number(graph, 4, "uint8"), direction="RIGHT")
+    halves = [_call(graph, "Unsqueeze", half, numbers(graph, -1)) for half in (lower, upper)]
+    nibbles = _call(graph, "Reshape", _call(graph, "Concat", *halves, axis=-1), numbers(graph, 0, 0, 0, -1))
+    steps = _call(graph, "Sub", _call(graph, "Cast", nibbles, to=CODES["float32"]), _number(graph, 8))
+    return _call(graph, "Mul", steps, step)
+
+
+def _call(graph: Graph, op: str, *inputs: Value, **attrs: Any) -> Value:
+    return graph.add(op, inputs, Attrs(attrs)).outputs[0]
+
+
+def _number(graph: Graph, held: int, dtype: str = "float32") -> Value:
+    return graph.add_constant(Constant.of(np.array(held, dtype)))
 
 
 def _lengths(graph: Graph, node: Node, q: Value | None) -> tuple[Value, Value]:

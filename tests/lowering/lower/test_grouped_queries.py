@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from onnx import ModelProto, helper, numpy_helper
 
 import graphopt
 from graphopt.errors import ExecutionError
+from graphopt.ir import evaluate
 from graphopt.ir.constants import Array
+from graphopt.ir.onnx_io import load
 from graphopt.ir.text import parse
 from graphopt.lowering.lower.grouped_queries import with_parts_apart
 from graphopt.runtime.onnxruntime import Region
@@ -19,6 +22,8 @@ pytest.importorskip("onnxruntime")
 
 HEADS, GROUPS, SIZE = 4, 2, 16
 FLOAT, INT32 = 1, 6
+BYTES = {8: np.dtype(np.int8), 4: np.dtype(np.uint8)}
+"""What holds numbers of so many bits."""
 
 
 def _model(is_packed: bool, turns: bool, **attrs: Any) -> ModelProto:
@@ -79,6 +84,61 @@ def test_grouped_queries_with_a_cache_are_those_of_onnx_runtime(
         np.testing.assert_allclose(got["y"], want[0], rtol=1e-4, atol=1e-5)
         pasts = list(want[1:])
     assert state.length == sum(news)
+
+
+def _in_few_bits(bits: int, kind: str) -> ModelProto:
+    """Keys and values of the past are kept in steps, one for all or one for each element of a head."""
+    model = _model(False, False, k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits)
+    count, largest = (1, GROUPS * SIZE)[kind == "PER_CHANNEL"], 0.2 if bits == 4 else 0.01
+    steps = largest / np.arange(1, count + 1, dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(steps, "steps"))
+    model.graph.node[0].input.extend([*[""] * 5, "steps", "steps"])
+    for value in [*model.graph.input, *model.graph.output]:
+        if value.name.endswith(("_key", "_value")):
+            value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(BYTES[bits])
+            value.type.tensor_type.shape.dim[3].dim_value = SIZE * bits // 8
+    return model
+
+
+def _steps(model: ModelProto, bits: int) -> Iterator[tuple[list[Array], list[Array], list[Array]]]:
+    """What is given to a cache of few bits, one step after another, the past apart, and what ONNX Runtime makes of it.
+    Some numbers are beyond the range of what is kept."""
+    peer, rng = Region(model.SerializeToString()), np.random.default_rng(0)
+    pasts = [np.zeros((1, GROUPS, 0, SIZE * bits // 8), BYTES[bits])] * 2
+    for new in (5, 1, 3):
+        count = pasts[0].shape[2] + new
+        given = [rng.standard_normal((1, new, heads * SIZE), np.float32) for heads in (HEADS, GROUPS, GROUPS)]
+        given += [np.full(1, count - 1, np.int32), np.array(count, np.int32)]
+        want = peer(*given[:3], *pasts, *given[3:])
+        assert want is not None
+        yield given, pasts, list(want)
+        pasts = list(want[1:])
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+def test_caches_of_few_bits_are_ops_of_their_own(bits: int, kind: str) -> None:
+    """What they hold is equal to ONNX Runtime's bit by bit."""
+    model = _in_few_bits(bits, kind)
+    graph = with_parts_apart(load(model))
+    assert "Round" in [node.op for node in graph.nodes()]
+    names = ("q", "k", "v", "lengths", "total", "past_key", "past_value")
+    for given, pasts, (y, *kept) in _steps(model, bits):
+        found = evaluate.run(graph, dict(zip(names, (*given, *pasts), strict=True)))
+        np.testing.assert_allclose(found["y"], y, rtol=1e-4, atol=1e-5)
+        for name, cache in zip(("present_key", "present_value"), kept, strict=True):
+            assert found[name].dtype == cache.dtype
+            np.testing.assert_array_equal(found[name], cache)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bits", "kind"), [(8, "PER_TENSOR"), (4, "PER_CHANNEL")])
+def test_caches_of_few_bits_stay_in_the_program(bits: int, kind: str) -> None:
+    model = _in_few_bits(bits, kind)
+    with graphopt.compile(model, strict=True, verify="off") as compiled:
+        compiled.bind_state()
+        for given, _, (y, *_) in _steps(model, bits):
+            np.testing.assert_allclose(compiled(*given)["y"], y, rtol=1e-4, atol=1e-5)
 
 
 def test_sequences_of_different_lengths_stand_in_a_cache_that_grows() -> None:
