@@ -9,11 +9,13 @@ from copy import copy
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
+from graphopt.ir.work import OPERATIONS, effort
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
 from graphopt.rewrite.egraph.provenance import Provenance
 from graphopt.rewrite.extract.cost import Cost, CostModel
 from graphopt.rewrite.extract.dag import Option, needed, settle
 from graphopt.rewrite.extract.fusions import FusionGroup, fusions
+from graphopt.rewrite.match.evaluation import is_one_element, is_splat_result
 
 LARGE = 1 << 20
 """Bytes of a constant from which on it may be worth to store what it is computed from instead."""
@@ -116,21 +118,30 @@ class Terms:
         return None if completed is None else {c: _node(option) for c, option in completed.items()}
 
     def _constants(self) -> dict[int, ENode]:
-        """For each class that is computed from constants alone, the e-node that makes it: a constant where there is
-        one, else the fewest ops, what the graph has before what rules made."""
+        """For each class that is computed ahead, from constants alone, the e-node that makes it: a constant where there
+        is one, else the fewest ops, what the graph has before what rules made. What takes more than may be done ahead
+        is computed in every run, and priced so."""
         classes = self.classes
         constant = {c for c in classes if self.saturated.facts[c].is_const}
         options = {
             c: tuple(
                 Option(float(node.op != CONSTANT), tuple(n for n in node.children if n is not None), node)
                 for node in self.ordered(c)
-                if constant.issuperset(n for n in node.children if n is not None)
+                if constant.issuperset(n for n in node.children if n is not None) and self._is_done_ahead(c, node)
             )
             for c in classes
             if c in constant
         }
         settled = settle(options)
         return {c: _node(settled[c]) for c in sorted(settled)}
+
+    def _is_done_ahead(self, c: int, node: ENode) -> bool:
+        """Whether a call of constants takes no more than folding does for one (``fold_within``)."""
+        inputs = [NOTHING if n is None else self.saturated.facts[n] for n in node.children]
+        ones = [f.constant is not None and is_one_element(f.constant) for f in inputs]
+        if node.op in (PROJECTION, INPUT, CONSTANT) or is_splat_result(node.op, node.n_outputs, ones):
+            return True
+        return effort(node.op, node.attrs, inputs, self.saturated.outputs(node, c)) <= OPERATIONS
 
     def _bytes(self, c: int) -> int:
         """Bytes that the class takes as a stored constant: that of its smallest form, or of what it is computed from,

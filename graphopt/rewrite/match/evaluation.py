@@ -91,7 +91,7 @@ class OperationBudget:
 def cost_ahead(node: Node, fact: Callable[[Value], Fact], ones: Sequence[bool | None]) -> int:
     """The operations that it takes to compute a node ahead, of which ``evaluate`` does ``OPERATIONS`` at most; ``ones``
     says of each input whether it is one element repeated."""
-    if is_splat_result(node, ones):
+    if is_splat_result(node.op, node.n_outputs, ones):
         return 1
     inputs = [None if v is None else fact(v) for v in node.inputs]
     return effort(node.op, node.attrs, inputs, [fact(v) for v in node.outputs])
@@ -112,22 +112,22 @@ def result_bytes(node: Node, facts: Sequence[Fact], ones: Sequence[bool | None],
         size = fact.size
         if not isinstance(size, int) or fact.dtype is None:
             return 8 * read if node.op in DATA_DEPENDENT and read <= SMALL_BYTES else None
-        if size > SMALL and is_splat_result(node, ones):
+        if size > SMALL and is_splat_result(node.op, node.n_outputs, ones):
             size = 1
         total += (size * BITS.get(fact.dtype, 64) + 7) // 8
     return None if node.op in SLOW and total > SLOW_BYTES else total
 
 
-def is_splat_result(node: Node, ones: Sequence[bool | None]) -> bool:
+def is_splat_result(op: str, n_outputs: int, ones: Sequence[bool | None]) -> bool:
     """Whether the result is one element repeated, seen from which inputs are (None: absent)."""
-    if node.n_outputs != 1:
+    if n_outputs != 1:
         return False
-    if node.op == "ConstantOfShape":
+    if op == "ConstantOfShape":
         return True
-    if node.op in SPLAT_MOVES:
+    if op in SPLAT_MOVES:
         return bool(ones[0])
     given = [one for one in ones if one is not None]
-    return node.op in ops.KINDS["elementwise"] and bool(given) and all(given)
+    return op in ops.KINDS["elementwise"] and bool(given) and all(given)
 
 
 def ones_of(inputs: Sequence[Constant | None]) -> list[bool | None]:

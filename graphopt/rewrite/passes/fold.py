@@ -172,7 +172,7 @@ def _static(space: Workspace, largest: int, exactly: bool) -> dict[int, int]:
         size = result_bytes(node, [space.fact(v) for v in node.outputs], inputs, read)
         if size is not None and size <= largest and cost_ahead(node, space.fact, inputs) <= OPERATIONS:
             bytes_of[node.id] = size
-            ones.update(dict.fromkeys(node.outputs, is_splat_result(node, inputs)))
+            ones.update(dict.fromkeys(node.outputs, is_splat_result(node.op, node.n_outputs, inputs)))
     return bytes_of
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
+from graphopt.ir.infer import infer
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode
 from graphopt.rewrite.extract.cost import Cost, CostModel
@@ -108,3 +110,16 @@ def test_what_is_computed_from_stored_weights_takes_nothing_beside_them() -> Non
     assert terms.stored_by(s.originals) == 1024 * 512 * 4  # not twice
     alone = {c: node for c, node in s.originals.items() if c != 3} | {4: e(5, "MatMul", 0, 2)}
     assert terms.stored_by(alone) == 1024 * 512 * 4
+
+
+@pytest.mark.parametrize("n", [64, 1280])
+def test_what_is_too_much_to_do_ahead_costs_what_each_run_takes(n: int) -> None:
+    """A product of two weights was thought free, and was then computed in every run."""
+    graph = Graph()
+    x = graph.add_input("x", TensorType("float32", (1, n)))
+    weights = [graph.add_constant(Constant.of(np.full((n, n), k, np.float32))) for k in (1, 2)]
+    product = graph.add("MatMul", weights).outputs[0]
+    graph.add_output("y", graph.add("MatMul", (x, product)).outputs[0])
+    terms = Terms(as_classes(graph, infer(graph)), MODEL)
+    working = [own[0].children for own in terms.working.values() if own[0].op == "MatMul"]
+    assert len(working) == (1 if n == 64 else 2)
