@@ -387,7 +387,7 @@ def _unknown_ops(path: Path, target: Target) -> Iterator[str]:
         "within.ops": target.within,
         "lacking_since": target.lacking_since,
         "prices.elements": {name.partition(".")[0] for name in target.prices.elements if "::" not in name},
-        "prices.movement": target.prices.movement,
+        "prices.movement": {name.partition(".")[0] for name in target.prices.movement if "::" not in name},
         "prices.free": target.prices.free,
     }
     for key, listed in named.items():

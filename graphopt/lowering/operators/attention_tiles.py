@@ -94,6 +94,8 @@ class Tiled:
             part, item = fresh(), fresh()
             number, body = tile.all(y, at)
             checks = [_checked(r) for r in self.requirements]
+            if is_few == Const(False, "bool"):
+                return For(item, number, seq(*checks, body(item)), "parallel")
             parts = For(part, found.shape[0], seq(*checks, If(is_few, rows.all(found, part))), "parallel")
             either = If(is_few, merge.all(found, y, at, item), body(item))
             return seq(parts, For(item, number, seq(*checks, either), "parallel"))

@@ -418,9 +418,7 @@ class CostModel:
             each += prices.elements.get(f"{op}.softcap", element_price(prices, "Tanh"))
         seconds += batch * n * rows * columns * each
         groups = attrs.get("kv_num_heads", k[1] if len(k) == 4 else n)
-        if (
-            isinstance(groups, int) and 0 < groups < n
-        ):  # runtimes read keys and values for each of the heads that share them
+        if isinstance(groups, int) and 0 < groups < n:  # runtimes read keys for each of the heads that share them
             again = 4.0 * batch * (n - groups) * columns * 2 * depth / prices.bandwidth[0]
             seconds += again * prices.movement.get(f"{op}.groups", 1.0)
         if packed:
