@@ -175,7 +175,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.ir.work import sparse_bytes, stored_bytes
     from graphopt.lowering.lower.expand import dequantized, expanded
     from graphopt.lowering.lower.grouped_queries import with_parts_apart
-    from graphopt.lowering.lower.weight_only import halved_products, packed_products
+    from graphopt.lowering.lower.weight_only import weights_as_stored
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
@@ -194,7 +194,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
     graph = expanded(with_parts_apart(original))
     is_host = settings.target.device.is_host
-    packed = (lambda graph: halved_products(packed_products(graph))) if is_host else lambda graph: graph
+    packed = weights_as_stored if is_host else lambda graph: graph
     if settings.pipeline is not None:
         made = settings.pipeline(graph, step)
         return PreparedGraph(made.graph() if isinstance(made, Module) else made, is_whole, original)

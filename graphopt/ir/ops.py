@@ -503,6 +503,9 @@ IMPURE = ops_where(is_random=True)
 KEPT = _set("DequantizeLinear com.microsoft::DequantizeLinear")
 """Ops that count as work at run time even on constants: dequantized weights take four times the bytes."""
 
+QUANTIZING = KEPT | _set("QuantizeLinear com.microsoft::QuantizeLinear")
+"""Ops of a scale and a zero point that round numbers to a grid, or read them off it."""
+
 KINDS: dict[str, frozenset[str]] = {
     kind: ops_where(kind=kind) for kind in dict.fromkeys(row.kind for row in OPS.values()) if kind != "other"
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from graphopt.frozen import dataclass
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.ir.ops import KINDS
+from graphopt.ir.ops import KINDS, QUANTIZING
 from graphopt.rewrite.egraph.egraph_snapshot import Saturated
 from graphopt.rewrite.extract.cost import ATTENTIONS, VIEWS
 from graphopt.rewrite.match.build import Refused, replacements
@@ -22,7 +22,6 @@ PRODUCTS = frozenset(("MatMul", "com.microsoft::FusedMatMul", "Einsum"))
 FAR = 64
 """Nodes that are looked at between a product and the softmax, masks among them."""
 CHEAPER = "costs less as products"
-QUANTIZING = frozenset(("DequantizeLinear", "QuantizeLinear"))
 QUANTIZED = "quantized inside"
 """Numbers that are rounded between the products of an attention are others without that: no rewrite takes it away."""
 

@@ -31,8 +31,6 @@ Interval: TypeAlias = tuple[int | None, int | None]
 NEGATED: Final = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 EFFORT: Final = 400
 """The maximal number of steps of a proof."""
-
-
 KEPT: Final = 1 << 12
 """The capacity of the caches, in expressions."""
 
@@ -62,13 +60,13 @@ def ranges(extents: tuple[tuple[Var, Expr | int], ...]) -> Ranges:
 
 @lru_cache(maxsize=1024)
 def _ranges(extents: tuple[tuple[Var, Expr | int], ...], thread: int) -> Ranges:
-    return Ranges(tuple((v, as_expr(e)) for v, e in extents))
+    return Ranges(extents)
 
 
 class Ranges:
     """Simplifier and prover for expressions over variables of known extents; caches its results."""
 
-    def __init__(self, extents: tuple[tuple[Var, Expr], ...]) -> None:
+    def __init__(self, extents: tuple[tuple[Var, Expr | int], ...]) -> None:
         self.rank = {v: k for k, (v, _) in enumerate(extents)}
         self.extents: dict[Var, Polynomial] = {}
         self.positive: set[Var] = set()
@@ -79,7 +77,7 @@ class Ranges:
         self._left = 0
         if not extents:
             return
-        outer, (var, extent) = ranges(extents[:-1]), extents[-1]
+        outer, var, extent = ranges(extents[:-1]), extents[-1][0], as_expr(extents[-1][1])
         self.extents, self.positive = {**outer.extents, var: outer.polynomial(extent)}, set(outer.positive)
         for size in sorted(variables(extent) - self.rank.keys() - self.positive, key=text):
             # an extent is at least 1, so a size that would make it 0 is not 0
@@ -88,8 +86,8 @@ class Ranges:
                 self.positive.add(size)
         if self.positive != outer.positive:  # from which more follows of the extents around
             self.extents = {}
-            for var, extent in extents:
-                self.extents[var] = self.polynomial(extent)
+            for loop, steps in extents:
+                self.extents[loop] = self.polynomial(as_expr(steps))
 
     # ------------------------------------------------------------------ simpler forms
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir.caches import PASTS
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import CODES
 from graphopt.ir.facts import Fact
@@ -21,9 +22,9 @@ from graphopt.ir.infer import infer
 from graphopt.ir.types import TensorType
 
 GROUPED, ROTARY = "com.microsoft::GroupQueryAttention", "com.microsoft::RotaryEmbedding"
-PAST, PAST_VALUES, LENGTHS, TOTAL, COS, SIN, POSITIONS, BIAS, STEPS = 3, 4, 5, 6, 7, 8, 9, 10, (12, 13)
-"""Inputs: keys and values of the past; how long each sequence is, less one, and the longest; the angles, and of which
-positions they are; what is added to scores; the steps in which keys and values are kept."""
+LENGTHS, TOTAL, COS, SIN, POSITIONS, BIAS, STEPS = 5, 6, 7, 8, 9, 10, (12, 13)
+"""Inputs behind the past: how long each sequence is, less one, and the longest; the angles, and of which positions they
+are; what is added to scores; the steps in which keys and values are kept."""
 PRESENT, SCORES = 1, 3
 """Of attention the outputs that are the keys of the past with those that are new, and its scores."""
 
@@ -59,7 +60,7 @@ def _input(node: Node, k: int) -> Value | None:
 def _shares_buffer(graph: Graph, node: Node) -> bool:
     """Whether the keys that are present are said to be as many as those of the past: then new ones are written into the
     room that the past leaves."""
-    past = _input(node, PAST)
+    past = _input(node, PASTS[GROUPED][0])
     before = None if past is None else graph.types.get(past)
     after = graph.types.get(Value(node.id, PRESENT)) if node.n_outputs > PRESENT else None
     return isinstance(before, TensorType) and before == after and before.rank == 4
@@ -70,16 +71,24 @@ def numbers(graph: Graph, *held: int) -> Value:
     return graph.add_constant(Constant.of(np.array(held, np.int64)))
 
 
+def _call(graph: Graph, op: str, *inputs: Value | None, **attrs: Any) -> Value:
+    return graph.add(op, inputs, Attrs(attrs)).outputs[0]
+
+
+def _number(graph: Graph, held: int, dtype: str = "float32") -> Value:
+    return graph.add_constant(Constant.of(np.array(held, dtype)))
+
+
 def with_heads(graph: Graph, x: Value, heads: int) -> Value:
     """Heads that lie side by side in the last axis, as the axis before that of time."""
-    apart = graph.add("Reshape", (x, numbers(graph, 0, 0, heads, -1))).outputs[0]
-    return graph.add("Transpose", (apart,), Attrs(perm=(0, 2, 1, 3))).outputs[0]
+    apart = _call(graph, "Reshape", x, numbers(graph, 0, 0, heads, -1))
+    return _call(graph, "Transpose", apart, perm=(0, 2, 1, 3))
 
 
 def without_heads(graph: Graph, x: Value) -> Value:
     """Heads side by side in the last axis."""
-    turned = graph.add("Transpose", (x,), Attrs(perm=(0, 2, 1, 3))).outputs[0]
-    return graph.add("Reshape", (turned, numbers(graph, 0, 0, -1))).outputs[0]
+    turned = _call(graph, "Transpose", x, perm=(0, 2, 1, 3))
+    return _call(graph, "Reshape", turned, numbers(graph, 0, 0, -1))
 
 
 def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
@@ -100,9 +109,9 @@ def _apart(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> None:
         angles = _input(node, COS), _input(node, SIN)
         positions = _input(node, POSITIONS)
         positions = _positions(graph, node, q) if positions is None else positions
-        turned = Attrs(interleaved=node.attrs.get("rotary_interleaved", 0))
+        turned = node.attrs.get("rotary_interleaved", 0)
         q, k = (
-            graph.add(ROTARY, (part, positions, *angles), turned.with_(num_heads=count)).outputs[0]
+            _call(graph, ROTARY, part, positions, *angles, interleaved=turned, num_heads=count)
             for part, count in ((q, heads), (k, groups))
         )
     rest = tuple(None if k in (COS, SIN, POSITIONS) else value for k, value in enumerate(node.inputs))[3:]
@@ -119,17 +128,16 @@ def _keep_steps(graph: Graph, node: Node, groups: int, is_one: Sequence[bool]) -
     is_packed = node.attrs.get("kv_cache_bit_width") == 4
     read: list[Value] = []
     for port in (1, 2):
-        new, past, step = (_input(node, n) for n in (port, (PAST, PAST_VALUES)[port - 1], STEPS[port - 1]))
+        new, past, step = (_input(node, n) for n in (port, PASTS[GROUPED][port - 1], STEPS[port - 1]))
         assert new is not None
         assert step is not None
         step = _call(graph, "Reshape", step, numbers(graph, 1, 1 if is_one[port - 1] else groups, 1, -1))
-        rows = _call(graph, "Reshape", new, numbers(graph, 0, 0, groups, -1))
-        kept = _in_steps(graph, _call(graph, "Transpose", rows, perm=(0, 2, 1, 3)), step, is_packed)
+        kept = _in_steps(graph, with_heads(graph, new, groups), step, is_packed)
         kept = kept if past is None else _call(graph, "Concat", past, kept, axis=2)
         if port < node.n_outputs:
             graph.replace(Value(node.id, port), kept)
         read.append(_of_steps(graph, kept, step, is_packed))
-    rest = tuple(None if k in (PAST, PAST_VALUES, *STEPS) else value for k, value in enumerate(node.inputs))[3:]
+    rest = tuple(None if k in (*PASTS[GROUPED], *STEPS) else value for k, value in enumerate(node.inputs))[3:]
     attrs = node.attrs.with_(k_quant_type=None, v_quant_type=None, kv_cache_bit_width=None)
     graph.update(node.id, inputs=(node.inputs[0], *read, *rest), attrs=attrs, n_outputs=1)
 
@@ -159,34 +167,22 @@ def _of_steps(graph: Graph, kept: Value, step: Value, is_packed: bool) -> Value:
     return _call(graph, "Mul", steps, step)
 
 
-def _call(graph: Graph, op: str, *inputs: Value, **attrs: Any) -> Value:
-    return graph.add(op, inputs, Attrs(attrs)).outputs[0]
-
-
-def _number(graph: Graph, held: int, dtype: str = "float32") -> Value:
-    return graph.add_constant(Constant.of(np.array(held, dtype)))
-
-
 def _lengths(graph: Graph, node: Node, q: Value | None) -> tuple[Value, Value]:
     """How many keys each sequence has, [batch], and how many queries. Sequences that begin are as long as the longest
     of them: what follows their last token is not seen by those before it."""
-    length = graph.add("Shape", (q,), Attrs(start=1, end=2)).outputs[0]
-    count = graph.add("Reshape", (length, numbers(graph))).outputs[0]
-    held, total = (graph.add("Cast", (_input(node, k),), Attrs(to=7)).outputs[0] for k in (LENGTHS, TOTAL))
-    begins = graph.add("Equal", (graph.add("Reshape", (total, numbers(graph))).outputs[0], count)).outputs[0]
-    one = graph.add_constant(Constant.of(np.array(1, np.int64)))
-    each = graph.add("Add", (graph.add("Reshape", (held, numbers(graph, -1))).outputs[0], one)).outputs[0]
-    return graph.add("Where", (begins, count, each)).outputs[0], count
+    count = _call(graph, "Reshape", _call(graph, "Shape", q, start=1, end=2), numbers(graph))
+    held, total = (_call(graph, "Cast", _input(node, k), to=CODES["int64"]) for k in (LENGTHS, TOTAL))
+    begins = _call(graph, "Equal", _call(graph, "Reshape", total, numbers(graph)), count)
+    each = _call(graph, "Add", _call(graph, "Reshape", held, numbers(graph, -1)), _number(graph, 1, "int64"))
+    return _call(graph, "Where", begins, count, each), count
 
 
 def _positions(graph: Graph, node: Node, q: Value | None) -> Value:
     """The places of queries, [batch, length]: those at the end of each sequence."""
     lengths, count = _lengths(graph, node, q)
-    zero, one = (graph.add_constant(Constant.of(np.array(n, np.int64))) for n in range(2))
-    steps = graph.add("Range", (zero, count, one)).outputs[0]
-    first = graph.add("Sub", (lengths, count)).outputs[0]
-    rows = graph.add("Reshape", (first, numbers(graph, -1, 1))).outputs[0]
-    return graph.add("Add", (rows, steps)).outputs[0]
+    steps = _call(graph, "Range", _number(graph, 0, "int64"), count, _number(graph, 1, "int64"))
+    first = _call(graph, "Sub", lengths, count)
+    return _call(graph, "Add", _call(graph, "Reshape", first, numbers(graph, -1, 1)), steps)
 
 
 MEANT = frozenset({"num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "causal"})
@@ -207,10 +203,10 @@ def _buffered(graph: Graph, number: int, facts: Mapping[Value, Fact]) -> None:
     if ranks != [3, 3] or not isinstance(groups, int):
         return
     lengths, count = _lengths(graph, node, q)
-    first = graph.add("Sub", (lengths, count)).outputs[0]
+    first = _call(graph, "Sub", lengths, count)
     written = [
-        graph.add("TensorScatter", (_input(node, k), with_heads(graph, x, groups), first), Attrs(axis=2)).outputs[0]
-        for k, x in zip((PAST, PAST_VALUES), new, strict=True)
+        _call(graph, "TensorScatter", _input(node, k), with_heads(graph, x, groups), first, axis=2)
+        for k, x in zip(PASTS[GROUPED], new, strict=True)
         if x is not None
     ]
     attrs = Attrs(is_causal=node.attrs.get("causal", 1), softcap=node.attrs.get("softcap", 0.0))

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from graphopt.frozen import dataclass
-from graphopt.ir.bfloat import PRODUCT as HALVED
+from graphopt.ir.bfloat import PRODUCT as BFLOAT16_PRODUCT
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
@@ -27,6 +27,11 @@ LEAST_BLOCK: Final = 16
 FLOATS: Final = ("float32", "float16")
 LOW: Final = np.uint32(0xFFFF)
 """The bits of a float32 that bfloat16 has not."""
+
+
+def weights_as_stored(graph: Graph) -> Graph:
+    """The graph with products that read weights of a few bits, and of bfloat16, as such."""
+    return bfloat16_products(packed_products(graph))
 
 
 def packed_products(graph: Graph) -> Graph:
@@ -47,7 +52,7 @@ def packed_products(graph: Graph) -> Graph:
     return result
 
 
-def halved_products(graph: Graph) -> Graph:
+def bfloat16_products(graph: Graph) -> Graph:
     """The graph with products of float32 by weights that are numbers of bfloat16 as products by these, where there are
     so many that they come from memory in each run; the graph itself where there are none.
 
@@ -67,7 +72,7 @@ def halved_products(graph: Graph) -> Graph:
     read = {weights: graph.constant_of(weights) for _, weights, _ in found}
     if sum(c.nbytes for c in read.values() if c is not None) <= cpu.cache_bytes(3):
         return graph
-    halves = {weights: _as_bfloats(c.array) for weights, c in read.items() if c is not None}
+    halves = {weights: _as_bfloat16(c.array) for weights, c in read.items() if c is not None}
     result = graph
     made: dict[tuple[Value, bool], Value] = {}
     for node, weights, turns in found:
@@ -79,9 +84,9 @@ def halved_products(graph: Graph) -> Graph:
             made[weights, turns] = result.add_constant(Constant.of(half.T if turns else half))
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if bias is None:
-            result.update(node.id, op=HALVED, inputs=(node.inputs[0], made[weights, turns]), attrs=Attrs())
+            result.update(node.id, op=BFLOAT16_PRODUCT, inputs=(node.inputs[0], made[weights, turns]), attrs=Attrs())
             continue
-        total = result.add(HALVED, (node.inputs[0], made[weights, turns])).outputs[0]
+        total = result.add(BFLOAT16_PRODUCT, (node.inputs[0], made[weights, turns])).outputs[0]
         result.update(node.id, op="Add", inputs=(total, bias), attrs=Attrs())
     return result
 
@@ -94,7 +99,7 @@ def _has_few_rows(facts: Mapping[Value, Fact], x: Value | None) -> bool:
     return prod(n for n in shape[:-1] if isinstance(n, int)) <= FEW
 
 
-def _as_bfloats(array: Array) -> Array | None:
+def _as_bfloat16(array: Array) -> Array | None:
     """The elements as bfloat16, where that is what they are; None where some are not."""
     words = np.ascontiguousarray(array).view(np.uint32)
     if (words[:1] & LOW).any() or (words & LOW).any():

@@ -607,12 +607,13 @@ def _first_difference(want: Array, got: Array, soundness: Soundness) -> str:
         return f"{want.dtype}{list(want.shape)}, the right side {got.dtype}{list(got.shape)}"
     if want.size == 1:
         return f"{want.item()!r}, the right side {got.item()!r}"
-    unequal = [tuple(map(int, index)) for index in np.argwhere(_unequal(want, got))]
+    unequal = np.argwhere(_unequal(want, got))
+    looked_at = [tuple(map(int, index)) for index in unequal[:LOOKED_AT]]
 
     def is_apart(index: tuple[int, ...]) -> bool:
         return (_apart(np.asarray(want[index]), np.asarray(got[index]), soundness) or 0.0) > 1
 
-    index = next(filter(is_apart, unequal[:LOOKED_AT]), unequal[0])
+    index = next(filter(is_apart, looked_at), looked_at[0])
     differ = f"{len(unequal)} of {want.size} elements differ"
     return f"{want[index]} at {list(index)}, the right side {got[index]} there ({differ})"
 

@@ -9,13 +9,13 @@ from copy import copy
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
-from graphopt.ir.work import OPERATIONS, effort
+from graphopt.ir.work import OPERATIONS
 from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
 from graphopt.rewrite.egraph.provenance import Provenance
 from graphopt.rewrite.extract.cost import Cost, CostModel
 from graphopt.rewrite.extract.dag import Option, needed, settle
 from graphopt.rewrite.extract.fusions import FusionGroup, fusions
-from graphopt.rewrite.match.evaluation import is_one_element, is_splat_result
+from graphopt.rewrite.match.evaluation import cost_ahead, is_one_element
 
 LARGE = 1 << 20
 """Bytes of a constant from which on it may be worth to store what it is computed from instead."""
@@ -137,11 +137,11 @@ class Terms:
 
     def _is_done_ahead(self, c: int, node: ENode) -> bool:
         """Whether a call of constants takes no more than folding does for one (``fold_within``)."""
-        inputs = [NOTHING if n is None else self.saturated.facts[n] for n in node.children]
-        ones = [f.constant is not None and is_one_element(f.constant) for f in inputs]
-        if node.op in (PROJECTION, INPUT, CONSTANT) or is_splat_result(node.op, node.n_outputs, ones):
+        if node.op in (PROJECTION, INPUT, CONSTANT):
             return True
-        return effort(node.op, node.attrs, inputs, self.saturated.outputs(node, c)) <= OPERATIONS
+        inputs = [None if n is None else self.saturated.facts[n] for n in node.children]
+        ones = [f if f is None else f.constant is not None and is_one_element(f.constant) for f in inputs]
+        return cost_ahead(node.op, node.attrs, inputs, self.saturated.outputs(node, c), ones) <= OPERATIONS
 
     def _bytes(self, c: int) -> int:
         """Bytes that the class takes as a stored constant: that of its smallest form, or of what it is computed from,

@@ -15,7 +15,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.work import APPROXIMATE, effort, sparse_bytes
 
@@ -74,7 +74,8 @@ class OperationBudget:
 
     def takes(self, node: Node, fact: Callable[[Value], Fact], ones: Sequence[bool | None]) -> bool:
         """Whether it takes what a node costs, which it is charged with then."""
-        cost = cost_ahead(node, fact, ones)
+        inputs = [None if v is None else fact(v) for v in node.inputs]
+        cost = cost_ahead(node.op, node.attrs, inputs, [fact(v) for v in node.outputs], ones)
         if node.op in ops.KINDS["product"]:
             cost *= (
                 1 if all(fact(v).dtype in ("float32", "float64", "bfloat16") for v in node.outputs) else WITHOUT_BLAS
@@ -88,13 +89,12 @@ class OperationBudget:
         return True
 
 
-def cost_ahead(node: Node, fact: Callable[[Value], Fact], ones: Sequence[bool | None]) -> int:
-    """The operations that it takes to compute a node ahead, of which ``evaluate`` does ``OPERATIONS`` at most; ``ones``
+def cost_ahead(
+    op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], ones: Sequence[bool | None]
+) -> int:
+    """The operations that it takes to compute a call ahead, of which ``evaluate`` does ``OPERATIONS`` at most; ``ones``
     says of each input whether it is one element repeated."""
-    if is_splat_result(node.op, node.n_outputs, ones):
-        return 1
-    inputs = [None if v is None else fact(v) for v in node.inputs]
-    return effort(node.op, node.attrs, inputs, [fact(v) for v in node.outputs])
+    return 1 if is_splat_result(op, len(outputs), ones) else effort(op, attrs, inputs, outputs)
 
 
 def output_bytes(node: Node, facts: Sequence[Fact], inputs: Sequence[Constant | None]) -> int | None:

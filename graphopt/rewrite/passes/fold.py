@@ -169,8 +169,12 @@ def _static(space: Workspace, largest: int, exactly: bool) -> dict[int, int]:
             continue
         inputs = [None if v is None else ones[v] for v in node.inputs]
         read = sum(c.nbytes if c is not None else bytes_of[v.node] for v, c in zip(values, constants, strict=True))
-        size = result_bytes(node, [space.fact(v) for v in node.outputs], inputs, read)
-        if size is not None and size <= largest and cost_ahead(node, space.fact, inputs) <= OPERATIONS:
+        results = [space.fact(v) for v in node.outputs]
+        size = result_bytes(node, results, inputs, read)
+        if size is None or size > largest:
+            continue
+        given = [None if v is None else space.fact(v) for v in node.inputs]
+        if cost_ahead(node.op, node.attrs, given, results, inputs) <= OPERATIONS:
             bytes_of[node.id] = size
             ones.update(dict.fromkeys(node.outputs, is_splat_result(node.op, node.n_outputs, inputs)))
     return bytes_of

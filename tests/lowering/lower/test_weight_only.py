@@ -14,10 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.ir import onnx_io
-from graphopt.ir.bfloat import PRODUCT as HALVED
+from graphopt.ir.bfloat import PRODUCT as BFLOAT16_PRODUCT
 from graphopt.ir.text import parse
 from graphopt.lowering.lower import expand
-from graphopt.lowering.lower.weight_only import PRODUCT, halved_products, packed_products
+from graphopt.lowering.lower.weight_only import PRODUCT, bfloat16_products, packed_products
 from graphopt.runtime import cpu
 
 CODES = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
@@ -146,12 +146,12 @@ def _ops(graph: graphopt.Graph) -> list[str]:
 def test_weights_that_are_numbers_of_bfloat16_are_read_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = _products("n", _numbers(48, 40))
     read = onnx_io.load(made)
-    assert halved_products(read) is read, "they stay in a cache"
+    assert bfloat16_products(read) is read, "they stay in a cache"
     monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 3 else 1 << 15)
-    assert _ops(halved_products(read)) == [HALVED, HALVED, "Add"]
+    assert _ops(bfloat16_products(read)) == [BFLOAT16_PRODUCT, BFLOAT16_PRODUCT, "Add"]
     x = np.random.default_rng(1).standard_normal((3, 48)).astype(np.float32)
     with graphopt.compile(made, jobs=0, verify="require") as compiled:
-        assert HALVED in [n.op for n in compiled.graph.nodes()]
+        assert BFLOAT16_PRODUCT in [n.op for n in compiled.graph.nodes()]
         np.testing.assert_allclose(compiled(x)["z"], run(made, x, tmp_path), rtol=1e-4, atol=1e-4)
 
 
@@ -159,6 +159,6 @@ def test_other_weights_and_those_that_many_rows_read_stay(monkeypatch: pytest.Mo
     monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 3 else 1 << 15)
     changed = _numbers(48, 40)
     changed[-1, -1] = 1.01
-    assert _ops(halved_products(onnx_io.load(_products("n", changed)))) == ["MatMul", HALVED, "Add"]
+    assert _ops(bfloat16_products(onnx_io.load(_products("n", changed)))) == ["MatMul", BFLOAT16_PRODUCT, "Add"]
     read = onnx_io.load(_products(64, _numbers(48, 40)))
-    assert halved_products(read) is read
+    assert bfloat16_products(read) is read

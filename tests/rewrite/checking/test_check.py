@@ -149,7 +149,7 @@ def test_differences_of_many_elements_are_told_at_once() -> None:
     start = process_time()
     text = "Expand(x, [300, 1000]) => Neg(Expand(x, [300, 1000])) where x.dtype in float and x.size == 1"
     assert "elements differ" in (checked(text).problem or "")
-    assert process_time() - start < 10
+    assert process_time() - start < 2
 
 
 def test_the_same_seed_gives_the_same_report() -> None:

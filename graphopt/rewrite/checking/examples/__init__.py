@@ -46,8 +46,6 @@ BASES = 8
 """In the neighbourhood of so many graphs that satisfy a guard those are looked for that do not."""
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards, or as often as there are guards where these are more."""
-QUANTIZING = frozenset({"DequantizeLinear", "QuantizeLinear"})
-"""Ops of a scale and a zero point."""
 WEIGHTS = 4096
 """Constants of so many elements are never all zeros or ones: few graphs have any, which zeros would tell nothing of."""
 
@@ -297,7 +295,7 @@ class _Making:
         reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
         if reason is not None:
             raise Misfit(reason)
-        if step.op in QUANTIZING and not _is_scaled(attrs, facts):
+        if step.op in ops.QUANTIZING and not _is_scaled(attrs, facts):
             raise Misfit("scales or zero points that do not fit")  # which inference does not look at
         node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
         self.facts = infer(self.graph, known=self.facts)
