@@ -150,7 +150,19 @@ COMMANDS = {
     "serve": ("", 0),
 }
 """The commands that take a model, and how they end: what runs it refuses."""
-REQUEST = {"model": "m.onnx", "name": "m", "rules": "", "with": "all", "target": "portable", "policy": "reals"}
+REQUEST = {
+    "task": "run",
+    "model": "m.onnx",
+    "name": "m",
+    "folder": ".",
+    "rules": "",
+    "language": "rules",
+    "with": "all",
+    "target": "portable",
+    "policy": "reals",
+    "memory": None,
+    "seconds": 120,
+}
 PROCESSES = {
     "graphopt.compile": """
 import sys, graphopt
@@ -160,19 +172,25 @@ except graphopt.errors.GraphoptError as error:
     sys.exit(error.exit_code)
 """,
     "serve": f"""
-import io, json, sys
+import json, multiprocessing, sys
 from graphopt.serving import worker
-sys.stdin = io.StringIO(json.dumps({REQUEST} | {{"seconds": 120}}))
-worker.main()
+fork = multiprocessing.get_context("fork")
+answers, theirs = fork.Pipe(duplex=False)
+process = fork.Process(target=worker.serve, args=(theirs, {REQUEST}))
+process.start()
+theirs.close()
+answer = json.loads(answers.recv_bytes())
+process.join()
+sys.exit(answer["error"] if "process" in answer.get("error", "") else process.exitcode)
 """,
 }
 """What is no command line: a program that compiles, and the run of a model that was sent to ``graphopt serve``."""
 DEFAULT = {
     *(("concat", "diff"), ("product", "optimize"), ("tile of a constant", "run"), ("loop without end", "tune")),
-    *(("concat of inputs", "compile"), ("folds in bodies", "optimize")),
+    *(("concat of inputs", "compile"), ("folds in bodies", "optimize"), ("resize", "serve")),
 }
 """What is tried each time; all else is slow."""
-BEYOND = 2.0
+BEYOND = 3.0
 """How many seconds of processors a bomb may take beyond start-up; as many as that takes where they are slow, or others
 keep them busy."""
 STARTED: dict[str, float] = {}
