@@ -25,6 +25,8 @@ FAR: Final = 1 << 27
 """Bytes that no cache holds."""
 CHAINS: Final = 12
 """Multiply-adds under way at once: enough to fill two units of a latency of six."""
+STREAMS: Final = 3
+"""Series of addresses that are read side by side: a processor reads ahead in each of them."""
 STEPS: Final = 1 << 14
 SERIES: Final = 5
 
@@ -82,25 +84,29 @@ def read_bandwidth(threads: int = 1) -> float:
 
 
 def _sums(tasks: int, rows: int) -> Nest:
-    """Sums of the columns of an array, by parts."""
+    """Sums of the columns of arrays, by parts: several series of addresses, which processors read ahead more of than of
+    one."""
     width = lanes("float32")
-    row = f"{CHAINS}, {width}"
+    row = f"{CHAINS // STREAMS}, {width}"
     return read(
         f"""
 @program
-def sums(x: Buffer[({tasks}, {rows}, {row}), "float32"], y: Buffer[({tasks}, {row}), "float32"]):
-    t = alloc(({CHAINS}, {width}), "float32", scope="local")
+def sums(x: Buffer[({tasks}, {STREAMS}, {rows}, {row}), "float32"], y: Buffer[({tasks}, {STREAMS}, {row}), "float32"]):
+    t = alloc(({STREAMS}, {row}), "float32", scope="local")
     for i in parallel({tasks}):
-        for q in unrolled({CHAINS}):
-            for c in vectorized({width}):
-                t[q, c] = 0.0
-        for r in serial({rows}):
-            for q in unrolled({CHAINS}):
+        for s in unrolled({STREAMS}):
+            for q in unrolled({CHAINS // STREAMS}):
                 for c in vectorized({width}):
-                    t[q, c] = t[q, c] + x[i, r, q, c]
-        for q in unrolled({CHAINS}):
-            for c in vectorized({width}):
-                y[i, q, c] = t[q, c]
+                    t[s, q, c] = 0.0
+        for r in serial({rows}):
+            for s in unrolled({STREAMS}):
+                for q in unrolled({CHAINS // STREAMS}):
+                    for c in vectorized({width}):
+                        t[s, q, c] = t[s, q, c] + x[i, s, r, q, c]
+        for s in unrolled({STREAMS}):
+            for q in unrolled({CHAINS // STREAMS}):
+                for c in vectorized({width}):
+                    y[i, s, q, c] = t[s, q, c]
 """
     )
 

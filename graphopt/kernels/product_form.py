@@ -42,6 +42,9 @@ _EVEN = 16
 """Quads of a sum are done so many at a time, but for the last."""
 THIN: Final = 4
 """Rows at most for which panels are read from end to end, once."""
+BESIDE: Final = 4
+"""Panels at most that such rows are multiplied by at once: a processor reads ahead in each of several series of
+addresses, and gets more of several than of one."""
 
 
 def sums_of(dtype: str) -> str:
@@ -174,6 +177,12 @@ def block(dtype: str, rows: int, lanes: int) -> tuple[int, int]:
     return deep, height(deep * size, rows)
 
 
+def beside(rows: int, most: int) -> int:
+    """The number of panels by which so many rows are multiplied at once: their sums take no more registers than those
+    of the largest tile, of so many rows and one panel."""
+    return max(min(BESIDE, most // rows), 1)
+
+
 # ------------------------------------------------------------------ loops
 
 
@@ -193,7 +202,7 @@ def source(name: str, rows: int, lanes: int) -> str:
         "DOT": int(kind.is_dot), "LANES": lanes,
         "BYTES": QUAD * lanes, "PANEL": 2 * lanes, "SLICE": 2 * lanes * kind.group, "ROWS": rows, "DEPTH": deep,
         "HEIGHT": tall, "STRIDE": apart, "LEFT": left, "RIGHT": right, "WIDE": 4 if kind.group == PAIR else 2,
-        "FEW": 0 if kind.group == QUAD else THIN,
+        "FEW": 0 if kind.group == QUAD else THIN, "BESIDE": BESIDE,
     }  # fmt: skip
     text = (Path(__file__).parent / "product_loops.py").read_text(encoding="utf-8")
     return specialized(text, {**constants, **FIXED[kind.group]})

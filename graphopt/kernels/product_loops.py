@@ -40,6 +40,7 @@ LEFT = 70000
 RIGHT = 13000
 WIDE = 2  # panels up to which rows are not read often enough to be moved
 FEW = 4  # rows at most for which panels are read from end to end, once
+BESIDE = 4  # panels at most that are then read at once
 AHEAD = 32  # steps of such a panel, of which memory is fetched meanwhile: half a page of the widest vectors
 LEFT_DTYPE, RIGHT_DTYPE = DTYPES[KIND]
 tile = TILES[KIND]
@@ -174,6 +175,7 @@ def kernel(  # type: ignore[no-untyped-def]
     deepest = (min(most_depth, DEPTH) if most_depth > 0 else DEPTH) // GROUP
     most = -(-m // (-(-m // tallest) * ROWS)) * ROWS if m > 0 else 1
     is_thin = form == 0 and step == 1 and m <= FEW and most_depth == 0
+    beside = max(min(BESIDE, ROWS // max(m, 1)), 1)
     groups = max(-(-k // GROUP), 1)
     deep = -(-groups // (1 if is_thin else -(-groups // deepest))) * GROUP
     taps = together = 1
@@ -213,7 +215,15 @@ def kernel(  # type: ignore[no-untyped-def]
                         store(row_terms, i, right_zero * (whole * zero - load(row_sums, i, 1)))
                 elif lays:
                     _lay_rows(left, near, row, step, height, tall, tiles, depth)
-                for j in range(0, n, PANEL):
+                begun = 0
+                if GROUP < 4:
+                    begun = n // (beside * PANEL) * beside * PANEL if is_thin and beside > 1 else 0
+                    for j in range(0, begun, beside * PANEL):
+                        tile(
+                            offset(c, j), ldc, near, row, 1, offset(b, j // PANEL * ldb), SLICE, m, beside * PANEL, k,
+                            adds, right, 0, ldb, 1, 0, ROWS, LANES,
+                        )  # fmt: skip
+                for j in range(begun, n, PANEL):
                     width = min(PANEL, n - j)
                     side, far = right, int64(SLICE)
                     soon, pace = right, int64(0)
@@ -262,23 +272,23 @@ def kernel(  # type: ignore[no-untyped-def]
                         if GROUP == 4:
                             tile(
                                 to, ldc, offset(near, first * tall * apart), apart, 1, side, SLICE, count, width,
-                                4 * steps, adds, ahead, pace, number, tall * apart, ROWS, LANES,
+                                4 * steps, adds, ahead, pace, 0, number, tall * apart, ROWS, LANES,
                                 offset(row_terms, first * tall), column_terms,
                             )  # fmt: skip
                         elif lays:
                             tile(
                                 to, ldc, offset(left, first * ROWS * depth), 1, ROWS, side, SLICE, count, width, depth,
-                                adds, ahead, pace, number, ROWS * depth, ROWS, LANES,
+                                adds, ahead, pace, 0, number, ROWS * depth, ROWS, LANES,
                             )  # fmt: skip
                         elif step == 1:
                             tile(
                                 to, ldc, offset(near, first * tall * row), row, 1, side, far, count, width, depth, adds,
-                                ahead, pace, number, tall * row, ROWS, LANES,
+                                ahead, pace, 0, number, tall * row, ROWS, LANES,
                             )  # fmt: skip
                         else:
                             tile(
                                 to, ldc, offset(near, first * tall * row), 1, step, side, far, count, width, depth,
-                                adds, ahead, pace, number, tall, ROWS, LANES,
+                                adds, ahead, pace, 0, number, tall, ROWS, LANES,
                             )  # fmt: skip
                     if GROUP == 4:
                         for v in range(0, width if na + nb > 0 else 0, LANES):

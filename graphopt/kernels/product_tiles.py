@@ -18,7 +18,7 @@ from numba.core.errors import TypingError
 from graphopt.frozen import dataclass
 from graphopt.kernels import amx, memory, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.product_form import KINDS, PAIR, QUAD, THIN, Kind
+from graphopt.kernels.product_form import KINDS, PAIR, QUAD, THIN, Kind, beside
 from graphopt.kernels.quads import multiply, words
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import VectorValue, broadcast, from_bits
@@ -47,7 +47,8 @@ def sides(sums: int, chains: int) -> int:
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """A tile's kind, rows, vectors in a row, lanes in a vector; whether its last vector may be of fewer lanes; how far
-    apart rows, and a row's elements, lie in the first operand, and steps in the second, where that is known, else 0."""
+    apart rows, and a row's elements, lie in the first operand, and steps in the second, where that is known, else 0;
+    and over how many panels of the second operand its vectors are spread."""
 
     kind: Kind
     rows: int
@@ -57,11 +58,17 @@ class _Shape:
     row: int
     step: int
     ldb: int
+    panels: int = 1
 
     @property
     def name(self) -> str:
         masked = "_masked" if self.masked else ""
         return f"tile_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.ldb}{masked}"
+
+    @property
+    def in_panel(self) -> int:
+        """Vectors of a panel."""
+        return self.vectors // self.panels
 
     @property
     def sides(self) -> int:
@@ -76,7 +83,7 @@ class _Shape:
 
 
 _POINTERS = ("c", "a", "b", "ahead", "row_terms", "column_terms")
-_WORDS = ("ldc", "row", "step", "ldb", "n", "k", "adds", "pace", "tiles", "apart", "m")
+_WORDS = ("ldc", "row", "step", "ldb", "n", "k", "adds", "pace", "between", "tiles", "apart", "m")
 """Pointers that a tile may be given, and sizes and distances behind them."""
 _DISTANCES = ("row", "step", "ldb")
 """Those that may be known when the tile is compiled, and are not passed then."""
@@ -93,23 +100,26 @@ def _pointers(kind: Kind) -> Mapping[str, Any]:
 def _words(kind: Kind, constants: Sequence[int]) -> list[str]:
     """The sizes and distances that a tile is given."""
     without = [d for d, number in zip(_DISTANCES, constants, strict=True) if number]
-    return [w for w in _WORDS if w not in without and not (w == "pace" and kind.group == QUAD)]
+    return [w for w in _WORDS if w not in without and not (w in ("pace", "between") and kind.group == QUAD)]
 
 
 def _tile(name: str, kind: Kind) -> Any:
-    """The function ``tile(c, ldc, a, row, step, b, ldb, m, n, k, adds, ahead, pace, tiles, apart, most, lanes)`` of a
-    kind of products: ``c = a @ b``, where it ``adds`` ``c += a @ b``, for some ``tiles`` below each other.
+    """The function ``tile(c, ldc, a, row, step, b, ldb, m, n, k, adds, ahead, pace, between, tiles, apart, most,
+    lanes)`` of a kind of products: ``c = a @ b``, where it ``adds`` ``c += a @ b``, for ``tiles`` below each other.
 
     ``m``, at most ``most``, are the rows of each; ``n``, at most two vectors of ``lanes``, the columns; ``k`` the
     products of each sum. ``a[i, p]`` lies at ``i * row + p * step``, where the next tile's rows begin ``apart`` from
     those of the one before; what the columns' first vector reads in a step ``ldb`` behind that of the step before;
     ``c[i, j]`` at ``i * ldc + j``. Meanwhile memory is fetched that will be needed soon: from ``ahead`` on, ``pace``
-    elements with each step. ``row`` or ``step`` is a number in the source, and the other, or ``ldb``, may be. Of bytes
-    there are behind that ``row_terms`` and ``column_terms``, which are added to each element by its row and column.
+    elements with each step. Of few rows ``n`` may be all columns of ``beside(m, most)`` panels instead, which lie
+    ``between`` elements apart; nothing is fetched then. ``row`` or ``step`` is a number in the source, and the other,
+    or ``ldb``, may be. Of bytes there are behind that ``row_terms`` and ``column_terms``, which are added to each
+    element by its row and column.
     """
     pointers = _pointers(kind)
     terms = [p for p in pointers if p.endswith("_terms")]
-    parameters = ["c", "ldc", "a", "row", "step", "b", "ldb", "m", "n", "k", "adds", "ahead", "pace", "tiles", "apart"]
+    parameters = ["c", "ldc", "a", "row", "step", "b", "ldb", "m", "n", "k", "adds", "ahead", "pace"]
+    parameters += ["between", "tiles", "apart"]
 
     def define(given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
         if any(getattr(given[p], "dtype", None) != dtype for p, dtype in pointers.items()):
@@ -145,6 +155,11 @@ def tiles(kind: str, rows: int, width: int, *constants: int) -> llvm.Module:
         shapes += [_Shape(spec, i, 2, width, False, *constants) for i in counts]
         chosen = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), chosen)
     end = llvm_function.append_basic_block("end")
+    if spec.group < QUAD:
+        several = [(i, beside(i, rows)) for i in counts if i <= THIN and beside(i, rows) > 1]
+        first, (row, step, ldb) = len(shapes), constants
+        shapes += [_Shape(spec, i, 2 * panels, width, False, row, step, ldb, panels) for i, panels in several]
+        chosen = builder.select(builder.icmp_signed(">", n, _WORD(2 * width)), _WORD(first), chosen)
     switch = builder.switch(builder.add(chosen, arguments["m"]), end)
     for number, shape in enumerate(shapes, 1):
         block = llvm_function.append_basic_block(shape.name)
@@ -219,12 +234,12 @@ class _Sums:
 
     sides: list[list[VectorValue]]
     rows: list[Pointer]
-    columns: Pointer
+    panels: list[Pointer]
     ahead: Pointer
 
     @property
     def values(self) -> list[Any]:
-        return [p.ir for p in (*self.rows, self.columns, self.ahead)] + [x.ir for side in self.sides for x in side]
+        return [p.ir for p in (*self.rows, *self.panels, self.ahead)] + [x.ir for side in self.sides for x in side]
 
 
 class _Body:
@@ -244,9 +259,10 @@ class _Body:
         self.ahead = given.get("ahead", self.b)
         self.terms = [given[p] for p in _POINTERS[4:] if p in given]
         numbers = dict(zip(_DISTANCES, (shape.row, shape.step, shape.ldb), strict=True))
-        self.ldc, self.row, self.step, self.ldb, n, self.k, self.adds, self.pace, self.tiles, self.apart = (
+        self.ldc, self.row, self.step, self.ldb, n, self.k, self.adds, self.pace, between, self.tiles, self.apart = (
             VectorValue(self.builder, arguments.get(w, _WORD(numbers.get(w, 0))), types.int64, 1) for w in _WORDS[:-1]
         )
+        self.panels = [self.b, *(self.b.at(between * q) for q in range(1, shape.panels))]
         last = n - (shape.vectors - 1) * shape.lanes
         mask = memory.first_lanes(last, values.width(self.dtype), shape.lanes) if shape.masked else None
         self.line = _Rows(shape.vectors, shape.lanes, mask)
@@ -282,7 +298,7 @@ class _Body:
         sums = _Sums(
             [[zero] * (shape.rows * shape.vectors) for _ in range(shape.sides)],
             [self.group(i) for i in range(0, shape.rows, _APART)],
-            self.b,
+            self.panels,
             self.ahead,
         )
         steps = self.k
@@ -324,10 +340,10 @@ class _Body:
         following = self.like(sums, phis)
         for number in range(steps):
             side = number % len(here.sides)
-            following.sides[side] = self.products(following.rows, following.columns, following.sides[side], products)
+            following.sides[side] = self.products(following.rows, following.panels, following.sides[side], products)
             following.rows = [p.at(self.step * group if group > 1 else self.step) for p in following.rows]
-            following.columns = following.columns.at(self.ldb)
-        if group < QUAD:
+            following.panels = [p.at(self.ldb) for p in following.panels]
+        if group < QUAD and self.shape.panels == 1:
             lines = steps if self.shape.rows <= THIN else 1  # a step of few rows takes no longer than to fetch a line
             for number in range(lines):
                 memory.prefetch(following.ahead.at(self.pace * number) if number else following.ahead)
@@ -343,19 +359,21 @@ class _Body:
     def like(self, sums: _Sums, irs: Sequence[Any]) -> _Sums:
         """Sums of the same form, of other values of LLVM."""
         count, each = len(sums.rows), self.shape.rows * self.shape.vectors
-        before = [*sums.rows, sums.columns, sums.ahead]
+        before = [*sums.rows, *sums.panels, sums.ahead]
+        down = len(sums.panels) + count
         pointers = [Pointer(self.builder, ir, p.dtype) for ir, p in zip(irs, before, strict=False)]
-        wide = [VectorValue(self.builder, x, self.dtype, self.shape.lanes) for x in irs[count + 2 :]]
-        return _Sums([wide[k : k + each] for k in range(0, len(wide), each)], pointers[:count], *pointers[count:])
+        wide = [VectorValue(self.builder, x, self.dtype, self.shape.lanes) for x in irs[down + 1 :]]
+        parts = [wide[k : k + each] for k in range(0, len(wide), each)]
+        return _Sums(parts, pointers[:count], pointers[count:down], pointers[down])
 
     # -- what kinds of products differ in
 
     def products(
-        self, rows: Sequence[Pointer], columns: Pointer, side: Sequence[VectorValue], count: int
+        self, rows: Sequence[Pointer], panels: Sequence[Pointer], side: Sequence[VectorValue], count: int
     ) -> list[VectorValue]:
         """The sums with the first products of a group added to each: of bytes all at once, else one after another."""
         shape, is_byte = self.shape, self.kind.group == QUAD
-        for p, right in enumerate(self.columns(columns)[:count]):
+        for p, right in enumerate(self.columns(panels)[:count]):
             totals = []
             for i in range(shape.rows):
                 element = rows[i // _APART].at(self.row * (i % _APART))
@@ -365,12 +383,12 @@ class _Body:
             side = totals
         return [*side]
 
-    def columns(self, panel: Pointer) -> list[list[VectorValue]]:
+    def columns(self, panels: Sequence[Pointer]) -> list[list[VectorValue]]:
         """The vectors of columns, for each of the products that are done one after another."""
-        shape, group = self.shape, self.kind.group
+        shape, group, vectors = self.shape, self.kind.group, range(self.shape.in_panel)
         if group == 1:
-            return [[self.line.read(panel, v) for v in range(shape.vectors)]]
-        laid = [words(panel.past(group * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
+            return [[self.line.read(panel, v) for panel in panels for v in vectors]]
+        laid = [words(panel.past(group * shape.lanes * v), shape.lanes) for panel in panels for v in vectors]
         return [laid] if group == QUAD else [[from_bits(w << 16) for w in laid], [from_bits(w & -65536) for w in laid]]
 
     def added(self, total: VectorValue, left: VectorValue, right: VectorValue) -> VectorValue:

@@ -16,7 +16,7 @@ from graphopt.runtime.objects import Image
 
 SIZES = [
     (0, 3, 5), (3, 0, 5), (3, 5, 0), (1, 1, 1), (1, 100, 70), (4, 33, 17), (12, 32, 16), (13, 31, 400), (40, 65, 9),
-    (200, 40, 30), (90, 70, 800), (1, 70, 1000), (4, 100, 800),
+    (200, 40, 30), (90, 70, 800), (1, 70, 1000), (4, 100, 800), (1, 300, 33), (2, 330, 9), (3, 290, 70), (4, 290, 41),
 ]  # fmt: skip
 """Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
 
@@ -131,7 +131,7 @@ def test_panels_hold_neighbouring_columns():
 
 BFLOAT_SIZES = [
     (0, 3, 5), (3, 0, 5), (3, 5, 0), (1, 1, 1), (1, 100, 71), (4, 33, 17), (12, 32, 16), (13, 31, 401), (40, 65, 9),
-    (200, 40, 30), (90, 70, 800),
+    (200, 40, 30), (90, 70, 800), (1, 300, 33), (2, 330, 9), (3, 290, 71),
 ]  # fmt: skip
 """Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
 BFLOAT_SOURCE = '''"""products in vectors of {} bytes"""
