@@ -30,7 +30,9 @@ KEYS: Final = 64
 SPLIT: Final = 512
 """Keys that are gone through by one thread."""
 NEAR: Final = 4
-"""Keys whose products are summed up at once: then their sums across lanes are stored as a vector."""
+"""Keys whose products are summed up at once, at most: then their sums across lanes are stored as a vector."""
+FEWEST: Final = 2
+"""As many, at least."""
 
 
 def along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectorized") -> Stmt:
@@ -42,6 +44,11 @@ def along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectoriz
 def unrolled(extent: int, body: Callable[[Expr], Stmt]) -> Stmt:
     """A loop that is written out."""
     return along(Const(extent), body, "unrolled")
+
+
+def _fit(rows: int, columns: int) -> bool:
+    """Whether registers hold the sums of so many rows and columns, with the operands of a step."""
+    return rows * columns + min(rows, columns) + 1 < REGISTERS[vector_bytes()]
 
 
 class Tile:
@@ -84,18 +91,19 @@ class RowTile(Tile):
     def __init__(self, what: Tiled) -> None:
         super().__init__(what)
         self.shared: Expr = Const(1) if what.k.heads == self.heads else self.heads // what.k.heads
-        registers = REGISTERS[vector_bytes()] - 2
         wanted = self._wanted()
-        self.parts = -(-wanted // (registers // NEAR))
+        most = next(n for n in range(ROWS, 0, -1) if n == 1 or _fit(n, FEWEST))
+        self.parts = -(-wanted // most)
         self.near = -(-wanted // self.parts)
         self.many = self.parts * self.near
-        self.vectors = self._vectors(registers)
+        self.together = next(n for n in range(NEAR, 0, -1) if n == 1 or _fit(self.near, n))
+        self.vectors = self._vectors()
         rows, near = Const(self.many), Const(self.near)
         shapes: dict[str, tuple[Expr, ...]] = {
             "row": (rows, self.size),
             "weight": (rows, Const(KEYS + NEAR)),
             "weighed": (rows, self.width),
-            "product": (near, Const(NEAR), Const(self.lanes)),
+            "product": (near, Const(self.together), Const(self.lanes)),
             "part": (near, Const(self.vectors), Const(self.lanes)),
             **dict.fromkeys(["high", "higher", "whole", "shrink"], (rows,)),
         }
@@ -109,11 +117,10 @@ class RowTile(Tile):
         count = max(1, int(rows.value)) if isinstance(rows, Const) else ROWS
         return -(-count // -(-count // ROWS))
 
-    def _vectors(self, registers: int) -> int:
+    def _vectors(self) -> int:
         """How many vectors of values are summed up at once: a divisor of those that a row has."""
         held = int(self.width.value) // self.lanes if isinstance(self.width, Const) else 1
-        fitting = (n for n in range(1, held + 1) if held % n == 0 and n * self.near <= registers)
-        return max(fitting, default=1)
+        return max((n for n in range(1, held + 1) if held % n == 0 and _fit(self.near, n)), default=1)
 
     def splits(self) -> Expr:
         """How many parts of keys there are."""
@@ -192,13 +199,13 @@ class RowTile(Tile):
         last = start + number - 1
 
         def block(o: Expr, part: Expr) -> Stmt:
-            first, row = o * NEAR, part * self.near
+            first, row = o * self.together, part * self.near
 
             def key(j: Expr, d: Expr) -> Expr:
                 return self.what.k(b, group, minimum(start + first + j, last), d)
 
             def over(body: Callable[[Expr, Expr], Stmt]) -> Stmt:
-                return unrolled(NEAR, lambda j: unrolled(self.near, lambda r: body(j, r)))
+                return unrolled(self.together, lambda j: unrolled(self.near, lambda r: body(j, r)))
 
             def vector(body: Callable[[Expr, Expr, Expr], Stmt]) -> Stmt:
                 return over(lambda j, r: along(Const(self.lanes), lambda lane: body(j, r, lane)))
@@ -230,7 +237,9 @@ class RowTile(Tile):
                 loop(rest, left),
             )
 
-        return loop((number + (NEAR - 1)) // NEAR, lambda o: loop(self.parts, lambda part: block(o, part)))
+        blocks = (number + (self.together - 1)) // self.together
+        # keys that all parts read would be held where the loop over these was the inner one: more than registers hold
+        return loop(self.parts, lambda part: loop(blocks, lambda o: block(o, part)))
 
     def powers(self, at: tuple[Expr, Expr, Expr], r: Expr, start: Expr, number: Expr) -> Stmt:
         """The scores of a row as powers against the largest so far, and how what was summed up is scaled to that."""
