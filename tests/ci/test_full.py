@@ -54,7 +54,11 @@ command = ["{python}", "-c", "import time; time.sleep(600)"]
 FILES = {
     ".ci/stages.toml": STAGES,
     "pytest.ini": "[pytest]\nmarkers = slow: slow\n",
-    "test_right.py": "def test_a():\n    pass\n\ndef test_b():\n    pass\n",
+    "test_right.py": (
+        "import subprocess, sys\n\ndef test_a():\n    pass\n\n"
+        "def test_b(tmp_path):\n    subprocess.run([sys.executable, '-c', 'import ours'], cwd=tmp_path, check=True)\n"
+    ),
+    "ours.py": "",
     "test_half.py": (
         "from pathlib import Path\nRUNS = Path(__file__).with_name('runs')\n\n"
         "def test_passes():\n    RUNS.open('a').write('passes ')\n\n"
