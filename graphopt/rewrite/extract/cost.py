@@ -41,6 +41,9 @@ VIEWS = ops("Reshape Flatten Squeeze Unsqueeze Identity Dropout Shape Size Optio
 PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
 """Ops that read no more of their first input than they write."""
 
+COPYING = ops("Transpose Slice Pad Gather GatherND")
+"""Ops that copy runs of neighbouring elements; ``OP.run`` among the prices of elements is the price of a run."""
+
 PRODUCTS = ops(
     "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
     "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
@@ -344,15 +347,28 @@ class CostModel:
         if op in BROADCASTING and len(inputs) > 1:
             shapes = [self.shape(x) for x in inputs if x is not None]
             return prices.span * max((_spans(a, b) for a, b in pairwise(shapes)), default=0)
-        if op in ("Transpose", "Slice", "Pad") and inputs and outputs:
-            a, out = self.shape(inputs[0]), self.shape(outputs[0])
-            return prices.run * product(out) / _run(a, out, attrs.get("perm") if op == "Transpose" else None)
+        if op in COPYING and inputs and outputs:
+            run = self._copied_run(op, attrs, inputs, self.shape(outputs[0]))
+            return prices.elements.get(f"{op}.run", prices.run) * self.elements(outputs[0]) / run
         if op == "Einsum" and len(inputs) > 1:  # it transposes and reshapes inside, where nothing else can help it
             return 3 * prices.node + 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
         if op in ("MatMul", "com.microsoft::FusedMatMul", "graphopt::BfloatMatMul"):
             is_one = len(self.shape(inputs[1])) < 3 and not attrs.get("transA", 0)  # all rows lie one below another
             return prices.matrix * (1 if is_one or not outputs else product(self.shape(outputs[0])[:-2]))
         return 0.0
+
+    def _copied_run(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], out: tuple[int, ...]) -> int:
+        """How many neighbouring elements such an op copies at a time."""
+        a = self.shape(inputs[0])
+        if not op.startswith("Gather"):
+            return _run(a, out, attrs.get("perm") if op == "Transpose" else None)
+        if op == "Gather":
+            axis = attrs.get("axis", 0)
+            gone = (axis % len(a) if isinstance(axis, int) and a else 0) + 1
+        else:
+            apart = attrs.get("batch_dims", 0)
+            gone = (apart if isinstance(apart, int) else 0) + self.shape(inputs[1])[-1]
+        return max(product(a[gone:]), 1)
 
     def _multiplications(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import partial
 
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Node, Value
-from graphopt.rewrite.extract.cost import CostModel, stated_sizes
+from graphopt.rewrite.extract.cost import BATCH, CostModel, stated_sizes
 from graphopt.rewrite.extract.dag import Option, Problem, price
+from graphopt.rewrite.extract.profiles import Profiles
 from graphopt.rewrite.guards.functions import moves_only_ones
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.axis_orders import (
@@ -49,6 +51,9 @@ DEAR = 2e-5
 
 VIEWS = frozenset({"Squeeze", "Unsqueeze", "Reshape", "Flatten"})
 """Ops that only rename axes."""
+
+MANY = 32
+"""Examples that count as many: what pays for one at a time is not chosen where it costs more for these."""
 
 FEW = 64
 """Elements of a constant operand that forms may look at."""
@@ -97,7 +102,6 @@ class _OrderChoice:
 
     def __init__(self, space: Workspace, surcharge: float) -> None:
         self.space, self.graph, self.surcharge = space, space.graph, surcharge
-        self.cost_model = CostModel(PORTABLE, stated_sizes(space.graph))
         self.forms: dict[int, AxisForm | None] = {}
         self.operand_facts: dict[int, list[Fact | None]] = {}
         self.spellings: dict[tuple[int, AxisOrder], ReorderedCall | None] = {}
@@ -109,6 +113,23 @@ class _OrderChoice:
         self.keys: list[tuple[str, Value, AxisOrder]] = []
         self.runs: dict[tuple[Value, AxisOrder], Option] = {}
         """How nodes of several outputs are run: named by the first of these."""
+        self.cost_model = CostModel(PORTABLE, stated_sizes(self.graph), profiles=self.batches())
+
+    def batches(self) -> Profiles:
+        """One example and many, where that is open; weighted so that the graph costs the same in both."""
+        stated = stated_sizes(self.graph)
+        if not stated:
+            return ()
+        models = [CostModel(PORTABLE, dict.fromkeys(stated, n)) for n in (BATCH, MANY)]
+        one, many = (sum(map(partial(self.node_cost, model), self.graph.nodes())) for model in models)
+        return (models[0].sizes, 0.5), (models[1].sizes, 0.5 * one / many if many else 0.5)
+
+    def node_cost(self, model: CostModel, node: Node) -> float:
+        """What a node costs as it is."""
+        results = [self.space.fact(v) for v in node.outputs]
+        if all(fact.is_const for fact in results):
+            return 0.0
+        return model.cost(node.op, node.attrs, self.facts(node), results).seconds
 
     def plan(self) -> ReorderPlan | None:
         """What makes each value in each order in which it is had; None where nothing is gained."""
@@ -325,10 +346,11 @@ class _OrderChoice:
         before = moved_fact(
             self.space.fact(value), (*range(len(order) - len(source)), *(k + len(order) - len(source) for k in source))
         )
-        if moves_only_ones(before.shape or (), perm):
-            return self.cost_model.target.prices.node + self.surcharge
         after = moved_fact(before, perm)
-        return self.cost_model.cost("Transpose", Attrs(perm=perm), [before], [after]).seconds + self.surcharge
+        op, attrs = (
+            ("Reshape", Attrs()) if moves_only_ones(before.shape or (), perm) else ("Transpose", Attrs(perm=perm))
+        )
+        return self.cost_model.cost(op, attrs, [before], [after]).seconds + self.surcharge
 
     # -- the choice
 

@@ -141,6 +141,24 @@ def test_slices_read_what_they_write() -> None:
     assert seconds("Slice", [whole], part) < seconds("Relu", [part], part) + seconds("Relu", [part], part)
 
 
+def test_gathered_elements_cost_more_than_rows() -> None:
+    def gathered(rows: int, width: int, **attrs: int) -> float:
+        shape = (width, 1000) if attrs else (1000, width)
+        out = (width, rows) if attrs else (rows, width)
+        return seconds("Gather", [tensor(*shape), tensor(rows, dtype="int64")], tensor(*out), **attrs)
+
+    assert gathered(400, 32, axis=1) > 10 * gathered(400, 32)
+    assert gathered(400, 32, axis=-1) == gathered(400, 32, axis=1)
+
+
+def test_places_of_rows_cost_by_row() -> None:
+    x, rows, elements = tensor(20, 50, 16), tensor(20, 30, 16), tensor(20, 30, 16)
+    of_rows = seconds("GatherND", [x, tensor(20, 30, 2, dtype="int64")], rows)
+    within = seconds("GatherND", [x, tensor(20, 30, 1, dtype="int64")], rows, batch_dims=1)
+    assert within == of_rows
+    assert seconds("GatherND", [x, tensor(20, 30, 16, 3, dtype="int64")], elements) > 10 * of_rows
+
+
 def test_unknown_sizes_count_as_stated() -> None:
     graph = Graph()
     graph.add_input("x", TensorType("float32", (symbol("N"), 3, symbol("H"), symbol("H") * 2)))

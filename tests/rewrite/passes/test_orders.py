@@ -120,6 +120,26 @@ def test_nothing_gained_is_nothing_done() -> None:
     assert simplify(graph, passes=(ORDERS,)) is graph
 
 
+def picked(batch: str, width: int) -> str:
+    """Elements that are picked of products of each two of some features, in the way of torch's older exporter."""
+    places = ", ".join(str(i * width + k) for i in range(width) for k in range(i))
+    return (
+        f"x: float32[{batch}, {width}, 4] i = [{places}] "
+        "t = Transpose(MatMul(x, Transpose(x, perm=[0, 2, 1])), perm=[1, 2, 0]) "
+        "y = Transpose(Gather(Flatten(t, axis=2), i, axis=0), perm=[1, 0]) return y"
+    )
+
+
+def test_orders_that_pay_for_one_example_have_to_pay_for_many() -> None:
+    assert left(picked("1", 8)) == 1  # of the right side of the product
+    assert left(picked("b", 8)) == 3
+    assert left(picked("64", 8)) == 3
+
+
+def test_orders_of_one_example_are_those_of_many_where_both_gain() -> None:
+    assert left(f"x: float32[b, 4, 6, 6] y = Transpose(Relu(Transpose(x, {LAST})), {FIRST}) return y") == 0
+
+
 def test_keys_of_attention_are_left_to_the_product() -> None:
     made = turned(
         "q: float32[2, 3, 4, 5] k: float32[2, 3, 4, 5] "
