@@ -13,6 +13,7 @@ from graphopt.ir.graph import Graph, Value
 from graphopt.ir.types import Size, SizeAtom
 from graphopt.lowering.fuse.groups import CHEAP, Group, Member
 from graphopt.lowering.fuse.kinds import is_repeated, loads_of, size, work
+from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops import compute
 from graphopt.lowering.loops.compute import (
     ComputeStage,
@@ -23,7 +24,7 @@ from graphopt.lowering.loops.compute import (
     placeholder,
     producers_first,
 )
-from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, const, variables, walk
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, const, equal, variables, walk
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
@@ -93,8 +94,9 @@ def write(
                 if tensors[value].stage is None:
                     sources[tensors[value]] = value
         tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
-    written = tuple(v for v in group.sink.node.outputs if v in tensors)
-    return _nest(sources, {v: tensors[v] for v in written}, sizes, is_checking, is_inlined, strides or {})
+    results = {v: tensors[v] for v in group.sink.node.outputs if v in tensors}
+    fits = _fitting(group.sink.node.op, results, facts, sizes)
+    return _nest(sources, results, sizes, is_checking, is_inlined, strides or {}, fits)
 
 
 def write_sizes(low: Sizes, is_checking: bool = False) -> FusedNest:
@@ -109,12 +111,15 @@ def _nest(
     is_checking: bool,
     is_inlined: bool = True,
     strides: Mapping[Value, Sequence[Size]] = MappingProxyType({}),
+    checks: Sequence[Check] = (),
 ) -> FusedNest:
-    """The nest of results, by the values that they are, and that the tensors that are read are."""
+    """The nest of results, by the values that they are, and that the tensors that are read are; ``checks`` come first
+    in it."""
     outputs = inlined([*results.values()]) if is_inlined else tuple(results.values())
     read = inputs_read(outputs)
     steps = {v: tuple(map(sizes, strides[v])) for v in (*(sources[t] for t in read), *results) if v in strides}
     whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
+    whole = replace(whole, body=seq(*checks, whole.body)) if checks else whole
     if steps:
         values = (*(sources[t] for t in read), *results)
         spaced = {b: replace(b, strides=steps[v]) for b, v in zip(whole.buffers, values, strict=True) if v in steps}
@@ -128,6 +133,18 @@ def _nest(
         plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
     )
     return FusedNest(nest, tuple(sources[t] for t in read), tuple(results), tuple(kept.values()), conditions, atoms)
+
+
+def _fitting(op: str, results: Mapping[Value, Tensor], facts: FactsByValue, sizes: SizeVars) -> tuple[Check, ...]:
+    """Bounds checks of what is written: that each result is as large as the memory for it, which is that of its type,
+    where the two are not the same expression."""
+    pairs = [
+        (extent, sizes(size))
+        for value, tensor in results.items()
+        for extent, size in zip(tensor.shape, facts[value].shape or (), strict=True)
+    ]
+    unlike = dict.fromkeys((a, b) for a, b in pairs if polynomial(a) != polynomial(b))
+    return tuple(Check(equal(a, b), f"{op} makes more or fewer elements than its type says") for a, b in unlike)
 
 
 def without_conditions(nest: Nest) -> tuple[Nest, tuple[Check, ...]]:

@@ -9,6 +9,7 @@ from importlib import import_module
 from graphopt.errors import UsageError
 from graphopt.ir.custom_ops import Added, Outputs, add
 from graphopt.lowering.loops.compute import Tensor
+from graphopt.lowering.loops.expressions import Const
 from graphopt.lowering.operators.operation import DTYPES, NARROW, NotLowered, Operation, OperatorLowering, held
 
 MODULES = (
@@ -117,4 +118,8 @@ def describe(operation: Operation) -> tuple[Tensor, ...]:
     for tensor, fact in zip(tensors, operation.outputs, strict=False):
         if tensor.dtype != held(fact.dtype or "") or (fact.rank is not None and tensor.rank != fact.rank):
             raise AssertionError(f"{operation.op} makes {tensor.dtype} of rank {tensor.rank}, not {fact.type}")
+        for extent, size in zip(tensor.shape, fact.shape or (), strict=True):
+            if isinstance(extent, Const) and isinstance(size, int) and extent.value != size:
+                shape = ", ".join(map(str, tensor.shape))
+                raise AssertionError(f"{operation.op} makes {tensor.dtype}[{shape}], not {fact.type}")
     return tensors

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.errors import UsageError
+from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir.text import parse
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.operators.operation import NotLowered, Operation
@@ -34,6 +34,23 @@ def test_without_outputs_the_graph_declares_the_type() -> None:
 
     graph = parse("x: float32[n, 4]\ny: float32[n, 4] = my.ops::Twice(x)\nz = Neg(y)\nreturn z")
     np.testing.assert_array_equal(graphopt.compile(graph, strict=True)(X)["z"], -2 * X)
+
+
+def test_no_op_writes_beyond_the_memory_of_its_type() -> None:
+    @graphopt.lower("my.ops::Longer")
+    def longer(op: Operation) -> Tensor:
+        x = op.input(0)
+        return compute((x.shape[0] + 1, *x.shape[1:]), lambda i, *j: x[(0, *j)])
+
+    with pytest.raises(GraphoptError, match=r"my\.ops::Longer makes float32\[4, 4\], not float32\[3, 4\]"):
+        graphopt.compile(parse("x: float32[3, 4]\ny: float32[3, 4] = my.ops::Longer(x)\nreturn y"), strict=True)
+    open_ = parse("x: float32[n, 4]\ny: float32[m, 4] = my.ops::Longer(x)\nreturn y")
+    with pytest.raises(GraphoptError):
+        graphopt.compile(open_, strict=True)
+    typed = parse("x: float32[n, 4]\ny: float32[n, 4] = my.ops::Longer(x)\nreturn y")
+    model = graphopt.compile(typed, strict=True, verify="off")
+    with pytest.raises(GraphoptError, match="more or fewer elements than its type says"):
+        model(X)
 
 
 def test_what_gives_no_tensor_is_named() -> None:
