@@ -31,7 +31,7 @@ from graphopt.rewrite.egraph.saturate import SaturationBudget
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
-from graphopt.target import ORT, PORTABLE
+from graphopt.target import CPU, ORT, PORTABLE, Target
 
 N = helper.make_node
 
@@ -298,6 +298,16 @@ def test_convolutions_of_constants_are_priced_and_folded() -> None:
 
 
 # -- several rounds
+
+
+@pytest.mark.parametrize(("length", "target", "left"), [(400, ORT, 0), (1024, ORT, 1), (400, CPU, 1)])
+def test_fourier_transforms_are_products_where_that_is_cheaper(length: int, target: Target, left: int) -> None:
+    window = f"w = float32[{length}] {{0.5, ...}} "
+    rows = f"x: float32[b, 50, {length}] y = DFT(Unsqueeze(x, [-1]), _, 2, onesided=1) return y"
+    frames = f"x: float32[b, 40000, 1] {window} y = STFT(x, 160, w, {length}) return y"
+    for text in (rows, frames):
+        made = optimize_graph(parse(text), target=target)[0]
+        assert sum(node.op in ("DFT", "STFT") for node in made.nodes()) == left
 
 
 def test_what_rules_make_may_root_rules_with_several_roots() -> None:

@@ -313,6 +313,9 @@ class CostModel:
             return prices.strided.get("Reduce" if op.startswith("Reduce") else op, 0.0)
         if op == "Transpose" and self._scatters(attrs, inputs):
             return prices.scattered
+        if op in ("DFT", "STFT"):
+            length = self._transformed(op, inputs)
+            return prices.elements.get(op if length & (length - 1) == 0 else f"{op}.uneven", 0.0)
         if op == "DepthToSpace":  # the larger the blocks, the fewer the runs
             size = attrs.get("blocksize", 2)
             each = element_price(prices, op)
@@ -322,6 +325,14 @@ class CostModel:
             if exponent is not None and exponent.size == 1:
                 return prices.powers.get(float(exponent.array.reshape(-1)[0]), element_price(prices, op))
         return element_price(prices, op, attrs)
+
+    def _transformed(self, op: str, inputs: Sequence[Fact | None]) -> int:
+        """The length of a Fourier transform."""
+        if op == "STFT":
+            return self.elements(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else UNKNOWN
+        x, axis = self.shape(inputs[0]), inputs[2].constant if len(inputs) > 2 and inputs[2] is not None else None
+        k = -2 if axis is None else int(axis.array.reshape(-1)[0])
+        return x[k] if -len(x) <= k < len(x) else UNKNOWN
 
     def _axes(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, ...] | None:
         """The axes that a reduction or a softmax works along, where they are known."""

@@ -624,7 +624,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "is_spatial": weights.is_spatial, "joined_pads": weights.joined_pads, "no_pads": weights.no_pads,
     "squeezed": weights.squeezed, "unsqueezed": weights.unsqueezed, "without_axes": weights.without_axes,
     "moves_nothing": weights.moves_nothing, "band": weights.band,
-    "identity": weights.identity, "einsum_is": weights.einsum_is,
+    "dft_matrix": weights.dft_matrix, "identity": weights.identity, "einsum_is": weights.einsum_is,
     "einsum_perm": weights.einsum_perm,
     "channel_pads": convolutions.channel_pads, "channels_added": convolutions.channels_added,
     "output_pads": convolutions.output_pads, "in_row": convolutions.in_row,

@@ -206,6 +206,17 @@ def band(channels: int, size: int, value: float) -> Any:
     return np.where(inside, value, 0.0).reshape(channels, channels, 1, 1)
 
 
+def dft_matrix(size: int, onesided: int) -> Any:
+    """The DFT matrix [size, 2 * frequencies] of real rows, cosines beside negative sines; half of it where onesided."""
+    if not isinstance(size, int):
+        raise Unknown("the length of the transform is not known")
+    if size**2 > LARGEST // 4:
+        raise Unknown(f"the matrix of a transform of {size} elements is not written out")
+    frequencies = np.arange(size // 2 + 1 if onesided else size)
+    angles = 2 * np.pi / max(size, 1) * (np.outer(np.arange(size), frequencies) % max(size, 1))
+    return np.stack([np.cos(angles), -np.sin(angles)], axis=-1).reshape(size, 2 * len(frequencies))
+
+
 def identity(size: int) -> Any:
     """The identity matrix as an image [1, 1, size, size]."""
     if not isinstance(size, int):

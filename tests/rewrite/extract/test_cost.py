@@ -159,6 +159,20 @@ def test_places_of_rows_cost_by_row() -> None:
     assert seconds("GatherND", [x, tensor(20, 30, 16, 3, dtype="int64")], elements) > 10 * of_rows
 
 
+def test_fourier_transforms_are_dear_of_lengths_that_are_no_power_of_two() -> None:
+    def spectra(length: int) -> float:
+        return seconds("DFT", [tensor(8, length, 1)], tensor(8, length // 2 + 1, 2), onesided=1)
+
+    def frames(length: int) -> float:
+        inputs: list[Fact | None] = [tensor(8, 4000, 1), tensor(dtype="int64"), tensor(length), None]
+        return seconds("STFT", inputs, tensor(8, 10, length // 2 + 1, 2))
+
+    assert spectra(400) > 5 * spectra(512)
+    assert frames(400) > 5 * frames(512)
+    last = Fact(TensorType("int64", ()), True, Constant.of(np.array(1)))
+    assert seconds("DFT", [tensor(8, 400, 1), None, last], tensor(8, 201, 2)) == spectra(400)
+
+
 def test_unknown_sizes_count_as_stated() -> None:
     graph = Graph()
     graph.add_input("x", TensorType("float32", (symbol("N"), 3, symbol("H"), symbol("H") * 2)))

@@ -77,6 +77,22 @@ def test_a_band_sums_the_neighbours_of_lrn() -> None:
         weights.band(symbol("c"), 5, 1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("length", [1, 2, 7, 400])
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_a_product_with_the_dft_matrix_is_the_transform(length: int, onesided: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, length))
+    want = np.fft.rfft(x) if onesided else np.fft.fft(x)
+    got = (x @ weights.dft_matrix(length, onesided)).reshape(3, -1, 2)
+    np.testing.assert_allclose(got, np.stack([want.real, want.imag], axis=-1), atol=1e-11)
+
+
+def test_matrices_of_open_or_long_transforms_are_not_written_out() -> None:
+    with pytest.raises(Unknown, match="the length of the transform is not known"):
+        weights.dft_matrix(symbol("n"), 1)  # type: ignore[arg-type]
+    with pytest.raises(Unknown, match="the matrix of a transform of 4096 elements is not written out"):
+        weights.dft_matrix(4096, 1)
+
+
 def test_views_between_transposes_are_found_by_what_moves() -> None:
     # NHWC -> NCHW, rows and columns joined, and back
     assert weights.moves_nothing((1, 4, 5, 3), (0, 3, 1, 2), (1, 3, 20), (0, 2, 1))

@@ -302,6 +302,23 @@ def instance_norm(s: Sample) -> list[Want]:
     return [Want(shape), Want((shape[1],)), Want((shape[1],))]
 
 
+def dft(s: Sample) -> list[Want]:
+    """Rows of real or complex numbers, no other length, and the axis of a Fourier transform."""
+    rank, length = s.number(3, 4), s.number(1, 9)
+    s.attr("inverse", 0, lambda: s.pick((0, 0, 1)))
+    s.attr("onesided", 0, lambda: s.pick((0, 1)))
+    shape = (*s.new_shape(rank - 2), length, s.pick((1, 1, 1, 2)))
+    return [Want(shape), Want((), "int64", length), Want((), "int64", s.pick((-2, rank - 2, 0)))][: len(s.inputs)]
+
+
+def stft(s: Sample) -> list[Want]:
+    """A signal of several frames, the step from one to the next, a window, and its length."""
+    length, step = s.number(1, 9), s.number(1, 4)
+    s.attr("onesided", 1, lambda: s.pick((0, 1)))
+    signal = (s.size(), length + step * s.number(0, 4) + s.number(0, step - 1), 1)
+    return [Want(signal), Want((), "int64", step), Want((length,)), Want((), "int64", length)][: len(s.inputs)]
+
+
 def lrn(s: Sample) -> list[Want]:
     """An image normalized across channels."""
     s.attr("size", 3, lambda: s.pick((1, 3, 5)))

@@ -21,6 +21,7 @@ from graphopt.rewrite.checking.examples.computing import (
     conv_integer,
     conv_transpose,
     cum_sum,
+    dft,
     dropout,
     einsum,
     gemm,
@@ -40,6 +41,7 @@ from graphopt.rewrite.checking.examples.computing import (
     sequence_at,
     skip_layer_norm,
     slope,
+    stft,
     top_k,
     where,
 )
@@ -144,6 +146,7 @@ def sampler_of(op: str, kind: str) -> Sampler:
 
 
 SAMPLERS: dict[str, Sampler] = {
+    "DFT": dft, "STFT": stft,
     "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul, "BfloatMatMul": matmul,
     "MatMulIntegerToFloat": integer_product,
     "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,

@@ -33,6 +33,7 @@ def made(text: str, tries: int = 200) -> list[Example]:
         "MatMul(x, y)", "Gemm(x, y, c?, **rest)", "Conv(x, w, b?, **rest)", "ConvTranspose(x, w, b?, **rest)",
         "MaxPool(x, **rest)", "AveragePool(x, **rest)", "GlobalAveragePool(x)", "BatchNormalization(x, s, b, m, v)",
         "LayerNormalization(x, s, b?, **rest)", "InstanceNormalization(x, s, b)", "LRN(x, **rest)",
+        "DFT(x, n?, a, **rest)", "STFT(x, s, w, n, **rest)",
         "Einsum(x, y, equation=e)", "Transpose(x, perm=p)", "Reshape(x, s)", "Flatten(x, axis=k)", "Squeeze(x, a?)",
         "Unsqueeze(x, a)", "Slice(x, s, e, a?, t?)", "Concat(a*, axis=k)", "Split(x, s, axis=k)", "Pad(x, p, c?, a?)",
         "Expand(x, s)", "Tile(x, r)", "Gather(x, i, axis=k)", "GatherND(x, i)", "GatherElements(x, i, axis=k)",
