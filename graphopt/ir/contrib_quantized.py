@@ -15,6 +15,20 @@ from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_shapes import Types
 from graphopt.ir.types import Shape, TensorType
 
+IN_BYTES = 4
+"""The ``accuracy_level`` of MatMulNBits with which rows may be rounded to bytes, in the blocks of the weights,"""
+LARGEST = 127
+"""of which this is what the largest element of a block becomes."""
+LEAST_BITS = 4
+"""Weights of fewer bits are multiplied by rows as they are, as ONNX Runtime does."""
+
+
+def is_in_bytes(attrs: Attrs) -> bool:
+    """Whether a MatMulNBits of these attributes rounds rows to bytes."""
+    bits = attrs.get("bits", 4)
+    return attrs.get("accuracy_level") == IN_BYTES and isinstance(bits, int) and bits >= LEAST_BITS
+
+
 # -- what they compute
 
 
@@ -122,8 +136,24 @@ def packed_product(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]
     elif zeros is not None:
         zero = zeros.reshape(n, blocks, 1)
     dense = ((weights - zero) * scales.reshape(n, blocks, 1)).reshape(n, -1)[:, :k].astype(a.dtype)
-    y = apply("MatMul", [a, np.ascontiguousarray(dense.T)])[0]
+    rows = in_steps(a, block) if is_in_bytes(attrs) else a
+    y = apply("MatMul", [rows, np.ascontiguousarray(dense.T)])[0]
     return (y if bias is None else y + bias,)
+
+
+def in_steps(a: Array, block: int) -> Array:
+    """The array with each element rounded to a multiple of a step: one of 127 to the largest element of its block."""
+    k, wide = a.shape[-1], np.result_type(a.dtype, np.float32)
+    blocks = -(-k // block)
+    x = np.zeros((*a.shape[:-1], blocks * block), wide)
+    x[..., :k] = a
+    x = x.reshape(*a.shape[:-1], blocks, block)
+    largest = np.abs(x).max(-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        codes = np.rint(x * np.where(largest == 0, 0, wide.type(LARGEST) / largest))
+        codes = np.clip(np.where(np.isnan(codes), 0, codes), -LARGEST, LARGEST)
+        result = (codes * (largest / wide.type(LARGEST))).reshape(*a.shape[:-1], blocks * block)
+    return np.ascontiguousarray(result[..., :k]).astype(a.dtype)
 
 
 def _digits(packed: Array, bits: int) -> Array:

@@ -20,7 +20,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
 
 from graphopt.errors import CompilationError
-from graphopt.kernels import convolution, product_tiles, products
+from graphopt.kernels import block_quantized, convolution, product_tiles, products
 from graphopt.kernels.kernel import SHARED, SIZE, STORED, Kernel
 from graphopt.kernels.numba_frontend import lowered
 from graphopt.runtime import cpu
@@ -134,6 +134,7 @@ def _machine() -> Any:
 
 FAMILIES: Mapping[str, Callable[..., Any]] = {
     convolution.PATTERN: convolution.convolution,
+    block_quantized.PATTERN: block_quantized.product,
     products.PATTERN: products.product,
     product_tiles.PATTERN: product_tiles.tiles,
 }

@@ -31,6 +31,8 @@ WAYS: Final = ("amx", "dot", "plain")
 processors have."""
 PAIR: Final = GROUPS[BFLOAT]
 QUAD: Final = GROUPS["int8"]
+IN_WORD: Final = 2 * QUAD
+"""Weights of 4 bits in a word: two quads, the first as the low nibbles of bytes, the second as the high ones."""
 PANELS, PLAIN, TRANSPOSED, WINDOWS = range(4)
 """How the second operand lies: in panels, by rows, by columns, or as an image of quads of channels, over which windows
 slide."""

@@ -6,7 +6,7 @@ same whatever the matrices are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as llvm
@@ -23,8 +23,6 @@ UNROLLED = 4
 """Steps that are written out."""
 WORD = types.int64
 NAME = "graphopt_blocked_product"
-
-LoopBody = Callable[[VectorValue, Sequence[VectorValue]], Sequence[VectorValue]]
 
 
 def _blocked_product(
@@ -93,9 +91,9 @@ def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[VectorValue]
                 _tile(a.at(row * BLOCK), step_a, panels, [t.at(row * BLOCK) for t in targets], count, depth)
                 return ()
 
-            return _loop(pieces, (), down)
+            return values.loop(pieces, (), down)
 
-        _loop((columns + (width - 1)) / width, (), across)
+        values.loop((columns + (width - 1)) / width, (), across)
         builder.branch(end)
     builder.position_at_end(end)
 
@@ -125,9 +123,9 @@ def _tile(
                         totals[number] = fma(factor, v, totals[number])
             return totals
 
-        return _loop(k.number(BLOCK // UNROLLED), sums, steps)
+        return values.loop(k.number(BLOCK // UNROLLED), sums, steps)
 
-    sums = _loop(depth, [zero] * (rows * len(panels)), block)
+    sums = values.loop(depth, [zero] * (rows * len(panels)), block)
     for number, total in enumerate(sums):
         row, n = divmod(number, len(panels))
         memory.write(targets[n].past(row * BLOCK), total)
@@ -135,31 +133,6 @@ def _tile(
 
 def _least(a: VectorValue, b: VectorValue) -> VectorValue:
     return values.select(a < b, a, b)
-
-
-def _loop(extent: VectorValue, carried: Sequence[VectorValue], body: LoopBody) -> Sequence[VectorValue]:
-    """The carried values after so many steps, each of which makes the next from the last."""
-    builder = extent.builder
-    before = builder.block
-    head, inside, after = (builder.append_basic_block() for _ in range(3))
-    builder.branch(head)
-    builder.position_at_end(head)
-    at = builder.phi(extent.ir.type)
-    at.add_incoming(extent.number(0).ir, before)
-    phis = [builder.phi(v.ir.type) for v in carried]
-    for phi, value in zip(phis, carried, strict=True):
-        phi.add_incoming(value.ir, before)
-    index = VectorValue(builder, at, extent.dtype, 1)
-    builder.cbranch((index < extent).ir, inside, after)
-    builder.position_at_end(inside)
-    results = body(index, [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)])
-    following = (index + 1).ir
-    at.add_incoming(following, builder.block)
-    for phi, value in zip(phis, results, strict=True):
-        phi.add_incoming(value.ir, builder.block)
-    builder.branch(head)
-    builder.position_at_end(after)
-    return [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)]
 
 
 blocked_product = function(_blocked_product)

@@ -7,6 +7,7 @@ in a formula are constants of the dtype of the value that they meet.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llvmlite.ir as llvm
@@ -371,3 +372,32 @@ def saturate(x: VectorValue, dtype: Any) -> VectorValue:
     if x.dtype.maxval > dtype.maxval:
         x = select(x > dtype.maxval, x.number(dtype.maxval), x)
     return cast(x, dtype)
+
+
+LoopBody = Callable[[VectorValue, Sequence[VectorValue]], Sequence[VectorValue]]
+"""Called with the index of a step and the carried values; returns those of the next."""
+
+
+def loop(extent: VectorValue, carried: Sequence[VectorValue], body: LoopBody) -> Sequence[VectorValue]:
+    """The carried values after so many steps, each of which makes the next from the last."""
+    builder = extent.builder
+    before = builder.block
+    head, inside, after = (builder.append_basic_block() for _ in range(3))
+    builder.branch(head)
+    builder.position_at_end(head)
+    at = builder.phi(extent.ir.type)
+    at.add_incoming(extent.number(0).ir, before)
+    phis = [builder.phi(v.ir.type) for v in carried]
+    for phi, value in zip(phis, carried, strict=True):
+        phi.add_incoming(value.ir, before)
+    index = VectorValue(builder, at, extent.dtype, 1)
+    builder.cbranch((index < extent).ir, inside, after)
+    builder.position_at_end(inside)
+    results = body(index, [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)])
+    following = (index + 1).ir
+    at.add_incoming(following, builder.block)
+    for phi, value in zip(phis, results, strict=True):
+        phi.add_incoming(value.ir, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return [VectorValue(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)]

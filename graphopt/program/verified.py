@@ -130,7 +130,7 @@ def _compared(
     from graphopt.run.local_checks import is_rounding, moved_inputs, off
     from graphopt.runtime.limits import memory_of
     from graphopt.verify.arrays import comparable
-    from graphopt.verify.coarsest import coarsest_shares
+    from graphopt.verify.coarsest import coarsest_shares, multiplies_bytes
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
 
     if any(not is_repeatable(graph, node) or graph.has_effects(node) for node in graph.nodes()):
@@ -177,7 +177,7 @@ def _compared(
         try:
             if path != model:
                 onnx_io.save(graph, path)
-            original, engine = open_model(path)
+            original, engine = open_model(path, is_packed=any(map(multiplies_bytes, graph.nodes())))
         except (EngineError, GraphoptError) as refused:
             raise _UndecidedError("unverified", f"the model does not run ({refused})") from None
 

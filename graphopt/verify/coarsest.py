@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphopt.ir.contrib_quantized import is_in_bytes
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import infer
 from graphopt.ir.tolerance import RELATIVE
@@ -28,4 +29,10 @@ def coarsest_shares(graph: Graph) -> list[float]:
 
 def quantizes(node: Node) -> bool:
     """Whether an op rounds to steps of a scale."""
-    return "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm")
+    is_quantized = "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm")
+    return is_quantized or multiplies_bytes(node)
+
+
+def multiplies_bytes(node: Node) -> bool:
+    """Whether an op rounds what it multiplies to bytes."""
+    return node.op.endswith("MatMulNBits") and is_in_bytes(node.attrs)

@@ -16,7 +16,7 @@ from graphopt.errors import ScheduleError
 from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import BLOCKS, panel
-from graphopt.lowering.intrinsics import bfloat, integer, tile, warp
+from graphopt.lowering.intrinsics import bfloat, block_quantized, integer, tile, warp
 from graphopt.lowering.intrinsics.contractions import contraction
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops.nest import (
@@ -265,6 +265,7 @@ FAMILIES: Mapping[str, IntrinFamily] = {
     integer.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda right, left: _by_function(
         integer.windows(right, left), f"products.integer_windows_{right}"
     ),
+    block_quantized.PRODUCT: lambda: _by_function(block_quantized.product(), "block_quantized.block_quantized_product"),
     bfloat.PRODUCT: lambda: _by_function(bfloat.product(), "products.bfloat_product"),
     warp.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
         warp.product(dtype), f"cuda.functions.{warp.FUNCTIONS[dtype]}"

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
-from graphopt.kernels.product_form import FLOATS, panel
+from graphopt.ir.contrib_quantized import LARGEST, is_in_bytes
+from graphopt.kernels.product_form import FLOATS, IN_WORD, QUAD, panel
 from graphopt.lowering.analysis.access_analysis import total_size
+from graphopt.lowering.cpu.integer_products import columns_of
+from graphopt.lowering.cpu.library_dispatch import OPEN, READ
+from graphopt.lowering.cpu.tiled_calls import OF_BYTES, wanted
+from graphopt.lowering.intrinsics.block_quantized import PRODUCT
 from graphopt.lowering.loops import compute as tensors
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
+from graphopt.lowering.loops.nest import Buffer, BufferRegion, For, Invoke, Range, Stmt, Store, seq
 from graphopt.lowering.operators.convolutions import convolution
 from graphopt.lowering.operators.elements import (
     broadcast,
@@ -23,6 +29,7 @@ from graphopt.lowering.operators.elements import (
     wide,
     widened,
 )
+from graphopt.lowering.operators.indices import relocated
 from graphopt.lowering.operators.integer_convolutions import ONE, QuantizedOperand, convolved, fits, operand
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import product, rounded
@@ -31,6 +38,8 @@ from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
 SUMS = "int32"
 """The dtype of sums of products of bytes."""
 WORD, WORD_BYTES = "uint32", 4
+NIBBLE = 4
+"""Bits of a weight of which two make a byte."""
 ROWS = 8
 """Rows that share weights of a few bits in registers; for more, weights become floats first,"""
 OPEN_ROWS = 2
@@ -204,6 +213,11 @@ def _packed(op: Operation) -> Tensor:
         raise NotLowered(f"{op.op} with zero points that are not packed")
     weights = _PackedWeights(op, inner)
     fit = required(equal(a.shape[-1], k), f"{op.op}: rows are not as long as columns of weights")
+    if op.is_for_host and is_in_bytes(op.attrs):
+        quantized = _QuantizedRows(op, fit)
+        if bits == NIBBLE and weights.is_known:
+            return _finished(op, _in_bytes(op, quantized, weights))
+        a = quantized.as_floats(a.shape)
 
     def few(*at: Expr) -> tensors.ReduceStage:
         """Weights become floats where they are needed."""
@@ -228,10 +242,96 @@ def _packed(op: Operation) -> Tensor:
         short = compute((shape[0] * is_few, *shape[1:]), few, name="few", requirements=fit)
         tall = compute((shape[0] * (1 - is_few), *shape[1:]), element, name=label(op), requirements=fit)
         total = compute(shape, lambda *at: select(rows <= OPEN_ROWS, short[at], tall[at]), name=label(op))
-    if not op.has(5):
+    return _finished(op, total)
+
+
+def _finished(op: Operation, total: Tensor) -> Tensor:
+    """The sums with the bias, in the op's own dtype and shape; they may be those of all rows one after another."""
+    shape, bias = op.shape(), op.input(5) if op.has(5) else None
+    if bias is None and total.shape == shape:
         return rounded(total, op.dtype())
-    bias = op.input(5)
-    return compute(total.shape, lambda *at: cast(total[at] + widened(bias[at[-1]]), op.dtype()), op.dtype(), "biased")
+
+    def element(*at: Expr) -> Expr:
+        value: Expr = total[relocated(total.shape, shape, at)]
+        return cast(value if bias is None else value + widened(bias[at[-1]]), op.dtype())
+
+    return compute(shape, element, op.dtype(), "biased")
+
+
+class _QuantizedRows:
+    """The rows of a product at ``accuracy_level`` 4, one after another, as bytes in the blocks of its weights."""
+
+    def __init__(self, op: Operation, fit: Sequence[Requirement]) -> None:
+        a, k, block = op.input(0), integer(op, "K"), integer(op, "block_size")
+        self.lead, self.block = a.shape[:-1], block
+        self.rows, self.blocks = total_size(self.lead), Const(-(-k // block))
+        shape, largest_code = (self.rows, self.blocks), const(float(LARGEST), "float32")
+
+        def value(r: Expr, group: Expr, p: Expr) -> Expr:
+            i = group * block + p
+            at = (*relocated(self.lead, (self.rows,), (r,)), minimum(i, k - 1) if k % block else i)
+            element = cast(widened(a[at]), "float32")
+            return select(i < k, element, const(0.0, "float32")) if k % block else element
+
+        def most(r: Expr, group: Expr) -> tensors.ReduceStage:
+            p = tensors.reduce_axis(block)
+            return tensors.max(apply("abs", value(r, group, p.var)), p)
+
+        def inverse(r: Expr, group: Expr) -> Expr:
+            return select(equal(largest[r, group], 0.0), const(0.0, "float32"), largest_code / largest[r, group])
+
+        def quantized(r: Expr, group: Expr, p: Expr) -> Expr:
+            return apply("saturate", apply("round", value(r, group, p) * inverses[r, group]), dtype="int8")
+
+        def total(r: Expr, group: Expr) -> tensors.ReduceStage:
+            p = tensors.reduce_axis(block)
+            return tensors.sum(cast(self.codes[r, group, p.var], SUMS), p)
+
+        largest = compute(shape, most, "float32", "largest", fit)
+        inverses = compute(shape, inverse, "float32", "inverses")
+        self.scales = compute(shape, lambda *at: largest[at] / largest_code, "float32", "steps")
+        self.codes = compute((*shape, Const(block)), quantized, "int8", "quantized")
+        self.sums = compute(shape, total, SUMS, "sums")
+
+    def as_floats(self, shape: Sequence[Expr]) -> Tensor:
+        """What the bytes stand for, in the shape of the operand."""
+
+        def element(*at: Expr) -> Expr:
+            r, group = relocated((self.rows,), self.lead, at[:-1])[0], at[-1] // self.block
+            return cast(self.codes[r, group, at[-1] % self.block], "float32") * self.scales[r, group]
+
+        return compute(shape, element, "float32", "rounded")
+
+
+def _in_bytes(op: Operation, rows: _QuantizedRows, weights: _PackedWeights) -> Tensor:
+    """All rows one after another, times weights of 4 bits that are known."""
+    m, blocks, n, zeros = rows.rows, rows.blocks, weights.n, weights.zero_codes
+    zero = Buffer("zero", (ONE,) * 3, "uint8", "local")
+    known = int(m.value) if isinstance(m, Const) else OPEN
+    width = columns_of(n, 1, wanted(max(known, READ) * n * integer(op, "K"), OF_BYTES), n)
+
+    def region(buffer: Buffer, *ranges: Range) -> BufferRegion:
+        return BufferRegion(buffer, (*ranges, *(Range(Const(0), size) for size in buffer.shape[len(ranges) :])))
+
+    def piece(y: Buffer, first: Expr) -> Stmt:
+        down, columns = Range(Const(0), m), Range(first, minimum(width, n - first))
+        panels = Range(first // weights.width, (columns.extent + (weights.width - 1)) // weights.width)
+        sides = [region(y, down, columns), *(region(x, down) for x in (rows.codes, rows.scales, rows.sums))]
+        sides += [region(x, panels) for x in (weights.quads, weights.scales)]
+        sides.append(region(zero) if zeros is None else region(zeros, panels))
+        sizes = (m, columns.extent, blocks, Const(rows.block // IN_WORD), *sides[-1].buffer.shape)
+        call = Invoke(PRODUCT, (*sides, *sizes))
+        if zeros is not None:
+            return call
+        return seq(Store(zero, (Const(0),) * 3, const(2 ** (NIBBLE - 1), "uint8")), call)
+
+    def pieces(y: Buffer) -> Stmt:
+        item = tensors.fresh()
+        return For(item, Const(-(-n // width)), piece(y, item * width), "parallel")
+
+    given = [rows.codes, rows.scales, rows.sums, weights.quads, weights.scales, *([] if zeros is None else [zeros])]
+    outputs, scratch = [(label(op), (m, Const(n)), "float32")], [zero] if zeros is None else []
+    return tensors.procedure(outputs, given, pieces, scratch, stores_once=True)[0]
 
 
 class _PackedWeights:
@@ -262,12 +362,25 @@ class _PackedWeights:
         def zero(p: Expr, group: Expr, lane: Expr) -> Expr:
             each = 8 // self.bits
             byte = self.parameter(3, self.column(p, lane), group // each, -(-self.blocks // each))
-            return cast(self.digit(byte, group % each), inner)
+            return self.digit(byte, group % each)
 
         width, words = Const(self.width), Const(self.block // self.many)
         self.codes = compute((*kept, words, width), word, self.unit, "codes", *known)
         self.scales = compute((*kept, width), scale, inner, "scales", *known)
-        self.zeros = compute((*kept, width), zero, inner, "zeros", *known) if op.has(3) else None
+        self.zeros = self.zero_codes = None
+        if op.has(3):
+            self.zero_codes = compute((*kept, width), zero, "uint8", "zeros", *known)
+            self.zeros = compute((*kept, width), lambda *at: cast(zero(*at), inner), inner, "zeros", *known)
+
+        def quads(p: Expr, group: Expr, q: Expr, lane: Expr) -> Expr:
+            column = self.column(p, lane)
+            parts = [self.digit(self.b[column, group, q * WORD_BYTES + c // 2], Const(c % 2)) for c in range(IN_WORD)]
+            places = [const(c % QUAD * 8 + c // QUAD * NIBBLE, WORD) for c in range(IN_WORD)]
+            words = [apply("shl", cast(part, WORD), place) for part, place in zip(parts, places, strict=True)]
+            return reduce(lambda x, y: x | y, words)
+
+        self.quads = compute((*kept, Const(self.block // IN_WORD), width), quads, WORD, "codes", *known)
+        """Of 4 bits: words of two quads, the first as the low nibbles of bytes."""
 
     def place(self, j: Expr) -> tuple[Expr, Expr]:
         """The panel of a column, and its place therein."""

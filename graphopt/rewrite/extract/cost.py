@@ -18,6 +18,7 @@ from graphopt.errors import SENSELESS
 from graphopt.frozen import dataclass
 from graphopt.ir.caches import PASTS
 from graphopt.ir.constants import BITS
+from graphopt.ir.contrib_quantized import is_in_bytes
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import MOST_ELEMENTS, infer
@@ -57,8 +58,6 @@ SECOND = dict.fromkeys(("QLinearConv", "QLinearMatMul", "com.microsoft::QGemm"),
 
 BYTES = 0.4
 """How long a product of bytes takes, as a share of one of floats."""
-IN_BYTES = 4
-"""The ``accuracy_level`` of MatMulNBits with which it rounds what it multiplies to bytes."""
 WIDENED = 1.08
 """The same of one by weights in bfloat16, which become floats in registers: ``tests/bench/bfloat.py`` on large ones."""
 
@@ -489,7 +488,7 @@ class CostModel:
         if op == "graphopt::BfloatMatMul":
             return WIDENED
         if op == "com.microsoft::MatMulNBits":
-            return BYTES if attrs.get("accuracy_level", 0) == IN_BYTES else 1.0
+            return BYTES if is_in_bytes(attrs) else 1.0
         if second is None or second.dtype not in ("int8", "uint8"):
             return 1.0
         return BYTES * (self.target.prices.signed if first is not None and first.dtype == "int8" else 1.0)
