@@ -195,6 +195,8 @@ def _resized(op: Operation, lines: dict[int, ResizedAxis], manner: Manner) -> Te
         return _nearest(op, lines, manner)
     if manner.mode not in ("linear", "cubic"):
         raise NotLowered(f"Resize has no mode {manner.mode}")
+    if dtype == "bool":
+        raise NotLowered(f"Resize does not say what {manner.mode} interpolation gives of booleans")
     inner = wide(dtype) if dtype in FLOATS else DOUBLE
     tensor = x
     smooth = {axis: line for axis, line in lines.items() if manner.antialias and _shrinks(line)}

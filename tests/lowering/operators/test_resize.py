@@ -190,6 +190,13 @@ def test_booleans_have_neighbours() -> None:
     assert found.tolist() == [True, True, False, False, True, True]
 
 
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_booleans_have_no_mean(mode: str) -> None:
+    """Neither ONNX Runtime nor the reference computes it."""
+    with pytest.raises(NotLowered, match=f"{mode} interpolation gives of booleans"):
+        computed("Resize", [np.array([True, False, True]), None, floats(2)], known={2}, mode=mode)
+
+
 @pytest.mark.parametrize(("mode", "antialias"), [*((m, 0) for m in MODES), *((m, 1) for m in MODES[1:])])
 def test_scales_may_be_known_only_when_it_runs(mode: str, antialias: int) -> None:
     attrs: dict[str, Any] = {"mode": mode, "antialias": antialias}
