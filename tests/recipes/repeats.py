@@ -10,7 +10,7 @@ from graphopt.ir.types import TensorType, Unranked
 from graphopt.rewrite.checking.examples import examples
 from graphopt.rewrite.rule.rule import Rule, calls
 from graphopt.rewrite.ruleset import standard
-from tests.recipes.maker import Maker, Misfit
+from tests.recipes.maker import FLOATS, Maker, Misfit
 
 
 @cache
@@ -54,6 +54,8 @@ def left_side(m: Maker) -> None:
             inputs = [None if v is None else copies[v] for v in node.inputs]
             if node.op == "Cast" and m.special:
                 raise Misfit("NaN has no integer")
+            if node.op == "Pow" and len({m.dtype(v) in FLOATS for v in inputs if v is not None}) == 2:
+                raise Misfit("nor has a root of a negative integer, which is another on each device")
             copies.update(zip(node.outputs, m.calls(node.op, inputs, node.attrs, node.n_outputs), strict=True))
 
 
