@@ -44,6 +44,12 @@ class ResizedAxis:
         whole = self.roi is None or self.transformation != "tf_crop_and_resize" or self.roi == (0.0, 1.0)
         return self.size == self.count and whole and isinstance(self.scale, float) and abs(self.scale - 1) < 1e-9
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether elements are repeated, or left out, by a whole factor."""
+        above, below = (int(e.value) if isinstance(e, Const) else 0 for e in self.ratio or (Const(0), Const(0)))
+        return above > 0 and below > 0 and 0 in (above % below, below % above)
+
     def fraction(self, index: Expr) -> tuple[Expr, Expr] | None:
         """Whole numbers of which the quotient is the coordinate of the element at an index, where there are such."""
         if self.ratio is None:

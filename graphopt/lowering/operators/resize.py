@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from math import floor
 from typing import TypeAlias
 
@@ -223,11 +223,22 @@ def _stored(value: Expr, dtype: str) -> Expr:
 
 
 def _nearest(op: Operation, lines: dict[int, ResizedAxis], manner: Manner) -> Tensor:
+    """The nearest elements. Where these lie depends on one axis alone, and is computed once for all the others, but for
+    where it is a quotient, or a multiple, of the index."""
     x = op.input(0)
+    tables = {
+        axis: compute((line.count,), partial(line.nearest, mode=manner.nearest), INDEX, "places", is_stored=True)
+        for axis, line in lines.items()
+        if not line.is_whole
+    }
+
+    def place(axis: int, index: Expr) -> Expr:
+        if axis in tables:
+            return tables[axis][index]
+        return lines[axis].nearest(index, manner.nearest) if axis in lines else index
 
     def element(*at: Expr) -> Expr:
-        where = tuple(lines[k].nearest(i, manner.nearest) if k in lines else i for k, i in enumerate(at))
-        return _unless_beyond(x[where], lines, at, manner)
+        return _unless_beyond(x[tuple(map(place, range(x.rank), at))], lines, at, manner)
 
     return compute(op.shape(), element, x.dtype, label(op))
 
@@ -256,7 +267,8 @@ def _linear(x: Tensor, lines: dict[int, ResizedAxis], manner: Manner, dtype: str
             return select(equal(behind, 0), first, second)
 
         size = (2, line.count)
-        tables[axis] = compute(size, place, INDEX, "places"), compute(size, weight, dtype, "weights")
+        places = compute(size, place, INDEX, "places", is_stored=True)
+        tables[axis] = places, compute(size, weight, dtype, "weights", is_stored=True)
 
     def along(where: tuple[Expr, ...], rest: list[int]) -> Expr:
         if not rest:

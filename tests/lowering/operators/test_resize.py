@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphopt.ir import evaluate
 from graphopt.ir.graph import Attrs
 from graphopt.ir.tolerance import error
-from graphopt.lowering.loops.compute import ElementwiseStage
+from graphopt.lowering.loops.compute import ElementwiseStage, producers_first
 from graphopt.lowering.loops.expressions import Const, Var
 from graphopt.lowering.operators.coordinates import ResizedAxis
 from graphopt.lowering.operators.operation import NotLowered
@@ -234,3 +234,12 @@ def test_one_stage_where_few_elements_take_part() -> None:
     for mode in ("nearest", "linear"):
         (made,) = describe(operation("Resize", [x, floats(), scales], (1, 1, 8, 8), known={1, 2}, mode=mode))
         assert isinstance(made.stage, ElementwiseStage)
+
+
+@pytest.mark.parametrize(("size", "stored"), [(64, 0), (16, 0), (48, 1), (30, 1)])
+def test_places_are_stored_by_axis_but_for_whole_factors(size: int, stored: int) -> None:
+    modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    x, sizes = numbers(1, 2, 3, 32), ints(1, 2, 3, size)
+    (made,) = describe(operation("Resize", [x, None, None, sizes], (1, 2, 3, size), known={3}, **modes))
+    stages = [t.stage for t in producers_first([made]) if isinstance(t.stage, ElementwiseStage)]
+    assert sum(stage.is_stored for stage in stages) == stored
