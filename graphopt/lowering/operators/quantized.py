@@ -12,7 +12,7 @@ from graphopt.ir.types import TensorType
 from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute
-from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import Formula, broadcast, inputs_fitting, integer, label
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation, OperatorLowering
@@ -147,6 +147,23 @@ def between(formula: Formula, n: int) -> OperatorLowering:
     return describe
 
 
+def _tabulated(formula: Formula) -> OperatorLowering:
+    """A function of codes of a byte as a lookup table, for what takes longer to compute than to look up."""
+
+    def describe(op: Operation) -> Tensor:
+        x, scale = op.input(0), _single(op, 1)
+        assert scale is not None
+        lowest = -128 if x.dtype == "int8" else 0
+
+        def entry(i: Expr) -> Expr:
+            return _result(op, 3, formula(op, decoded(i + lowest, scale, _single(op, 2))))
+
+        table = compute((256,), entry, op.dtype(), "table", is_stored=True)
+        return compute(x.shape, lambda *at: table[cast(x[at], INDEX) - lowest], op.dtype(), label(op))
+
+    return describe
+
+
 def _where(op: Operation) -> Tensor:
     shape = op.shape()
 
@@ -215,7 +232,7 @@ TABLE: LoweringTable = {
     DOMAIN + "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
     DOMAIN + "QLinearLeakyRelu": between(FORMULAS["LeakyRelu"], 1),
     DOMAIN + "QLinearMul": between(lambda op, a, b: a * b, 2),
-    DOMAIN + "QLinearSigmoid": between(FORMULAS["Sigmoid"], 1),
+    DOMAIN + "QLinearSigmoid": _tabulated(FORMULAS["Sigmoid"]),
     DOMAIN + "QLinearSoftmax": _softmax,
     DOMAIN + "QLinearWhere": _where,
 }

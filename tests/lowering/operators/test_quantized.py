@@ -126,7 +126,9 @@ def test_two_operands(op: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", BYTES)
 def test_one_operand(dtype: str) -> None:
     x = codes(dtype, 4, 6)
-    near("QLinearSigmoid", [x, *parameters(dtype, 0.05, 1), *parameters(dtype, 1 / 256, 0)])
+    every = np.arange(256, dtype=np.uint8).astype(dtype)
+    near("QLinearSigmoid", [every, *parameters(dtype, 0.05, 1), *parameters(dtype, 1 / 256, 0)])
+    near("QLinearSigmoid", [every.reshape(4, 64), *parameters(dtype, 0.05, 1), *parameters(dtype, 1 / 256, 0)])
     near("QLinearLeakyRelu", [x, *parameters(dtype, 0.05, 1), *parameters(dtype, 0.04, 2)], alpha=0.1)
     near("QLinearSoftmax", [x, *parameters(dtype, 0.05, 1), *parameters(dtype, 1 / 256, 0)], axis=-1, opset=13)
 

@@ -238,7 +238,7 @@ def test_one_stage_where_few_elements_take_part() -> None:
 
 @pytest.mark.parametrize(("size", "stored"), [(64, 0), (16, 0), (48, 1), (30, 1)])
 def test_places_are_stored_by_axis_but_for_whole_factors(size: int, stored: int) -> None:
-    modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    modes: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     x, sizes = numbers(1, 2, 3, 32), ints(1, 2, 3, size)
     (made,) = describe(operation("Resize", [x, None, None, sizes], (1, 2, 3, size), known={3}, **modes))
     stages = [t.stage for t in producers_first([made]) if isinstance(t.stage, ElementwiseStage)]
