@@ -27,6 +27,8 @@ from graphopt.runtime import cpu
 NIBBLE: Final = 0x0F0F0F0F
 PAIRED: Final = 4
 """Words whose products, as sums of pairs, are added up in 16 bits: 2 * 8 * 127 * 15 is less than 2^15."""
+LEAST: Final = 2
+"""Words of the smallest block; the others have twice as many, and so on."""
 ROWS: Final = 4
 """Rows of a tile at most."""
 VECTORS: Final = 2
@@ -179,14 +181,13 @@ class _Tile:
     def block(self, g: VectorValue, totals: Sequence[VectorValue]) -> Sequence[VectorValue]:
         """The sums with those of one block added, scaled."""
         given, deep = self.given, self.given["deep"]
-        sums: Sequence[VectorValue] = self.first(g)
         first = g * deep
-        many = _quotient(deep, PAIRED) if self.shape.how == "pairs" else deep
-        step = PAIRED if self.shape.how == "pairs" else 1
-        sums = values.loop(many, sums, lambda q, sums: self.words(first + q * step, step, sums))
-        if step > 1:
-            done = first + many * step
-            sums = values.loop(deep - many * step, sums, lambda q, sums: self.words(done + q, 1, sums))
+        sums: Sequence[VectorValue] = self.first(g)
+        many = _quotient(deep, PAIRED)
+        sums = values.loop(many, sums, lambda q, sums: self.words(first + q * PAIRED, PAIRED, sums))
+        # the smallest blocks have fewer words: two
+        done, rest = first + many * PAIRED, _quotient(deep & (PAIRED - 1), LEAST)
+        sums = values.loop(rest, sums, lambda q, sums: self.words(done + q * LEAST, LEAST, sums))
         added = list(totals)
         scales = [self.of_columns("sb", g, v) for v in self.vectors]
         for i in self.rows:

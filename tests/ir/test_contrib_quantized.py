@@ -49,15 +49,18 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("QGemm", [*A, *W, RNG.integers(-900, 900, 5).astype(np.int32)], {}),
     ("MatMulIntegerToFloat", [A[0], W[0], A[1], W[1], A[2], W[2]], {}),
     ("DynamicQuantizeMatMul", [RNG.normal(size=(4, 8)).astype(np.float32), W[0], W[1], W[2]], {}),
-    (
-        "MatMulNBits",
-        [
-            RNG.normal(size=(3, 32)).astype(np.float32),
-            RNG.integers(0, 256, (5, 2, 8)).astype(np.uint8),
-            RNG.random(10).astype(np.float32),
-            RNG.integers(0, 256, 5).astype(np.uint8),
-        ],
-        {"K": 32, "N": 5, "bits": 4, "block_size": 16},
+    *(
+        (
+            "MatMulNBits",
+            [
+                RNG.normal(size=(3, 28)).astype(np.float32),
+                RNG.integers(0, 256, (5, 2, 2 * bits)).astype(np.uint8),
+                RNG.random(10).astype(np.float32),
+                RNG.integers(0, 256, 5 * bits // 4).astype(np.uint8),
+            ],
+            {"K": 28, "N": 5, "bits": bits, "block_size": 16, "accuracy_level": level},
+        )
+        for bits, level in ((4, 0), (4, 4), (8, 4))
     ),
 ]
 

@@ -9,12 +9,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
-from graphopt.errors import ExecutionError
+from graphopt.errors import ExecutionError, VerificationError
 from graphopt.ir.constants import Array
+from graphopt.ir.tolerance import error
 from graphopt.lowering.cpu import constant_precompute
 from graphopt.lowering.link.linked import source_of
+from graphopt.lowering.loops.compute import compute
+from graphopt.lowering.loops.expressions import Const, cast
+from graphopt.lowering.operators import quantized_products
 from graphopt.lowering.operators.operation import NotLowered
 from graphopt.lowering.operators.quantized_products import TABLE
+from graphopt.verify.coarsest import STEP
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
 
 MS = "com.microsoft::"
@@ -125,6 +130,85 @@ def test_known_weights_of_few_bits_lie_in_columns(rows: int, bits: int, packed_z
     agree(MS + "MatMulNBits", given, known=known, K=k, N=n, bits=bits, block_size=block)
 
 
+@pytest.mark.parametrize("lead", [(3,), (2, 2), ()], ids=str)
+@pytest.mark.parametrize("block", [16, 32])
+def test_accuracy_level_4_multiplies_bytes(lead: tuple[int, ...], block: int) -> None:
+    """Of any rank, of sizes that are known and open, with zero points and bias, of rows that end within a block."""
+    k, n, blocks = 40, 37, -(-40 // block)
+    a, b, scales = _floats(*lead, k), _bytes(n, blocks, block // 2), _floats(n, blocks, seed=2)
+    zeros, bias = _bytes(n * -(-blocks // 2), seed=3), _floats(n, seed=4)
+    attrs = {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 4}
+    for given in ([a, b, scales], [a, b, scales.reshape(-1), zeros, None, bias]):
+        known = {i for i, array in enumerate(given) if i and array is not None}
+        agree(MS + "MatMulNBits", given, known=known, **attrs)
+        (rough,) = computed(MS + "MatMulNBits", given, known=known, **{**attrs, "accuracy_level": 0})
+        (got,) = computed(MS + "MatMulNBits", given, None if not lead else _open(given), known, **attrs)
+        assert 1e-5 < error(rough, got, STEP) < 3, "rows are rounded, and only rounded"
+    agree(MS + "MatMulNBits", [a, b, scales], **attrs)
+    eight = _bytes(n, blocks, block)
+    agree(MS + "MatMulNBits", [a, eight, scales], known={1, 2}, **{**attrs, "bits": 8})
+
+
+def _open(given: list[Array | None]) -> list[Any]:
+    """Shapes of which those of the first array are not known but for the last side."""
+    shapes: list[Any] = [None if x is None else x.shape for x in given]
+    shapes[0] = (*(f"n{i}" for i in range(len(shapes[0]) - 1)), shapes[0][-1])
+    return shapes
+
+
+def test_bytes_are_multiplied_by_our_kernel_as_onnxruntime_does() -> None:
+    ort = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    weights = {"b": _bytes(70, 3, 16), "s": rng.random((70, 3), np.float32), "z": _bytes(70, 2, seed=5)}
+    model = _nbits(weights, ("m",), K=80, N=70, bits=4, block_size=32, accuracy_level=4)
+    special = np.zeros((5, 80), np.float32)
+    special[1, 3], special[2, 40], special[3, 79], special[4] = np.nan, np.inf, 1e-44, 3.0
+    session = ort.InferenceSession(model.SerializeToString())
+    with graphopt.compile(model, strict=True, jobs=1, verify=2) as compiled:
+        assert compiled.compiled.report.verification.status == "verified"
+        assert any("block_quantized_product" in source_of(p.emitted) for p in compiled.compiled.linked.parts)
+        for m in (0, 1, 2, 5):
+            a = rng.standard_normal((m, 80), np.float32)
+            np.testing.assert_allclose(compiled(a)["y"], session.run(None, {"a": a})[0], rtol=1e-5, atol=1e-5)
+        got = compiled(special)["y"]
+    assert np.isnan(got[1:3]).all()
+    assert (got[[0, 3]] == 0).all()
+    np.testing.assert_allclose(got[4], session.run(None, {"a": special})[0][4], rtol=1e-5)
+
+
+def test_a_wrong_product_in_bytes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    weights = {"b": _bytes(48, 8, 16), "s": rng.random((48, 8), np.float32)}
+    model = _nbits(weights, (3,), K=256, N=48, bits=4, block_size=32, accuracy_level=4)
+
+    class Faulty(quantized_products._QuantizedRows):
+        """Leaves the last element of each block out of its sums."""
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            sums, codes = self.sums, self.codes
+            self.sums = compute(
+                sums.shape, lambda *at: sums[at] - cast(codes[(*at, Const(self.block - 1))], "int32"), "int32"
+            )
+
+    monkeypatch.setattr(quantized_products, "_QuantizedRows", Faulty)
+    with pytest.raises(VerificationError, match="the program is wrong"):
+        graphopt.compile(model, strict=True, jobs=1, verify=2)
+
+
+def _nbits(weights: dict[str, Array], sizes: tuple[str | int, ...], **attrs: int) -> Any:
+    """A model of one product by such weights."""
+    node = helper.make_node("MatMulNBits", ["a", *weights], ["y"], domain=MS[:-2], **attrs)
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [*sizes, attrs[k]]) for n, k in (("a", "K"), ("y", "N"))
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], constants)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(MS[:-2], 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
 @pytest.mark.parametrize("sizes", [("m",), ("b", "s")])
 def test_known_weights_are_read_in_vectors_and_made_floats_for_many_rows_a_piece_at_a_time(
     sizes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -132,11 +216,7 @@ def test_known_weights_are_read_in_vectors_and_made_floats_for_many_rows_a_piece
     monkeypatch.setattr(constant_precompute, "LARGE", 0)
     rng = np.random.default_rng(0)
     weights = {"b": _bytes(48, 2, 16), "s": rng.random((48, 2), np.float32)}
-    node = helper.make_node("MatMulNBits", ["a", "b", "s"], ["y"], domain=MS[:-2], K=64, N=48, bits=4, block_size=32)
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [*sizes, k]) for n, k in (("a", 64), ("y", 48))]
-    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph([node], "g", values[:1], values[1:], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(MS[:-2], 1)])
+    model = _nbits(weights, sizes, K=64, N=48, bits=4, block_size=32)
     with graphopt.compile(model, strict=True, jobs=1) as compiled:
         few, many, choice = [source_of(part.emitted) for part in compiled.compiled.linked.parts]
         assert "gather" not in few + many + choice
