@@ -137,8 +137,9 @@ def test_accuracy_level_4_multiplies_bytes(lead: tuple[int, ...], block: int) ->
     k, n, blocks = 40, 37, -(-40 // block)
     a, b, scales = _floats(*lead, k), _bytes(n, blocks, block // 2), _floats(n, blocks, seed=2)
     zeros, bias = _bytes(n * -(-blocks // 2), seed=3), _floats(n, seed=4)
-    attrs = {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 4}
-    for given in ([a, b, scales], [a, b, scales.reshape(-1), zeros, None, bias]):
+    attrs: dict[str, Any] = {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 4}
+    operands: list[list[Array | None]] = [[a, b, scales], [a, b, scales.reshape(-1), zeros, None, bias]]
+    for given in operands:
         known = {i for i, array in enumerate(given) if i and array is not None}
         agree(MS + "MatMulNBits", given, known=known, **attrs)
         (rough,) = computed(MS + "MatMulNBits", given, known=known, **{**attrs, "accuracy_level": 0})
@@ -197,7 +198,7 @@ def test_a_wrong_product_in_bytes_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         graphopt.compile(model, strict=True, jobs=1, verify=2)
 
 
-def _nbits(weights: dict[str, Array], sizes: tuple[str | int, ...], **attrs: int) -> Any:
+def _nbits(weights: dict[str, Array], sizes: tuple[str | int, ...], **attrs: Any) -> Any:
     """A model of one product by such weights."""
     node = helper.make_node("MatMulNBits", ["a", *weights], ["y"], domain=MS[:-2], **attrs)
     ends = [
