@@ -1,14 +1,15 @@
-"""Products with int4 weights quantized in blocks: rows of int8 times columns of nibbles, scaled block by block.
+"""Products with int4 or int8 weights quantized in blocks: rows of int8 times columns, scaled block by block.
 
 The products of a block are whole numbers, which are summed exactly; a sum becomes a float once a block. A word of a
-column has eight weights: its low nibbles are those of one quad of the row, its high ones those of the next, so that two
-masks make bytes of it. Where a processor has no instruction for four products at once, pairs are summed in 16 bits,
-which hold those of 32 weights.
+column has four weights of 8 bits, or eight of 4: its low nibbles are those of one quad of the row, its high ones those
+of the next, so that two masks make bytes of it. Where a processor has no instruction for four products at once, pairs
+are summed in 16 bits, which hold those of 32 weights of 4 bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import llvmlite.ir as llvm
@@ -18,13 +19,19 @@ from numba.core.errors import TypingError
 from graphopt.frozen import dataclass
 from graphopt.kernels import host, memory, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.product_form import IN_WORD, QUAD, instruction
+from graphopt.kernels.product_form import QUAD, instruction
 from graphopt.kernels.quads import multiply, words
 from graphopt.kernels.values import VectorValue, broadcast, fma
 from graphopt.kernels.vector_type import procedure
 from graphopt.runtime import cpu
 
+HALF: Final = 4
+"""Bits of weights of which two make a byte."""
 NIBBLE: Final = 0x0F0F0F0F
+MIDDLE, FLIP = 128, -0x7F7F7F80
+"""What is taken off a byte where it is to have a sign, and the bits of four that this changes."""
+SIGN: Final = {4: "ssse3.psign.b.128", 8: "avx2.psign.b"}
+"""The instruction that gives bytes the signs of others, where there is one."""
 PAIRED: Final = 4
 """Words whose products, as sums of pairs, are added up in 16 bits: 2 * 8 * 127 * 15 is less than 2^15."""
 LEAST: Final = 2
@@ -57,13 +64,13 @@ def way() -> str:
     return "pairs" if NEEDED[host.lanes("int32")] in cpu.features() else "plain"
 
 
-PATTERN: Final = r"graphopt_block_quantized_(dot|pairs|plain)_(\d+)"
-"""Names of the shared code: how it multiplies, and the lanes of its vectors."""
+PATTERN: Final = r"graphopt_block_quantized_(4|8)_(dot|pairs|plain)_(\d+)"
+"""Names of the shared code: the bits of weights, how it multiplies, and the lanes of its vectors."""
 
 
-def product(how: str, lanes: int) -> llvm.Module:
+def product(bits: int, how: str, lanes: int) -> llvm.Module:
     """The module with the product: all rows by some panels at a time, tile by tile."""
-    name = f"graphopt_block_quantized_{how}_{lanes}"
+    name = f"graphopt_block_quantized_{bits}_{how}_{lanes}"
     module = llvm.Module(name)
     whole = _function(module, name)
     builder = llvm.IRBuilder(whole.append_basic_block("start"))
@@ -74,7 +81,9 @@ def product(how: str, lanes: int) -> llvm.Module:
     for rows, many in BESIDE.items():
         at_once = values.select(values.equal(m, rows), m.number(many), at_once)
     full = VectorValue(builder, builder.udiv(panels.ir, at_once.ir), types.int64, 1)
-    shapes = [_Shape(how, lanes, r, p, s) for r in range(1, ROWS + 1) for p in {1, BESIDE.get(r, 1)} for s in (0, 1)]
+    shapes = [
+        _Shape(bits, how, lanes, r, p, s) for r in range(1, ROWS + 1) for p in {1, BESIDE.get(r, 1)} for s in (0, 1)
+    ]
     tile_of = {shape: _tile(module, shape) for shape in shapes}
 
     def across(index: VectorValue, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
@@ -139,8 +148,10 @@ def _arguments(builder: Any, function: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How a tile multiplies, the lanes of its vectors, its rows and panels, and whether zero points are several."""
+    """The bits of weights, how a tile multiplies, the lanes of its vectors, its rows and panels, and whether there are
+    several zero points."""
 
+    bits: int
     how: str
     lanes: int
     rows: int
@@ -167,6 +178,9 @@ class _Tile:
         self.shape, self.builder, self.given = shape, builder, given
         self.lanes, self.rows = shape.lanes, range(shape.rows)
         self.vectors = range(shape.panels * VECTORS)
+        self.in_word = 32 // shape.bits
+        self.is_signed = shape.bits > HALF and shape.lanes in SIGN
+        self.is_paired = shape.how == "pairs" and (shape.bits == HALF or self.is_signed)
         self.zero = values.constant(builder, types.float32, self.lanes, 0.0)
 
     def write(self) -> None:
@@ -204,6 +218,8 @@ class _Tile:
             zeros = [values.cast(self.of_columns("z", g, v), types.int32) for v in self.vectors]
         else:
             zeros = [broadcast(values.cast(memory.read(given["z"], 1), types.int32), self.lanes)]
+        if self.is_paired and self.is_signed:
+            zeros = [z - MIDDLE for z in zeros]
         result = []
         for i in self.rows:
             row_sum = broadcast(-memory.read(given["sums"].at(given["ldsums"] * i + g), 1), self.lanes)
@@ -221,23 +237,37 @@ class _Tile:
         totals, each = list(sums), len(self.vectors)
         for v in self.vectors:  # one vector after another: sums of pairs take registers
             pairs: list[Any] = [None] * len(self.rows)
-            panel, part = divmod(v, VECTORS)
-            start = self.given["b"].at(self.given["ldb"] * panel).past(part * self.lanes)
-            left = self.apart(self.given["a"].at(first * IN_WORD))
+            panel, place = divmod(v, VECTORS)
+            start = self.given["b"].at(self.given["ldb"] * panel).past(place * self.lanes)
+            left = self.apart(self.given["a"].at(first * self.in_word))
             for w in range(count):
                 word = words(start.at((first + w) * (VECTORS * self.lanes)), self.lanes)
-                halves = word & NIBBLE, (word >> 4) & NIBBLE
+                parts = (word & NIBBLE, (word >> 4) & NIBBLE) if self.shape.bits == HALF else (word,)
                 for i in self.rows:
-                    row = left.at(self.given["lda"] * i).past(w * IN_WORD)
-                    for number, half in enumerate(halves):
+                    row = left.at(self.given["lda"] * i).past(w * self.in_word)
+                    for number, part in enumerate(parts):
                         quad, k = broadcast(words(row.past(QUAD * number), 1), self.lanes), i * each + v
-                        if self.shape.how == "pairs":
-                            pairs[i] = self.paired(pairs[i], half, quad)
+                        if self.is_paired and self.is_signed:
+                            totals[k] = self.widened(totals[k], self.of_signed(part, quad))
+                        elif self.is_paired:
+                            pairs[i] = self.paired(pairs[i], part, quad)
                         else:
-                            totals[k] = multiply(totals[k], quad, half, False, self.shape.how == "dot")
-            for i in self.rows if self.shape.how == "pairs" else ():
+                            totals[k] = multiply(totals[k], quad, part, False, self.shape.how == "dot")
+            for i in self.rows if self.is_paired and not self.is_signed else ():
                 totals[i * each + v] = self.widened(totals[i * each + v], pairs[i])
         return totals
+
+    def of_signed(self, codes: VectorValue, quad: VectorValue) -> Any:
+        """Sums of pairs in 16 bits of products with bytes, of which 128 is taken off: their magnitudes, 128 at most,
+        times the quad with their signs."""
+        kind, flag = llvm.VectorType(llvm.IntType(8), 4 * self.lanes), llvm.IntType(1)
+        moved = self.builder.bitcast((codes ^ FLIP).ir, kind)
+        sizes = values.call(self.builder, f"llvm.abs.v{kind.count}i8", kind, [moved, flag(0)])
+        left = values.call(
+            self.builder, f"llvm.x86.{SIGN[self.lanes]}", kind, [self.builder.bitcast(quad.ir, kind), moved]
+        )
+        name = f"llvm.x86.{PAIRS[self.lanes][0]}"
+        return values.call(self.builder, name, llvm.VectorType(llvm.IntType(16), 2 * self.lanes), [sizes, left])
 
     def apart(self, p: Pointer) -> Pointer:
         """The same address, of which LLVM does not know that: it would keep all quads, not read them once more."""
@@ -297,20 +327,21 @@ _PARAMETERS = (
 )
 
 
-def _define(kinds: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
+def _define(bits: int, kinds: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
     if any(getattr(kinds[p], "dtype", None) != dtype for p, dtype in POINTERS.items()):
         raise TypingError(f"a product of {kinds['a']} and {kinds['b']} into {kinds['c']}: there is no such product")
-    return _call
+    return partial(_call, bits)
 
 
-def _call(given: Mapping[str, Any]) -> None:
+def _call(bits: int, given: Mapping[str, Any]) -> None:
     passed = {n: values.cast(given[n], types.int64) for n in WORDS if n in given}
     passed["several"] = values.cast(values.cast(given["lanes_z"], types.int64) > 1, types.int64)
     passed["ldz"] *= passed["several"]
     builder = given["c"].builder
     places = [given[p].at(given[f"start_{p}"]).ir for p in POINTERS]
-    name = f"graphopt_block_quantized_{way()}_{host.lanes('int32')}"
+    name = f"graphopt_block_quantized_{bits}_{way()}_{host.lanes('int32')}"
     values.call(builder, name, llvm.VoidType(), [*places, *(passed[n].ir for n in WORDS)])
 
 
-block_quantized_product = procedure("block_quantized_product", _PARAMETERS, _define)
+block_quantized_product_4 = procedure("block_quantized_product_4", _PARAMETERS, partial(_define, 4))
+block_quantized_product_8 = procedure("block_quantized_product_8", _PARAMETERS, partial(_define, 8))

@@ -265,7 +265,9 @@ FAMILIES: Mapping[str, IntrinFamily] = {
     integer.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda right, left: _by_function(
         integer.windows(right, left), f"products.integer_windows_{right}"
     ),
-    block_quantized.PRODUCT: lambda: _by_function(block_quantized.product(), "block_quantized.block_quantized_product"),
+    block_quantized.PRODUCT.format("(4|8)"): lambda bits: _by_function(
+        block_quantized.product(bits), f"block_quantized.block_quantized_product_{bits}"
+    ),
     bfloat.PRODUCT: lambda: _by_function(bfloat.product(), "products.bfloat_product"),
     warp.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
         warp.product(dtype), f"cuda.functions.{warp.FUNCTIONS[dtype]}"

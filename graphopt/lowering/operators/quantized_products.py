@@ -215,7 +215,7 @@ def _packed(op: Operation) -> Tensor:
     fit = required(equal(a.shape[-1], k), f"{op.op}: rows are not as long as columns of weights")
     if op.is_for_host and is_in_bytes(op.attrs):
         quantized = _QuantizedRows(op, fit)
-        if bits == NIBBLE and weights.is_known:
+        if weights.is_known and bits in (NIBBLE, 2 * NIBBLE):
             return _finished(op, _in_bytes(op, quantized, weights))
         a = quantized.as_floats(a.shape)
 
@@ -304,8 +304,9 @@ class _QuantizedRows:
 
 
 def _in_bytes(op: Operation, rows: _QuantizedRows, weights: _PackedWeights) -> Tensor:
-    """All rows one after another, times weights of 4 bits that are known."""
+    """All rows one after another, times weights of 4 or 8 bits that are known."""
     m, blocks, n, zeros = rows.rows, rows.blocks, weights.n, weights.zero_codes
+    words = weights.quads if weights.bits == NIBBLE else weights.codes
     zero = Buffer("zero", (ONE,) * 3, "uint8", "local")
     known = int(m.value) if isinstance(m, Const) else OPEN
     width = columns_of(n, 1, wanted(max(known, READ) * n * integer(op, "K"), OF_BYTES), n)
@@ -317,19 +318,19 @@ def _in_bytes(op: Operation, rows: _QuantizedRows, weights: _PackedWeights) -> T
         down, columns = Range(Const(0), m), Range(first, minimum(width, n - first))
         panels = Range(first // weights.width, (columns.extent + (weights.width - 1)) // weights.width)
         sides = [region(y, down, columns), *(region(x, down) for x in (rows.codes, rows.scales, rows.sums))]
-        sides += [region(x, panels) for x in (weights.quads, weights.scales)]
+        sides += [region(x, panels) for x in (words, weights.scales)]
         sides.append(region(zero) if zeros is None else region(zeros, panels))
-        sizes = (m, columns.extent, blocks, Const(rows.block // IN_WORD), *sides[-1].buffer.shape)
-        call = Invoke(PRODUCT, (*sides, *sizes))
+        sizes = (m, columns.extent, blocks, Const(rows.block // weights.many), *sides[-1].buffer.shape)
+        call = Invoke(PRODUCT.format(weights.bits), (*sides, *sizes))
         if zeros is not None:
             return call
-        return seq(Store(zero, (Const(0),) * 3, const(2 ** (NIBBLE - 1), "uint8")), call)
+        return seq(Store(zero, (Const(0),) * 3, const(2 ** (weights.bits - 1), "uint8")), call)
 
     def pieces(y: Buffer) -> Stmt:
         item = tensors.fresh()
         return For(item, Const(-(-n // width)), piece(y, item * width), "parallel")
 
-    given = [rows.codes, rows.scales, rows.sums, weights.quads, weights.scales, *([] if zeros is None else [zeros])]
+    given = [rows.codes, rows.scales, rows.sums, words, weights.scales, *([] if zeros is None else [zeros])]
     outputs, scratch = [(label(op), (m, Const(n)), "float32")], [zero] if zeros is None else []
     return tensors.procedure(outputs, given, pieces, scratch, stores_once=True)[0]
 
