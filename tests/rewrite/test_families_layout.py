@@ -24,7 +24,7 @@ FAMILIES = {
     "torch/unet_last": "E2 E8 E10",
     "torchscript/detector_heads": "E2 E5 E8",
     "torch/grams": "E3 E4",
-    "torchscript/vit_attention": "E1 E6",
+    "torch/flow": "E1 E6",
     "torchscript/candidates": "E7",
     "torch/einsums": "E11 E1",
     "torchscript/preprocess": "H1 H2 H5 H7",
@@ -40,7 +40,7 @@ FAMILIES = {
 }
 """By model, families that must act on it."""
 
-PLACES = {"torch/grams": "openvino", "torchscript/vit_attention": "openvino"}
+PLACES = {"torch/grams": "openvino"}
 """Targets of models in which other runtimes transpose what products read by themselves."""
 
 TRANSPOSES = {
