@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes
+from graphopt.kernels.product_form import BESIDE
 from graphopt.lowering.loops.script import read
 from graphopt.program.nest_function import time_nest
 
@@ -25,8 +26,6 @@ FAR: Final = 1 << 27
 """Bytes that no cache holds."""
 CHAINS: Final = 12
 """Multiply-adds under way at once: enough to fill two units of a latency of six."""
-STREAMS: Final = 3
-"""Series of addresses that are read side by side: a processor reads ahead in each of them."""
 STEPS: Final = 1 << 14
 SERIES: Final = 5
 
@@ -87,24 +86,24 @@ def _sums(tasks: int, rows: int) -> Nest:
     """Sums of the columns of arrays, by parts: several series of addresses, which processors read ahead more of than of
     one."""
     width = lanes("float32")
-    row = f"{CHAINS // STREAMS}, {width}"
+    row = f"{CHAINS // BESIDE}, {width}"
     return read(
         f"""
 @program
-def sums(x: Buffer[({tasks}, {STREAMS}, {rows}, {row}), "float32"], y: Buffer[({tasks}, {STREAMS}, {row}), "float32"]):
-    t = alloc(({STREAMS}, {row}), "float32", scope="local")
+def sums(x: Buffer[({tasks}, {BESIDE}, {rows}, {row}), "float32"], y: Buffer[({tasks}, {BESIDE}, {row}), "float32"]):
+    t = alloc(({BESIDE}, {row}), "float32", scope="local")
     for i in parallel({tasks}):
-        for s in unrolled({STREAMS}):
-            for q in unrolled({CHAINS // STREAMS}):
+        for s in unrolled({BESIDE}):
+            for q in unrolled({CHAINS // BESIDE}):
                 for c in vectorized({width}):
                     t[s, q, c] = 0.0
         for r in serial({rows}):
-            for s in unrolled({STREAMS}):
-                for q in unrolled({CHAINS // STREAMS}):
+            for s in unrolled({BESIDE}):
+                for q in unrolled({CHAINS // BESIDE}):
                     for c in vectorized({width}):
                         t[s, q, c] = t[s, q, c] + x[i, s, r, q, c]
-        for s in unrolled({STREAMS}):
-            for q in unrolled({CHAINS // STREAMS}):
+        for s in unrolled({BESIDE}):
+            for q in unrolled({CHAINS // BESIDE}):
                 for c in vectorized({width}):
                     y[i, s, q, c] = t[s, q, c]
 """

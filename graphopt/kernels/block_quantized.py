@@ -19,15 +19,14 @@ from numba.core.errors import TypingError
 from graphopt.frozen import dataclass
 from graphopt.kernels import host, memory, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.product_form import QUAD, instruction
+from graphopt.kernels.product_form import NIBBLE, QUAD, instruction
 from graphopt.kernels.quads import multiply, words
 from graphopt.kernels.values import VectorValue, broadcast, fma
 from graphopt.kernels.vector_type import procedure
 from graphopt.runtime import cpu
 
-HALF: Final = 4
-"""Bits of weights of which two make a byte."""
-NIBBLE: Final = 0x0F0F0F0F
+LOW: Final = 0x0F0F0F0F
+"""The low halves of four bytes."""
 MIDDLE, FLIP = 128, -0x7F7F7F80
 """What is taken off a byte where it is to have a sign, and the bits of four that this changes."""
 SIGN: Final = {4: "ssse3.psign.b.128", 8: "avx2.psign.b"}
@@ -93,7 +92,7 @@ def product(bits: int, how: str, lanes: int) -> llvm.Module:
 
         def down(tile: VectorValue, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             row = tile * ROWS
-            rows = _least(m - row, m.number(ROWS))
+            rows = values.minimum(m - row, m.number(ROWS))
             starts = {"c": row * given["ldc"] + first * width, "a": row * given["lda"], "sa": row * given["ldsa"],
                       "sums": row * given["ldsums"], "b": first * given["ldb"], "sb": first * given["ldsb"],
                       "z": first * given["ldz"]}  # fmt: skip
@@ -126,10 +125,6 @@ _MOST = 1 + max(BESIDE.values())
 
 def _quotient(x: VectorValue, by: int) -> VectorValue:
     return VectorValue(x.builder, x.builder.udiv(x.ir, _WORD(by)), x.dtype, 1)
-
-
-def _least(a: VectorValue, b: VectorValue) -> VectorValue:
-    return values.select(a < b, a, b)
 
 
 def _function(module: Any, name: str) -> Any:
@@ -179,8 +174,8 @@ class _Tile:
         self.lanes, self.rows = shape.lanes, range(shape.rows)
         self.vectors = range(shape.panels * VECTORS)
         self.in_word = 32 // shape.bits
-        self.is_signed = shape.bits > HALF and shape.lanes in SIGN
-        self.is_paired = shape.how == "pairs" and (shape.bits == HALF or self.is_signed)
+        self.is_signed = shape.bits > NIBBLE and shape.lanes in SIGN
+        self.is_paired = shape.how == "pairs" and (shape.bits == NIBBLE or self.is_signed)
         self.zero = values.constant(builder, types.float32, self.lanes, 0.0)
 
     def write(self) -> None:
@@ -242,7 +237,7 @@ class _Tile:
             left = self.apart(self.given["a"].at(first * self.in_word))
             for w in range(count):
                 word = words(start.at((first + w) * (VECTORS * self.lanes)), self.lanes)
-                parts = (word & NIBBLE, (word >> 4) & NIBBLE) if self.shape.bits == HALF else (word,)
+                parts = (word & LOW, (word >> NIBBLE) & LOW) if self.shape.bits == NIBBLE else (word,)
                 for i in self.rows:
                     row = left.at(self.given["lda"] * i).past(w * self.in_word)
                     for number, part in enumerate(parts):
@@ -290,41 +285,13 @@ class _Tile:
 
 # ------------------------------------------------------------------ calls
 
-_PARAMETERS = (
-    "c",
-    "start_c",
-    "ldc",
-    "a",
-    "start_a",
-    "lda",
-    "lda_block",
-    "sa",
-    "start_sa",
-    "ldsa",
-    "sums",
-    "start_sums",
-    "ldsums",
-    "b",
-    "start_b",
-    "ldb",
-    "ldb_block",
-    "ldb_word",
-    "sb",
-    "start_sb",
-    "ldsb",
-    "ldsb_block",
-    "z",
-    "start_z",
-    "ldz",
-    "ldz_block",
-    "m",
-    "n",
-    "blocks",
-    "deep",
-    "panels_z",
-    "blocks_z",
-    "lanes_z",
-)
+_STRIDES: Final[Mapping[str, Sequence[str]]] = {
+    "c": ["ldc"], "a": ["lda", "lda_block"], "sa": ["ldsa"], "sums": ["ldsums"], "b": ["ldb", "ldb_block", "ldb_word"],
+    "sb": ["ldsb", "ldsb_block"], "z": ["ldz", "ldz_block"],
+}  # fmt: skip
+"""The strides of all sides of an array but the last."""
+_SIZES: Final = ("m", "n", "blocks", "deep", "panels_z", "blocks_z", "lanes_z")
+_PARAMETERS: Final = [*(x for p, strides in _STRIDES.items() for x in (p, f"start_{p}", *strides)), *_SIZES]
 
 
 def _define(bits: int, kinds: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:

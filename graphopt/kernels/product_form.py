@@ -31,6 +31,8 @@ WAYS: Final = ("amx", "dot", "plain")
 processors have."""
 PAIR: Final = GROUPS[BFLOAT]
 QUAD: Final = GROUPS["int8"]
+NIBBLE: Final = 4
+"""Bits of weights of which two make a byte."""
 IN_WORD: Final = 2 * QUAD
 """Weights of 4 bits in a word: two quads, the first as the low nibbles of bytes, the second as the high ones."""
 PANELS, PLAIN, TRANSPOSED, WINDOWS = range(4)
@@ -204,7 +206,7 @@ def source(name: str, rows: int, lanes: int) -> str:
         "DOT": int(kind.is_dot), "LANES": lanes,
         "BYTES": QUAD * lanes, "PANEL": 2 * lanes, "SLICE": 2 * lanes * kind.group, "ROWS": rows, "DEPTH": deep,
         "HEIGHT": tall, "STRIDE": apart, "LEFT": left, "RIGHT": right, "WIDE": 4 if kind.group == PAIR else 2,
-        "FEW": 0 if kind.group == QUAD else THIN, "BESIDE": BESIDE,
+        "FEW": 0 if kind.group == QUAD else THIN,
     }  # fmt: skip
     text = (Path(__file__).parent / "product_loops.py").read_text(encoding="utf-8")
     return specialized(text, {**constants, **FIXED[kind.group]})

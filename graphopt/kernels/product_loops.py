@@ -10,6 +10,7 @@ from __future__ import annotations
 from numba import int32, int64, njit
 
 from graphopt.kernels.masks import first_lanes, gather_where, load_where, stack
+from graphopt.kernels.product_form import beside
 from graphopt.kernels.product_tiles import DTYPES, TILES, lay_turned
 from graphopt.kernels.quads import (
     add_quads,
@@ -40,10 +41,10 @@ LEFT = 70000
 RIGHT = 13000
 WIDE = 2  # panels up to which rows are not read often enough to be moved
 FEW = 4  # rows at most for which panels are read from end to end, once
-BESIDE = 4  # panels at most that are then read at once
 AHEAD = 32  # steps of such a panel, of which memory is fetched meanwhile: half a page of the widest vectors
 LEFT_DTYPE, RIGHT_DTYPE = DTYPES[KIND]
 tile = TILES[KIND]
+side_by_side = njit(error_model="numpy")(beside)
 
 
 @njit(error_model="numpy")
@@ -175,7 +176,7 @@ def kernel(  # type: ignore[no-untyped-def]
     deepest = (min(most_depth, DEPTH) if most_depth > 0 else DEPTH) // GROUP
     most = -(-m // (-(-m // tallest) * ROWS)) * ROWS if m > 0 else 1
     is_thin = form == 0 and step == 1 and m <= FEW and most_depth == 0
-    beside = max(min(BESIDE, ROWS // max(m, 1)), 1)
+    panels = side_by_side(max(m, 1), ROWS)
     groups = max(-(-k // GROUP), 1)
     deep = -(-groups // (1 if is_thin else -(-groups // deepest))) * GROUP
     taps = together = 1
@@ -217,10 +218,10 @@ def kernel(  # type: ignore[no-untyped-def]
                     _lay_rows(left, near, row, step, height, tall, tiles, depth)
                 begun = 0
                 if GROUP < 4:
-                    begun = n // (beside * PANEL) * beside * PANEL if is_thin and beside > 1 else 0
-                    for j in range(0, begun, beside * PANEL):
+                    begun = n // (panels * PANEL) * panels * PANEL if is_thin and panels > 1 else 0
+                    for j in range(0, begun, panels * PANEL):
                         tile(
-                            offset(c, j), ldc, near, row, 1, offset(b, j // PANEL * ldb), SLICE, m, beside * PANEL, k,
+                            offset(c, j), ldc, near, row, 1, offset(b, j // PANEL * ldb), SLICE, m, panels * PANEL, k,
                             adds, right, 0, ldb, 1, 0, ROWS, LANES,
                         )  # fmt: skip
                 for j in range(begun, n, PANEL):

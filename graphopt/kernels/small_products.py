@@ -83,11 +83,11 @@ def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[VectorValue]
         builder.position_at_end(block)
 
         def across(column: VectorValue, _: Sequence[VectorValue], count: int = count) -> Sequence[VectorValue]:
-            column_indices = [_least(column * width + k, columns - 1) for k in range(width)]
+            column_indices = [values.minimum(column * width + k, columns - 1) for k in range(width)]
             panels, targets = [b.at(step_b * k) for k in column_indices], [c.at(step_c * k) for k in column_indices]
 
             def down(piece: VectorValue, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
-                row = _least(piece * count, rows - count)
+                row = values.minimum(piece * count, rows - count)
                 _tile(a.at(row * BLOCK), step_a, panels, [t.at(row * BLOCK) for t in targets], count, depth)
                 return ()
 
@@ -129,10 +129,6 @@ def _tile(
     for number, total in enumerate(sums):
         row, n = divmod(number, len(panels))
         memory.write(targets[n].past(row * BLOCK), total)
-
-
-def _least(a: VectorValue, b: VectorValue) -> VectorValue:
-    return values.select(a < b, a, b)
 
 
 blocked_product = function(_blocked_product)

@@ -177,7 +177,7 @@ def _compared(
         try:
             if path != model:
                 onnx_io.save(graph, path)
-            original, engine = open_model(path, is_packed=any(map(multiplies_bytes, graph.nodes())))
+            original, engine = open_model(path, prepacks=any(map(multiplies_bytes, graph.nodes())))
         except (EngineError, GraphoptError) as refused:
             raise _UndecidedError("unverified", f"the model does not run ({refused})") from None
 

@@ -208,14 +208,14 @@ def _by_run(events: list[dict[str, Any]]) -> Iterator[list[ProfiledKernel]]:
             kernels = []
 
 
-def open_model(path: str | Path, engine: str | None = None, is_packed: bool = False) -> tuple[Runner, str]:
+def open_model(path: str | Path, engine: str | None = None, prepacks: bool = False) -> tuple[Runner, str]:
     """A runner for a model file and the name of its engine: the one that is asked for, else the first that takes it.
-    ``is_packed``: ONNX Runtime packs weights, as it does for users; only then it multiplies in bytes.
+    ``prepacks``: ONNX Runtime packs weights, as it does for users; only then it multiplies by bytes.
 
     Raises EngineError where none does, with what each said.
     """
     refusals = []
-    in_onnxruntime = partial(open_in_onnxruntime, is_packed=is_packed)
+    in_onnxruntime = partial(open_in_onnxruntime, prepacks=prepacks)
     for name, make in ((ONNX_RUNTIME, in_onnxruntime), (REFERENCE, _open_in_reference)):
         if engine in (None, name):
             try:
@@ -228,7 +228,7 @@ def open_model(path: str | Path, engine: str | None = None, is_packed: bool = Fa
 
 
 def open_in_onnxruntime(
-    model: str | bytes, optimized: bool = False, threads: int = 0, is_packed: bool = False
+    model: str | bytes, optimized: bool = False, threads: int = 0, prepacks: bool = False
 ) -> Runner:
     """A runner in ONNX Runtime on the CPU, of a file or its bytes, with or without its own optimizations; 0 threads are
     as many as it likes."""
@@ -241,7 +241,7 @@ def open_in_onnxruntime(
     ):  # a model that runs once waits for its threads, and does not have them turn meanwhile; weights that
         # are packed for later runs are a copy of those that are mapped from the file
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.disable_prepacking", str(int(not is_packed)))
+        options.add_session_config_entry("session.disable_prepacking", str(int(not prepacks)))
     session = _session(model, options)
 
     def run(feeds: Feeds) -> list[Any]:

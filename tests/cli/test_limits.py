@@ -181,7 +181,7 @@ process.start()
 theirs.close()
 answer = json.loads(answers.recv_bytes())
 process.join()
-sys.exit(answer["error"] if "process" in answer.get("error", "") else process.exitcode)
+sys.exit(answer["error"] if "process of the run ended" in answer.get("error", "") else process.exitcode)
 """,
 }
 """What is no command line: a program that compiles, and the run of a model that was sent to ``graphopt serve``."""

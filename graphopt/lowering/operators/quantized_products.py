@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from graphopt.ir.contrib_quantized import LARGEST, is_in_bytes
-from graphopt.kernels.product_form import FLOATS, IN_WORD, QUAD, panel
+from graphopt.kernels.product_form import FLOATS, IN_WORD, NIBBLE, QUAD, panel
 from graphopt.lowering.analysis.access_analysis import total_size
 from graphopt.lowering.cpu.integer_products import columns_of
 from graphopt.lowering.cpu.library_dispatch import OPEN, READ
@@ -38,8 +38,6 @@ from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
 SUMS = "int32"
 """The dtype of sums of products of bytes."""
 WORD, WORD_BYTES = "uint32", 4
-NIBBLE = 4
-"""Bits of a weight of which two make a byte."""
 ROWS = 8
 """Rows that share weights of a few bits in registers; for more, weights become floats first,"""
 OPEN_ROWS = 2
@@ -306,7 +304,7 @@ class _QuantizedRows:
 def _in_bytes(op: Operation, rows: _QuantizedRows, weights: _PackedWeights) -> Tensor:
     """All rows one after another, times weights of 4 or 8 bits that are known."""
     m, blocks, n, zeros = rows.rows, rows.blocks, weights.n, weights.zero_codes
-    words = weights.quads if weights.bits == NIBBLE else weights.codes
+    words = weights.quads() if weights.bits == NIBBLE else weights.codes
     zero = Buffer("zero", (ONE,) * 3, "uint8", "local")
     known = int(m.value) if isinstance(m, Const) else OPEN
     width = columns_of(n, 1, wanted(max(known, READ) * n * integer(op, "K"), OF_BYTES), n)
@@ -373,15 +371,18 @@ class _PackedWeights:
             self.zero_codes = compute((*kept, width), zero, "uint8", "zeros", *known)
             self.zeros = compute((*kept, width), lambda *at: cast(zero(*at), inner), inner, "zeros", *known)
 
-        def quads(p: Expr, group: Expr, q: Expr, lane: Expr) -> Expr:
+    def quads(self) -> Tensor:
+        """Of 4 bits: words of two quads, the first as the low nibbles of bytes."""
+
+        def word(p: Expr, group: Expr, q: Expr, lane: Expr) -> Expr:
             column = self.column(p, lane)
             parts = [self.digit(self.b[column, group, q * WORD_BYTES + c // 2], Const(c % 2)) for c in range(IN_WORD)]
             places = [const(c % QUAD * 8 + c // QUAD * NIBBLE, WORD) for c in range(IN_WORD)]
             words = [apply("shl", cast(part, WORD), place) for part, place in zip(parts, places, strict=True)]
             return reduce(lambda x, y: x | y, words)
 
-        self.quads = compute((*kept, Const(self.block // IN_WORD), width), quads, WORD, "codes", *known)
-        """Of 4 bits: words of two quads, the first as the low nibbles of bytes."""
+        shape = (self.panels, Const(self.blocks), Const(self.block // IN_WORD), Const(self.width))
+        return compute(shape, word, WORD, "codes", (), self.is_known)
 
     def place(self, j: Expr) -> tuple[Expr, Expr]:
         """The panel of a column, and its place therein."""
