@@ -19,7 +19,7 @@ from numba.core.errors import TypingError
 from graphopt.frozen import dataclass
 from graphopt.kernels import host, memory, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.product_form import NIBBLE, QUAD, instruction
+from graphopt.kernels.product_form import NIBBLE, QUAD, beside, instruction
 from graphopt.kernels.quads import multiply, words
 from graphopt.kernels.values import VectorValue, broadcast, fma
 from graphopt.kernels.vector_type import procedure
@@ -39,8 +39,8 @@ ROWS: Final = 4
 """Rows of a tile at most."""
 VECTORS: Final = 2
 """Vectors of a panel's columns."""
-BESIDE: Final[Mapping[int, int]] = {1: 2}
-"""Panels that so many rows are multiplied by at once, where those are several: memory is read in as many series."""
+BESIDE: Final[Mapping[int, int]] = {rows: beside(rows, ROWS) for rows in range(1, ROWS + 1)}
+"""Panels that so many rows are multiplied by at once: memory is read in as many series."""
 PAIRS: Final = {4: ("ssse3.pmadd.ub.sw.128", "sse2.pmadd.wd"), 8: ("avx2.pmadd.ub.sw", "avx2.pmadd.wd"),
                 16: ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512")}  # fmt: skip
 """The instructions that sum products of bytes, and of 16 bits, by pairs, by the lanes of a vector of int32;"""
@@ -81,7 +81,7 @@ def product(bits: int, how: str, lanes: int) -> llvm.Module:
         at_once = values.select(values.equal(m, rows), m.number(many), at_once)
     full = VectorValue(builder, builder.udiv(panels.ir, at_once.ir), types.int64, 1)
     shapes = [
-        _Shape(bits, how, lanes, r, p, s) for r in range(1, ROWS + 1) for p in {1, BESIDE.get(r, 1)} for s in (0, 1)
+        _Shape(bits, how, lanes, r, p, s) for r in range(1, ROWS + 1) for p in sorted({1, BESIDE[r]}) for s in (0, 1)
     ]
     tile_of = {shape: _tile(module, shape) for shape in shapes}
 
