@@ -68,7 +68,15 @@ ON_CHANNELS = {
     "layer-norm-channels": "d = Sub(x, ReduceMean(x, [1], keepdims=1))\n"
     "v = ReduceMean(Pow(d, 2.0), [1], keepdims=1)\nz = Mul(Div(d, Sqrt(Add(v, 0.00001))), w)",
 }
-CASES = {**ON_ELEMENTS, **ON_ROWS, **ON_CHANNELS}
+BACKWARDS = "i = Range(WIDTH1, -1, -1)\n"
+ON_PLACES = {
+    "slice-single": "z = Slice(x, [WIDTH1], [-10000], [1], [-1])",
+    "gather-single": BACKWARDS + "z = Gather(x, i, axis=1)",
+    "gather-nd-single": BACKWARDS + "z = GatherND(x, Expand(Unsqueeze(i, [1]), [HEIGHT, WIDTH, 1]), batch_dims=1)",
+    "gather-elements": BACKWARDS + "z = GatherElements(x, Expand(i, [HEIGHT, WIDTH]), axis=1)",
+    "dft": "z = DFT(Unsqueeze(x, [2]), _, 1, onesided=1)",
+}
+CASES = {**ON_ELEMENTS, **ON_ROWS, **ON_CHANNELS, **ON_PLACES}
 
 
 def model(text: str, shape: tuple[int, ...], dtype: str, is_open: bool) -> Any:
@@ -78,6 +86,9 @@ def model(text: str, shape: tuple[int, ...], dtype: str, is_open: bool) -> Any:
     inputs = {"x": whole, "y": whole, "s": str(shape[-1]), "b": str(shape[-1]), "w": f"{shape[1]}{channels}"}
     words = text.replace("(", " ").replace(")", " ").replace(",", " ").split()
     given = [f"{name}: {dtype}[{sides}]" for name, sides in inputs.items() if name in words]
+    sides = {"WIDTH1": shape[-1] - 1, "WIDTH": shape[-1], "HEIGHT": shape[0]}
+    for side, n in sides.items():
+        text = text.replace(side, str(n))
     text = "\n".join(["graph main (ir 10, opset 23)", *given, text, "return z"])
     return parse(text if dtype == "float32" else _narrowed(text, dtype))
 
