@@ -121,8 +121,14 @@ def _cancel(term: Constant, other: Constant) -> bool:
         sums = np.abs(a + b)
         if not sums.size:
             return False
-        kept = np.maximum(sums, np.median(sums)) * _half_digits(term)
+        kept = np.maximum(sums, _median(sums)) * _half_digits(term)
         return not bool(np.all(np.maximum(np.abs(a), np.abs(b)) <= kept))
+
+
+def _median(numbers: Array) -> float:
+    """The median of numbers, as ``numpy.median`` has it, which takes 30 ms of a process to import masked arrays."""
+    ordered = np.sort(numbers, axis=None)
+    return float(ordered[(ordered.size - 1) // 2] / 2 + ordered[ordered.size // 2] / 2)
 
 
 def _half_digits(constant: Constant) -> float:
