@@ -40,6 +40,10 @@ ON_ELEMENTS = {
     "pow": "z = Pow(Abs(x), 1.7)",
     "pow-rows": "z = Pow(Abs(x), s)",
     "softplus": "z = Softplus(x)",
+    "mish": "z = Mish(x)",
+    "elu": "z = Elu(x)",
+    "selu": "z = Selu(x)",
+    "celu": "z = Celu(x)",
     "sin": "z = Sin(x)",
     "gelu": "z = Gelu(x)",
     "gelu-tanh": 'z = Gelu(x, approximate="tanh")',
@@ -63,6 +67,7 @@ ON_ROWS = {
     "z = Mul(Mul(x, Reciprocal(Sqrt(Add(v, 0.00001)))), s)",
 }
 ON_CHANNELS = {
+    "prelu": "z = PRelu(x, w)",
     "softmax-channels": "z = Softmax(x, axis=1)",
     "log-softmax-channels": "z = LogSoftmax(x, axis=1)",
     "layer-norm-channels": "d = Sub(x, ReduceMean(x, [1], keepdims=1))\n"

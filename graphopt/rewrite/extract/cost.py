@@ -361,7 +361,9 @@ class CostModel:
             run = self._copied_run(op, attrs, inputs, self.shape(outputs[0]))
             return prices.elements.get(f"{op}.run", prices.run) * self.elements(outputs[0]) / run
         if op == "Einsum" and len(inputs) > 1:  # it transposes and reshapes inside, where nothing else can help it
-            return 3 * prices.node + 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
+            matrices, *_ = self._matrices_of_einsum(attrs, inputs)
+            moved = 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
+            return 3 * prices.node + moved + prices.matrix * matrices
         if op in ("MatMul", "com.microsoft::FusedMatMul", "graphopt::BfloatMatMul"):
             is_one = len(self.shape(inputs[1])) < 3 and not attrs.get("transA", 0)  # all rows lie one below another
             return prices.matrix * (1 if is_one or not outputs else product(self.shape(outputs[0])[:-2]))
@@ -394,7 +396,9 @@ class CostModel:
             waste = self._fill(y[-1], prices.edge) if y and out > y[-1] else 1.0
             return 2.0 * out * depth, waste * (depth + prices.store) / depth, "matmul"
         if name == "Einsum":
-            return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), 1.0, "matmul"
+            _, depth, columns = self._matrices_of_einsum(attrs, inputs)
+            waste = self._fill(columns, prices.edge) if columns > 1 else 1.0
+            return 2.0 * out * depth, waste * (depth + prices.store) / depth, "matmul"
         if name in ("LSTM", "GRU", "RNN"):
             steps = a[0] * a[1] if len(a) > 1 else 1
             return 2.0 * steps * sum(map(self.elements, inputs[1:3])), 1.0, "recurrent"
@@ -561,13 +565,20 @@ class CostModel:
         kind = forms.get(str(attrs.get("form")), "dense" if groups == 1 else "grouped")
         return f"blocked {kind}"
 
-    def _indices_of_einsum(self, equation: str, inputs: Sequence[Fact | None]) -> float:
+    def _matrices_of_einsum(self, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, int, int]:
+        """How many products of matrices an einsum is, by the letters that all operands and the result have, the length
+        of the sums in them, and their columns, by those that the last operand alone has of the result."""
+        source, _, result = str(attrs.get("equation", "")).replace(" ", "").partition("->")
+        terms = source.split(",")
         sizes: dict[str, int] = {}
-        for term, fact in zip(equation.split("->")[0].replace(" ", "").split(","), inputs, strict=False):
+        for term, fact in zip(terms, inputs, strict=False):
             if "." not in term:
                 for letter, n in zip(term, self.shape(fact), strict=False):
                     sizes[letter] = max(n, sizes.get(letter, 1))
-        return float(product(tuple(sizes.values())))
+        batch = [n for letter, n in sizes.items() if letter in result and all(letter in t for t in terms)]
+        summed = [n for letter, n in sizes.items() if letter not in result]
+        last = [n for letter, n in sizes.items() if letter in result and not any(letter in t for t in terms[:-1])]
+        return product(batch), max(product(summed), 1), product(last)
 
 
 def _tiles(attrs: Attrs, y: tuple[int, ...]) -> int:

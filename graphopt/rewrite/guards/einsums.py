@@ -1,4 +1,5 @@
-"""Einsum guards: functions of rules that write an einsum of two operands as a product between transposes.
+"""Einsum guards: functions of rules that write an einsum of two operands as a product between transposes, of matrices
+or, where nothing is summed, of elements.
 
 Letters are of four kinds: those in both operands and the result (the batch), those of the left or right operand that
 are in the result, and those in both operands that are summed over.
@@ -66,6 +67,31 @@ def einsum_made(equation: str, x: Sequence[Size], y: Sequence[Size]) -> tuple[Si
     e = _letters(equation)
     size = {**dict(zip(e.y, y, strict=True)), **dict(zip(e.x, x, strict=True))}
     return tuple(size[c] for c in e.batch + e.left + e.right)
+
+
+def einsum_order(equation: str, operand: int) -> tuple[int, ...]:
+    """The transposition that brings the axes of an operand into the order of the result, where nothing is summed."""
+    term, out = _unsummed(equation, operand)
+    return tuple(term.index(c) for c in out if c in term)
+
+
+def einsum_spread(equation: str, operand: int, shape: Sequence[Size]) -> tuple[Size, ...]:
+    """The shape of an operand so transposed with an axis, of size 1 where it has none, for each of the result."""
+    term, out = _unsummed(equation, operand)
+    size = dict(zip(term, shape, strict=True))
+    spread = tuple(size.get(c, 1) for c in out)
+    return spread[next((k for k, c in enumerate(out) if c in term), len(out)) :]
+
+
+def _unsummed(equation: str, operand: int) -> tuple[str, str]:
+    """The letters of an operand and of the result. Unknown where something is summed."""
+    source, arrow, out = equation.replace(" ", "").partition("->")
+    terms = source.split(",")
+    if not arrow or len(terms) != 2 or not all(t.isalpha() and len(set(t)) == len(t) for t in (*terms, out)):
+        raise Unknown(f"the equation {equation!r} is not that of a product of two")
+    if set(out) != set(source) - {","}:
+        raise Unknown(f"the equation {equation!r} sums")
+    return terms[operand], out
 
 
 def _product(sizes: Iterable[Size]) -> Size:

@@ -51,6 +51,14 @@ def test_products_cost_their_multiplications() -> None:
     assert MODEL.cost("Einsum", Attrs(equation="ij,jk->ik"), [a, b], [c]).flops == 2 * 128 * 256 * 512
 
 
+def test_an_einsum_costs_more_than_the_products_of_matrices_that_it_is() -> None:
+    a, b, c = tensor(40, 64, 32), tensor(40, 32, 48), tensor(40, 64, 48)
+    product = seconds("MatMul", [a, b], c)
+    assert product < MODEL.cost("Einsum", Attrs(equation="bij,bjk->bik"), [a, b], [c]).seconds < 3 * product
+    rows = Attrs(equation="bij,bij->bij")
+    assert MODEL.cost("Einsum", rows, [a, a], [a]).seconds > 100 * seconds("Mul", [a, a], a)
+
+
 def test_heads_that_share_keys_read_them_once_where_the_kernels_are_ours() -> None:
     q, k, shares = tensor(1, 12, 1, 64), tensor(1, 4, 1024, 64), tensor(1, 4, 3, 1024)
     rows, turned = tensor(1, 4, 3, 64), tensor(1, 4, 64, 1024)

@@ -31,3 +31,24 @@ def test_products(equation: str) -> None:
 def test_what_is_none(equation: str) -> None:
     with pytest.raises(Unknown):
         einsums.einsum_left(equation)
+
+
+ELEMENTS = "ab,ab->ab a,b->ab a,b->ba abc,cb->bac abc,b->abc abc,ca->cba b,abc->acb ab,cd->dbac"
+
+
+@pytest.mark.parametrize("equation", [*ELEMENTS.split(), "ab , b -> ba"])
+def test_products_of_elements(equation: str) -> None:
+    random = np.random.default_rng(0)
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    operands = [random.random([SIZES[c] for c in term]) for term in terms]
+    x, y = (
+        v.transpose(einsums.einsum_order(equation, k)).reshape(einsums.einsum_spread(equation, k, v.shape))
+        for k, v in enumerate(operands)
+    )
+    np.testing.assert_array_equal(x * y, np.einsum(equation, *operands))
+
+
+@pytest.mark.parametrize("equation", ["ab,bc->ac", "aab,b->ab", "a...,b->ab", "ab,b", "ab->ba", "ab,b->a"])
+def test_what_sums(equation: str) -> None:
+    with pytest.raises(Unknown):
+        einsums.einsum_order(equation, 0)

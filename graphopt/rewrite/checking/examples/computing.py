@@ -330,7 +330,9 @@ def lrn(s: Sample) -> list[Want]:
 def einsum(s: Sample) -> list[Want]:
     """Operands that fit the equation; equations that a guard names come first."""
     named = [e for e in s.strings if "->" in e and e.split("->")[0].count(",") == len(s.inputs) - 1]
-    more = ["ij->ji", "ijk->kij", "bij->bji"] if len(s.inputs) == 1 else ["ij,jk->ik", "bij,bjk->bik", "ij,kj->ik"]
+    more = ["ij->ji", "ijk->kij", "bij->bji"]
+    if len(s.inputs) > 1:
+        more = ["ij,jk->ik", "bij,bjk->bik", "ij,kj->ik", "i,j->ij", "bij,jb->jib"]
     batch = "BCD"[: s.number(0, 2)]
     named = [e.replace("...", batch) for e in named] + named  # the dots, and letters that say the same
     equation = s.attr("equation", "", lambda: s.pick(named + more))
