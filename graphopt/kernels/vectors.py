@@ -14,7 +14,7 @@ import llvmlite.ir as llvm
 from numba import types
 from numba.core.errors import TypingError
 
-from graphopt.kernels import division, halves, memory, reductions, values
+from graphopt.kernels import division, halves, lookups, memory, reductions, values
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import VectorValue
 from graphopt.kernels.values import cast as cast_value
@@ -31,6 +31,8 @@ from graphopt.kernels.vector_type import (
     to_mask,
     vector,
 )
+
+_BYTES = (types.int8, types.uint8)
 
 
 def _pointee(kind: Any, name: str, dtype: Any = None) -> Any:
@@ -75,6 +77,15 @@ def _store_masked(p: Any, i: Any, v: Any, n: Any) -> Any:
 def _gather(p: Any, index: Any) -> Any:
     """``gather(p, index)``: the element at each of a vector of indices."""
     return vector(_pointee(p, "gather"), lanes_of(index)), memory.gather
+
+
+def _lookup(p: Any, code: Any) -> Any:
+    """``lookup(p, code)``: the byte of a table of 256 for each of a vector of codes, int8 or uint8, counted from the
+    least that there is; all of the table may be read."""
+    dtype = _pointee(p, "lookup")
+    if dtype not in _BYTES or dtype_of(code) not in _BYTES:
+        raise TypingError(f"lookup of {p} by {code}: expected bytes")
+    return vector(dtype, lanes_of(code)), lookups.look_up
 
 
 def _scatter(p: Any, index: Any, v: Any) -> Any:
@@ -269,7 +280,7 @@ def pointer_to(dtype: Any) -> Any:
 
 load, load_masked = function(_load), function(_load_masked)
 store, store_masked = function(_store), function(_store_masked)
-gather, scatter = function(_gather), function(_scatter)
+gather, scatter, lookup = function(_gather), function(_scatter), function(_lookup)
 load_repeated = function(_load_repeated)
 load_swapped = function(_load_swapped)
 load_strided, store_strided = function(_load_strided), function(_store_strided)

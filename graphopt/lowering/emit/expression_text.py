@@ -29,6 +29,10 @@ from graphopt.lowering.loops.nest import Buffer
 
 STRIDES = (-1, 2, 3, 4)
 """Distances of elements that are read as whole vectors, of which the rest is dropped."""
+BYTES = {"uint8": 0, "int8": -128}
+"""The dtypes of codes of a byte, with the least of each,"""
+ENTRIES = 256
+"""and how many there are."""
 
 
 @dataclass
@@ -180,7 +184,7 @@ class Speller:
     def read(self, buffer: Buffer, address: Polynomial, lanes: Lanes | None) -> Text:
         """A load from an address in memory."""
         # Instruction selection, the cheapest first: a broadcast, a contiguous load, a strided one, repeated elements,
-        # swapped ones, one of two loads, a gather.
+        # swapped ones, one of two loads, a lookup in a table of bytes, a gather.
         p, dtype = self.name(buffer), buffer.dtype
         if lanes is None or not _varies(address, lanes.var):
             at = self.names.sum(address).text
@@ -209,6 +213,11 @@ class Speller:
             condition, *addresses = two
             one, other = self.same_width([self.read(buffer, a, lanes) for a in addresses], lanes)
             return Text(f"({one} if {self.value(condition).within(0)} else {other})", ATOM, True)
+        if (table := self.lookup(buffer, address, lanes)) is not None:
+            code, start = table
+            at = p if start == "0" else f"{self.use('offset')}({p}, {start})"
+            by = self.value(code, lanes)
+            return self.loaded(Text(f"{self.use('lookup')}({at}, {by.text})", ATOM, by.wide), dtype)
         fn = self.use("gather_where" if lanes.mask else "gather")
         at = self.value(self.summed(address, lanes), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
@@ -226,6 +235,21 @@ class Speller:
             if _varies(one, lanes.var) != _varies(other, lanes.var):
                 return condition, one, other
         return None
+
+    def lookup(self, buffer: Buffer, address: Polynomial, lanes: Lanes) -> tuple[Expr, str] | None:
+        """The codes by which lanes read from one table of bytes that has an entry for each code, and where it begins;
+        None where they do not. No lane reads anything else, whatever a mask leaves out."""
+        wide = [term for term in address.terms if any(lanes.var in variables(a) for a in term)]
+        if _stored(buffer.dtype) not in BYTES or buffer.shape[-1:] != (Const(ENTRIES),) or len(wide) != 1:
+            return None
+        cast = wide[0][0]
+        if len(wide[0]) != 1 or address.terms[wide[0]] != 1 or not (isinstance(cast, Apply) and cast.fn == "cast"):
+            return None
+        code = cast.args[0]
+        start = address - atom(cast) + BYTES.get(code.dtype, 0)
+        if code.dtype not in BYTES or any(n % ENTRIES for n in start.terms.values()):
+            return None
+        return code, self.names.sum(start).text
 
     def start(self, address: Polynomial, lanes: Lanes) -> str | None:
         """The address of the first lane, where the lanes are contiguous."""

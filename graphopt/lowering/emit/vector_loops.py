@@ -90,13 +90,18 @@ class VectorLoops:
         )
 
     def _lie_together(self, loop: For, context: EmitContext) -> bool:
-        """Whether each vector is read and written in one piece, so that no lane needs an address of its own."""
-        for stmt, where in self.writer.flat(loop.body, replace(context, lanes=Lanes(loop.var, loop.var, 1))):
+        """Whether each vector is read and written in one piece, so that no lane needs an address of its own: one of a
+        table of bytes is looked up by codes that are."""
+        lanes = Lanes(loop.var, loop.var, 1)
+        for stmt, where in self.writer.flat(loop.body, replace(context, lanes=lanes)):
             if not isinstance(stmt, Store):
                 return False
             for e in (Load(stmt.buffer, stmt.indices), *walk(stmt.value)):
                 if isinstance(e, Load):
-                    parts = self.spell.address(Load(e.buffer, tuple(map(where.of, e.indices)))).split(loop.var)
+                    address = self.spell.address(Load(e.buffer, tuple(map(where.of, e.indices))))
+                    parts = address.split(loop.var)
+                    if parts is None and self.spell.lookup(e.buffer, address, lanes) is not None:
+                        continue
                     if parts is None or parts[0].number not in (0, 1):
                         return False
         return True

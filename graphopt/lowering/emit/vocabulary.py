@@ -97,6 +97,8 @@ RESERVED = MASKS.union(
         "store_strided",
         "gather",
         "scatter",
+        "lookup",
+        "offset",
         "splat",
         "select",
         "cast",

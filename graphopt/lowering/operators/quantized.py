@@ -230,7 +230,7 @@ TABLE: LoweringTable = {
     DOMAIN + "QLinearAveragePool": _pool("AveragePool"),
     DOMAIN + "QLinearConcat": _concat,
     DOMAIN + "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
-    DOMAIN + "QLinearLeakyRelu": between(FORMULAS["LeakyRelu"], 1),
+    DOMAIN + "QLinearLeakyRelu": _tabulated(FORMULAS["LeakyRelu"]),
     DOMAIN + "QLinearMul": between(lambda op, a, b: a * b, 2),
     DOMAIN + "QLinearSigmoid": _tabulated(FORMULAS["Sigmoid"]),
     DOMAIN + "QLinearSoftmax": _softmax,

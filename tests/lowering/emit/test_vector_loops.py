@@ -88,3 +88,49 @@ def turned(A: Buffer[("n", "m"), "float32"], Y: Buffer[("m", "n"), "float32"], n
     s.vectorize(s.get_loops("Y")[-1])
     assert "load_strided(A" in emit(s.nest).kernel.source
     check(nest, s.nest, sizes)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 64, 147, 4096])
+@pytest.mark.parametrize(("table", "code", "index"), [
+    ("(256,)", "int8", 'cast(X[v0, v1], "int64") + 128'),
+    ("(256,)", "uint8", 'cast(X[v0, v1], "int64")'),
+    ("(3, 256)", "uint8", 'v0, cast(X[v0, v1], "int64")'),
+    ("(256,)", "uint8", 'cast(bitxor(X[v0, v1], cast(129, "uint8")), "int64")'),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
+def test_bytes_are_looked_up_in_tables(dtype: str, table: str, code: str, index: str, n: int) -> None:
+    made = looked_up(dtype, table, code, index)
+    source = emit(made).kernel.source
+    assert "gather" not in source
+    assert f"lookup({'offset(' if table != '(256,)' else ''}T" in source
+    check(made, made, (n,))
+
+
+@pytest.mark.parametrize(("table", "code", "index"), [
+    ("(257,)", "uint8", 'cast(X[v0, v1], "int64") + 1'),  # not a table of all codes
+    ("(512,)", "uint8", 'cast(X[v0, v1], "int64") + 7'),
+    ("(256,)", "int8", 'cast(X[v0, v1], "int64") % 256'),
+    ("(256,)", "uint16", 'cast(X[v0, v1], "int64") % 256'),
+    ("(256, 256)", "uint8", 'cast(X[v0, v1], "int64"), 0'),
+    ("(256, 256)", "uint8", 'cast(X[v0, v1], "int64"), cast(X[v0, v1], "int64")'),
+])  # fmt: skip
+def test_other_tables_are_gathered(table: str, code: str, index: str) -> None:
+    made = looked_up("uint8", table, code, index)
+    assert "lookup(" not in emit(made).kernel.source
+    check(made, made, (37,))
+
+
+def looked_up(dtype: str, table: str, code: str, index: str) -> Nest:
+    """Rows of codes, looked up in a table."""
+    made = Schedule(
+        read(f"""
+@program
+def looked_up(T: Buffer[{table}, "{dtype}"], X: Buffer[(3, "n"), "{code}"], Y: Buffer[(3, "n"), "{dtype}"], n: size):
+    for i, j in grid(3, n):
+        with block("Y"):
+            v0, v1 = axis.remap("SS", [i, j])
+            Y[v0, v1] = T[{index}]
+""")
+    )
+    made.vectorize(made.get_loops("Y")[-1])
+    return made.nest
