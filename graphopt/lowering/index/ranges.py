@@ -168,7 +168,7 @@ class Ranges:
             return a + b if expr.fn == "add" else a - b if expr.fn == "sub" else a * b
         if expr.fn == "neg":
             return -self.polynomial(expr.args[0])
-        if expr.fn in ("floordiv", "mod") and tame(expr):
+        if expr.fn in ("floordiv", "mod") and divided_whole(expr):
             d = self.polynomial(expr.args[1])
             if self.divides(d):
                 quotient, remainder = self.division(self.polynomial(expr.args[0]), d)
@@ -275,8 +275,9 @@ class Ranges:
     def _collected(self, p: Polynomial) -> Polynomial | None:
         for t, c in p.terms.items():
             for inner in t:
-                if not (isinstance(inner, Apply) and inner.fn in ("floordiv", "mod") and tame(inner)):
+                if not divided_whole(inner):
                     continue
+                assert isinstance(inner, Apply)
                 x, d = map(self.polynomial, inner.args)
                 if not self.divides(d):
                     continue
@@ -302,6 +303,8 @@ class Ranges:
         for other in p.atoms:
             gone = others * d * atom(other)
             if not (isinstance(other, Apply) and other.fn in ("floordiv", "mod") and _holds_all(p, gone)):
+                continue
+            if not (tame(mod) or divided_whole(other)):
                 continue
             y, e = map(self.polynomial, other.args)
             if other.fn == "mod":  # (y % e) * d + x % d = (y * d + x % d) % (d * e), worth it where x is in y // d
@@ -510,6 +513,19 @@ class Ranges:
 def tame(expr: Expr) -> bool:
     """Whether an expression is over loop variables and sizes only, whose arithmetic does not wrap around."""
     return all(e.dtype in (INDEX, "bool") and not isinstance(e, Load) for e in walk(expr))
+
+
+@lru_cache(1 << 14)
+def divided_whole(expr: Expr) -> bool:
+    """Whether an expression is a quotient or remainder whose arithmetic does not wrap around: one over loop variables
+    and sizes only, or one of quotients and remainders of a single element, which may be any number, by these."""
+    if not (isinstance(expr, Apply) and expr.fn in ("floordiv", "mod")):
+        return False
+    x, d = expr.args
+    if not tame(d):
+        return False
+    is_element = isinstance(x, Load) or (isinstance(x, Apply) and x.fn == "cast")
+    return is_element or tame(x) or divided_whole(x)
 
 
 def _balanced(facts: Ranges, fn: str, p: Polynomial) -> Expr:

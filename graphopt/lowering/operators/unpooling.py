@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphopt.lowering.index.arithmetic import prove
 from graphopt.lowering.loops.compute import Tensor, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction, const
 from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
@@ -37,7 +38,9 @@ def max_unpool(op: Operation) -> Sequence[Tensor]:
             position = cast(places[at], INDEX)
             target = tuple(digits(position, whole))
             inside = conjunction(
-                position >= 0, position < count, *(i < n for i, n in zip(target, shape, strict=True) if n not in whole)
+                position >= 0,
+                position < count,
+                *(i < n for i, n, m in zip(target, shape, whole, strict=True) if not prove(m <= n, {})),
             )
             return seq(Check(inside, f"{op.op}: an index is out of range"), Store(out, target, x[at]))
 

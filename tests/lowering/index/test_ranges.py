@@ -10,7 +10,7 @@ import pytest
 
 from graphopt.lowering.index.arithmetic import address_of, bounds, polynomial, prove, simplify
 from graphopt.lowering.index.ranges import Ranges
-from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, maximum, minimum
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, maximum, minimum, rewrite
 from graphopt.lowering.loops.nest import Buffer
 from graphopt.lowering.loops.script_print import show_expr
 
@@ -140,6 +140,33 @@ def test_elements_wrap_around_so_only_their_sums_are_rewritten() -> None:
 def test_an_address_by_the_digits_of_a_number_is_the_number() -> None:
     x = Buffer("x", (Const(4), Const(4), Const(4)), "float32")
     assert address_of(Load(x, (I // 16, I // 4 % 4, I % 4)), {I: 64}) == polynomial(I, {I: 64})
+
+
+E = Load(Buffer("x", (Const(4),), "int64"), (Const(0),))
+DIGITS = (
+    (E // 16 * 16 + E // 4 % 4 * 4 + E % 4, E),
+    (E // 4 // 4 * 16 + E // 4 % 4 * 4 + E % 4, E),
+    (E // N // 3 * N * 3 + E // N % 3 * N + E % N, E),
+    (E - E // 7 * 7, E % 7),
+    (E // 4 % 4 * 4 + E % 4, E % 16),
+    (E // 4 // 4, E // 16),
+    ((E + 3) // 4 // 4, (E + 3) // 4 // 4),
+    ((E * 2) % 6 % 3, (E * 2) % 6 % 3),
+    ((E // 4 + 3) % 8 * 4 + E % 4, (E // 4 + 3) % 8 * 4 + E % 4),
+)
+"""Quotients and remainders of an element, which may be any number, and what they are."""
+
+
+@pytest.mark.parametrize(("written", "simple"), DIGITS)
+def test_digits_of_an_element_are_put_together(written: Expr, simple: Expr) -> None:
+    extents = {N: Const(5)}
+    assert polynomial(written, extents) == polynomial(simple, extents)
+    made = simplify(written, extents)
+    for number in (0, 1, -1, 15, 16, -17, 2**63 - 1, -(2**63)):
+        before, after = (rewrite(e, {E: Const(number), N: Const(3)}.get) for e in (written, made))
+        assert isinstance(before, Const)
+        assert isinstance(after, Const)
+        assert (int(before.value) - int(after.value)) % 2**64 == 0
 
 
 def test_what_is_found_does_not_depend_on_what_was_asked_before() -> None:
