@@ -256,15 +256,28 @@ def shift_right(x: VectorValue, count: VectorValue) -> VectorValue:
 def minimum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The smaller; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
-        return _unless_nan(b, select(b < a, b, a))
+        return _of_scalars("minimum", a, b) if a.lanes == 1 else _unless_nan(b, select(b < a, b, a))
     return select(b < a, b, a)
 
 
 def maximum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The larger; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
-        return _unless_nan(b, select(b > a, b, a))
+        return _of_scalars("maximum", a, b) if a.lanes == 1 else _unless_nan(b, select(b > a, b, a))
     return select(b > a, b, a)
+
+
+def _of_scalars(name: str, a: VectorValue, b: VectorValue) -> VectorValue:
+    """LLVM's function, of zeros with any sign: it uses what may be a link of a chain once.
+
+    A choice of ``a`` by a comparison with ``a`` uses it twice, and passes of LLVM 22.1 go down each use anew: the
+    maximum of 35 elements, one after the other, was never compiled.
+    """
+    kind = llvm.FunctionType(a.ir.type, [a.ir.type] * 2)
+    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+        a.builder.module, kind, f"llvm.{name}.{suffix(a.ir.type)}"
+    )
+    return a._with(a.builder.call(function, [a.ir, b.ir], fastmath=("nsz",)))
 
 
 def _unless_nan(b: VectorValue, otherwise: VectorValue) -> VectorValue:

@@ -318,6 +318,28 @@ def kernel(a, known, unknown, spread, start, stride):
     np.testing.assert_array_equal(spread, want)
 
 
+@pytest.mark.parametrize("rounds", [1, 8])
+@pytest.mark.parametrize("fn", ["minimum", "maximum"])
+def test_chains_of_choices_are_compiled(fn: str, rounds: int) -> None:
+    """Of loops in which each choice uses the one before twice, LLVM 22.1 does not come to an end."""
+    kernel = compiled(f"""
+def kernel(a, out):
+    p, q = pointer(a, float32), pointer(out, float32)
+    best = p[0]
+    for i in range({rounds}):
+        for k in range(35):
+            best = {fn}(best, p[i * 72 + k * 2])
+    q[0] = best
+""")
+    x, out = RNG.standard_normal(rounds * 72).astype(np.float32), np.zeros(1, np.float32)
+    read = x.reshape(rounds, 36, 2)[:, :35, 0]
+    for special in (None, np.inf, -np.inf, np.nan):
+        if special is not None:
+            read[-1, 17] = special
+        kernel(x.ctypes.data, out.ctypes.data)
+        np.testing.assert_array_equal(out[0], getattr(np, fn).reduce(read, None))
+
+
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_gather_and_scatter(lanes: int, index: str) -> None:
