@@ -103,6 +103,20 @@ def collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
     return groups
 
 
+def as_they_lie(chain: Chain, axes: Sequence[Axis]) -> list[Axis]:
+    """The axes in an order in which the last is contiguous to all accesses, and as many as may be are one with it; as
+    they are where the last is, or none."""
+    inner = [a for a in axes if a.extent != Const(1)]
+    last = next((a for a in reversed(inner) if lies_along(chain, a)), None)
+    if last is None or last is inner[-1]:
+        return list(axes)
+    order, left = [last], [a for a in axes if a is not last]
+    while (outer := next((a for a in reversed(left) if _lies_as_one(chain, a, order[0])), None)) is not None:
+        order.insert(0, outer)
+        left.remove(outer)
+    return [*left, *order]
+
+
 def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
     extent = polynomial(inner.extent)
     for access in chain.accesses:

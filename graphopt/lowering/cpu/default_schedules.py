@@ -33,6 +33,7 @@ from functools import partial
 from typing import Final
 
 from graphopt.lowering.analysis.access_analysis import (
+    as_they_lie,
     bytes_of,
     collapsed,
     is_follower,
@@ -185,7 +186,10 @@ class _Scheduler(Scheduling):
         """A reduction: along the vectors where what it reads lies side by side that way, else across them."""
         bound = {**{a.var: Const(0) for a in chain.spatial if a.extent == Const(1)}, **bound}
         free = [a for a in chain.spatial if a.var not in bound]
-        groups = collapsed(chain, list(chain.reduced))
+        reduced = list(chain.reduced)
+        if all(map(is_accumulation, chain.stores)) and not (free and lies_along(chain, free[-1])):
+            reduced = as_they_lie(chain, reduced)
+        groups = collapsed(chain, reduced)
         along = groups[-1] if groups else []
         steps = LoopSpec(self.var("r"), total_size([a.extent for a in along])) if along else None
         is_along = bool(along) and lies_along(chain, along[-1]) and not (free and lies_along(chain, free[-1]))

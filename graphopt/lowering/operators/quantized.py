@@ -11,13 +11,13 @@ from graphopt.ir.graph import Attrs
 from graphopt.ir.types import TensorType
 from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.loops import compute as t
-from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.compute import Tensor, compute, compute_several
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import Formula, broadcast, inputs_fitting, integer, label
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation, OperatorLowering
 from graphopt.lowering.operators.pooling import TABLE as POOLS
-from graphopt.lowering.operators.reductions import normalized, over
+from graphopt.lowering.operators.reductions import normalized
 from graphopt.lowering.operators.softmax import softmax
 
 DOMAIN = "com.microsoft::"
@@ -88,11 +88,27 @@ def _dequantize(op: Operation) -> Tensor:
     return compute(x.shape, element, dtype, label(op))
 
 
+def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the largest element, found in one go."""
+    if not x.rank:
+        return x, x
+    nothing = t.highest(x.dtype), t.lowest(x.dtype)
+    if Const(0) in x.shape:  # there are no steps, which would start accumulators
+        low, high = (compute((), lambda end=end: end, x.dtype) for end in nothing)
+        return low, high
+    steps = [t.reduce_axis(n) for n in x.shape]
+    element = x[tuple(step.var for step in steps)]
+    low, high = compute_several(
+        (),
+        lambda: t.reduction(steps, [element] * 2, nothing, lambda a, b: [minimum(a[0], b[0]), maximum(a[1], b[1])]),
+        ("low", "high"),
+    )
+    return low, high
+
+
 def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The elements as bytes, with the scale and the zero point that make the most of them."""
-    axes = range(x.rank)
-    low = over(x.shape, axes, lambda *at: x[at], t.min, "low")
-    high = over(x.shape, axes, lambda *at: x[at], t.max, "high")
+    low, high = extremes(x)
 
     def step() -> Expr:
         width = maximum(high[()], 0) - minimum(low[()], 0)

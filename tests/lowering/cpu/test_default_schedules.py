@@ -123,6 +123,36 @@ def largest(x: Buffer[(n, 5, 40), "float32"], y: Buffer[(n, 5, 1), "float32"], n
     check(nest, made, [3])
 
 
+@pytest.mark.parametrize(("shape", "at", "length"), [
+    ((35, 24), "vk, vj", 35 * 24),
+    ((24, 35), "vj, vk", 35 * 24),
+    ((40, 24), "vk + 5, vj", 35 * 24),
+    ((24, 40), "vj, vk", 35),
+    ((35, 30), "vk, vj", 24),
+    ((70, 48), "vk * 2, vj * 2", 0),
+])  # fmt: skip
+@pytest.mark.parametrize("fn", ["max", "add"])
+def test_what_is_reduced_whole_is_read_as_it_lies(fn: str, shape: tuple[int, int], at: str, length: int) -> None:
+    """Whatever the order of axes: of a transposed image, too."""
+    step = f"max(y[0], x[{at}])" if fn == "max" else f"y[0] + x[{at}]"
+    nest = read(
+        f"""
+@program
+def whole(x: Buffer[{shape}, "float32"], y: Buffer[(1,), "float32"]):
+    for j, k in grid(24, 35):
+        with block("B"):
+            vj, vk = axis.remap("RR", [j, k])
+            with init():
+                y[0] = 0.0
+            y[0] = {step}
+"""
+    )
+    made = scheduled(nest)
+    found = [s.extent for s in statements(made.body) if isinstance(s, For) and s.kind == "vectorized"]
+    assert found == ([Const(length)] if length else [])
+    check(nest, made)
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_columns_of_which_something_is_reduced_twice_go_in_vectors(batch: int) -> None:
     x = t.placeholder((batch, 29, 40), "float32")

@@ -87,6 +87,19 @@ def test_the_scale_comes_from_the_numbers() -> None:
         agree("DynamicQuantizeLinear", [np.array(x, np.float32)], [("n",)], n_outputs=3)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (1, 1), (5, 7)])
+def test_the_scale_of_any_number_of_numbers(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    if x.size:
+        agree("DynamicQuantizeLinear", [x], n_outputs=3)
+        agree("DynamicQuantizeLinear", [x], [["n", "m"][: x.ndim]], n_outputs=3)
+    else:
+        assert computed("DynamicQuantizeLinear", [x], n_outputs=3)[0].shape == shape
+    if x.size > 1:
+        x.flat[1] = np.nan
+        assert np.isnan(computed("DynamicQuantizeLinear", [x], n_outputs=3)[1])
+
+
 # -- ONNX Runtime's ops
 
 
