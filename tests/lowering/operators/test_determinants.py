@@ -27,6 +27,20 @@ def test_sizes(n: int) -> None:
     agree("Det", [x], [("b", "n", "n")])
 
 
+@pytest.mark.parametrize("n", [0, 8, 15, 16, 17, 33])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_longer_than_a_vector(n: int, dtype: str) -> None:
+    """Their rows are exchanged often: the largest elements stand in no order."""
+    random = np.random.default_rng(n)
+    x = (random.uniform(-0.1, 0.1, (2, n, n)) + np.eye(n)[random.permutation(n)]).astype(dtype)
+    agree("Det", [x])
+    agree("Det", [x], [("b", "n", "n")])
+    if n:
+        x[0, :, -1] = 0
+        x[1, :, n // 2] = 0
+        agree("Det", [x])
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 9])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_inverses(n: int, dtype: str) -> None:
