@@ -26,7 +26,7 @@ from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.ir.order import in_order
 from graphopt.ir.types import Dim, Size, Symbol, TensorType, Type, fresh_symbol, is_anonymous, unranked
 from graphopt.lowering.loops.compute import Tensor, compute, producers_first
-from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, cast, equal, select
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, cast, equal, maximum, select
 from graphopt.lowering.loops.sizes import symbols_in, symbols_of
 from graphopt.lowering.lower.embedded_programs import Called, EmbeddedProgram, given
 from graphopt.lowering.lower.kept_states import KeptState
@@ -300,9 +300,32 @@ class _Lowerer:
         within = {name: inferred(node.bodies[name], given) for name, (given, _) in inputs.items()}
         captured = self.captured(facts for _, facts in within.values())
         self.check_bound(node, outputs, SizeVars(), more=found, captured=captured)
+        if handed and node.op == "Loop" and self.count_rounds(node, *within["body"]):
+            return self.bodied(node)
         bodies = {name: self.body(lowering, *within[name], binds) for name, (_, binds) in inputs.items()}
         self.bound |= found
         return replace(lowering, bodies=bodies)
+
+    def count_rounds(self, node: Node, body: Graph, facts: FactsByValue) -> bool:
+        """Whether a Loop now has a shape function that tells its rounds: where nothing ends it before their number."""
+        trips, condition, goes_on = node.inputs[0], node.inputs[1], body.outputs[0]
+        assert goes_on is not None
+        stays = goes_on == body.inputs[1] or facts[goes_on].elements == (1,)
+        begins = condition is None or self.facts[condition].elements == (1,)
+        stacked = node.outputs[len(node.inputs) - node.captures - 2 :]
+        counts = {_symbol((self.facts[v].shape or (0,))[0]) for v in stacked}
+        if trips is None or not (stays and begins) or len(counts) != 1 or ~node.id in self.lowered_nodes:
+            return False
+        (count,) = counts
+        if count is None or count in self.bound:
+            return False
+        sizes = SizeVars()
+        tensor = tensor_of(self.facts[trips], sizes)
+        number = maximum(cast(Load(tensor, (Const(0),) * tensor.rank), INDEX), 0)
+        found = {Value(node.id, node.n_outputs): _vector(1)}
+        self.lowered_nodes[~node.id] = Sizes(node, (count,), (_listed([number]),), {tensor: trips}, sizes, found)
+        self.bound.add(count)
+        return True
 
     def body(self, lowering: Bodied, body: Graph, facts: dict[Value, Fact], binds: Binds) -> LoweredBody:
         node = lowering.node

@@ -20,7 +20,7 @@ from graphopt.ir.text import parse
 from graphopt.lowering.link.options import BY_RULE
 from graphopt.run.steps import Steps
 from graphopt.runtime import load as load_program
-from graphopt.runtime.steps import HostStep, LoopStep
+from graphopt.runtime.steps import HostStep, LoopStep, walk
 
 X = np.arange(6, dtype=np.float32)
 
@@ -255,6 +255,47 @@ def test_several_outputs_of_as_many_rounds_as_the_condition_allows_are_stacked(t
             if trips:  # of no rounds the reference knows no sizes
                 np.testing.assert_array_equal(made[name], want)
             assert len(made[name]) == min(trips, 3)
+
+
+COUNTED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[b,2] x, int64[rank] M, bool c) => (float[p,b,2] y, float[b,2] last) <bool true = {1}> {
+    last, y = Loop(M, true, x) <body: graph = body (int64 i, bool cc, float[b1,2] s)
+        => (bool co, float[b1,2] s2, float[b1,2] f) { co = Identity(true) s2 = Add(s, x) f = Neg(s2) }>
+}"""
+WITHIN = {
+    "a branch": """y = If(c) <then_branch: graph = then () => (float[t,b,2] u) { l, u = Loop(M, true, x) <BODY> },
+                     else_branch: graph = other () => (float[e,b,2] v) { v = Unsqueeze(x, axis) }> last = Neg(x)""",
+    "a loop": """last, y = Loop(M, true, x) <body: graph = outer (int64 k, bool kc, float[b2,2] r)
+        => (bool ko, float[b2,2] r2, float[b2,2] e) { ko = Identity(true)
+             many = Add(k, one) r2, u = Loop(many, true, r) <BODY>
+             sum = ReduceSum<keepdims=0>(u, axis) e = Add(sum, x) }>""",
+}
+"""Loops of which the rounds are an input, or the number of the round of another."""
+
+
+@pytest.mark.parametrize("rank", ["[]", "[1]"])
+@pytest.mark.parametrize("within", ["", *WITHIN])
+def test_rounds_that_nothing_ends_are_counted_before(within: str, rank: str) -> None:
+    """Then their outputs lie where they are stacked, and no round goes through Python."""
+    text = COUNTED.replace("[rank]", rank.replace("[]", ""))
+    start, body, end = text.index("last, y ="), text[text.index("body: graph") : text.rindex(">")], text.rindex("}")
+    if within:
+        text = text[:start] + WITHIN[within].replace("BODY", body) + text[end:]
+        text = text.replace("<bool true = {1}>", "<bool true = {1}, int64[1] axis = {0}, int64 one = {1}>")
+    proto = onnx.parser.parse_model(text)
+    compiled = graphopt.compile(proto, jobs=0, cache=False)
+    assert not compiled.report.unlowered
+    loops = [s for s in walk(lowered(load(proto), BY_RULE, Steps()).steps) if isinstance(s, LoopStep)]
+    assert len(loops) == 1 + (within == "a loop")
+    assert not any(isinstance(s, HostStep) for loop in loops for s in walk(loop.body))
+    for trips, rows, goes in product((-2, 0, 1, 5), (1, 3), (True, False)):
+        x = np.random.default_rng(rows).standard_normal((rows, 2)).astype(np.float32)
+        feeds = {"x": x, "M": np.full((1,) * (rank == "[1]"), trips), "c": np.array(goes)}
+        made = compiled(feeds)
+        assert made["y"].shape == (max(trips, 0) if goes or within != "a branch" else 1, rows, 2)
+        if trips > 0:  # of no rounds the reference knows no sizes
+            for name, want in run(load(proto), feeds).items():
+                np.testing.assert_allclose(made[name], want, rtol=1e-5, atol=1e-5)
 
 
 def test_a_loop_whose_condition_is_no_truth_value_is_left_out() -> None:
