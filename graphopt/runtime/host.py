@@ -16,6 +16,10 @@ from graphopt.runtime.steps import Array, HostStep, KernelStep, Launch
 HostFunction: TypeAlias = Callable[..., Any]
 
 
+COMPARED = 1 << 11
+"""Comparisons that numpy makes in less time than it takes to look through some rows one by one."""
+
+
 def keep(array: Any) -> Any:
     """What a loop keeps for its next round, or hands on at its end."""
     return array.copy()
@@ -80,12 +84,21 @@ def draw(how: Any, given: Any = None) -> Any:
         case "bernoulli":
             numbers = generator.random(shape) < given
         case _:
-            logits = given.astype(np.float64)
-            weights = np.exp(logits - logits.max(axis=-1, keepdims=True)).cumsum(axis=-1)
-            places = generator.random((len(weights), int(first))) * weights[:, -1:]
-            numbers = np.array([np.searchsorted(row, p, "right") for row, p in zip(weights, places, strict=True)])
-            numbers = numbers.reshape(len(weights), int(first))
+            numbers = _chosen(given, generator.random((len(given), int(first))), dtype)
     return np.asarray(numbers).astype(dtype, copy=False)
+
+
+def _chosen(logits: Any, parts: Any, dtype: np.dtype[Any]) -> Any:
+    """For each number from 0 to 1 the place in its row of logarithms of weights that has this part of their sum."""
+    weights = np.subtract(logits, np.maximum.reduce(logits, -1, keepdims=True), dtype=np.float64)
+    np.add.accumulate(np.exp(weights, weights), -1, None, weights)
+    parts *= weights[:, -1:]
+    if parts.shape[1] * weights.size <= COMPARED:
+        return np.add.reduce(weights[:, None] <= parts[..., None], -1, dtype)
+    found = np.empty(parts.shape, dtype)
+    for k, row in enumerate(weights):
+        found[k] = row.searchsorted(parts[k], "right")
+    return found
 
 
 def _drawn_as(dtype: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import graphopt
 from graphopt.errors import ExecutionError
 from graphopt.ir.text import parse
-from graphopt.runtime.host import FEW, bytes_of, maps, words
+from graphopt.runtime.host import COMPARED, FEW, _chosen, bytes_of, maps, words
 
 
 @pytest.mark.parametrize("rows", [0, 1, FEW, FEW + 1, 100])
@@ -65,6 +65,22 @@ def test_random_numbers_are_drawn_without_another_engine(call: str, dtype: str, 
     assert not np.array_equal(first, second)
     assert abs(numbers.mean() - mean) < 5 * deviation / numbers.size**0.5
     assert abs(numbers.std() / deviation - 1) < 0.05
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (2, 5), (3, COMPARED), (40, 60)])
+@pytest.mark.parametrize("count", [1, 7])
+def test_places_are_those_of_parts_of_a_sum(count: int, shape: tuple[int, int]) -> None:
+    random = np.random.default_rng(shape[1])
+    logits = random.standard_normal(shape).astype(np.float32)
+    logits[:, 1::4] = -np.inf  # never chosen
+    parts = random.random((shape[0], count))
+    parts[:, ::3] = 0
+    found = _chosen(logits, parts.copy(), np.dtype(np.int32))
+    assert (found.dtype, found.shape) == (np.int32, parts.shape)
+    for row, chosen, part in zip(logits.astype(np.float64), found, parts, strict=True):
+        sums = np.cumsum(np.exp(row - row.max()))
+        assert chosen.tolist() == [int((sums <= p * sums[-1]).sum()) for p in part]
+        assert np.isfinite(row[chosen]).all()
 
 
 def test_random_numbers_of_one_seed_are_the_same_in_each_process(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import log, pi
 
 from graphopt.lowering.loops import compute as tensors
-from graphopt.lowering.loops.compute import ReduceStage, Tensor, compute, reduce_axis
+from graphopt.lowering.loops.compute import ReduceStage, Tensor, compute, loop, procedure, reduce_axis
 from graphopt.lowering.loops.expressions import (
     INDEX,
     Const,
@@ -20,11 +20,14 @@ from graphopt.lowering.loops.expressions import (
     conjunction,
     const,
     equal,
+    maximum,
     minimum,
     select,
 )
+from graphopt.lowering.loops.nest import Buffer, If, Stmt, Store, seq
 from graphopt.lowering.operators.coordinates import DOUBLE
 from graphopt.lowering.operators.elements import integer, label, required, scalar, wide
+from graphopt.lowering.operators.indexing import vectors_over
 from graphopt.lowering.operators.indices import element
 from graphopt.lowering.operators.operation import LoweringTable, Operation
 from graphopt.lowering.operators.sampling import as_float
@@ -161,19 +164,31 @@ def mel_weight_matrix(op: Operation) -> Tensor:
 
     corners = compute((filters + 2,), corner, INDEX, "corners")
 
-    def weight(j: Expr, i: Expr) -> Expr:
-        first, middle, last = corners[i], corners[i + 1], corners[i + 2]
+    def build(out: Buffer) -> Stmt:
+        def triangle(i: Expr) -> Stmt:
+            first, middle, last = corners[i], corners[i + 1], corners[i + 2]
 
-        def share(a: Expr, b: Expr) -> Expr:
-            return cast(a, DOUBLE) / cast(b, DOUBLE)
+            def put(start: Expr, end: Expr, value: Callable[[Expr], Expr]) -> Stmt:
+                begin = maximum(start, 0)
+                return loop(
+                    maximum(minimum(end, bins) - begin, 0),
+                    lambda k: Store(out, (begin + k, i), cast(value(begin + k), dtype)),
+                )
 
-        zero, one = const(0, DOUBLE), const(1, DOUBLE)
-        rising = select(conjunction(j >= first, j <= middle), share(j - first, middle - first), zero)
-        rising = select(equal(first, middle), select(equal(j, middle), one, zero), rising)
-        falls = conjunction(j >= middle, j < last)
-        return cast(select(falls, share(last - j, last - middle), rising), dtype)
+            def share(a: Expr, b: Expr) -> Expr:
+                return cast(a, DOUBLE) / cast(b, DOUBLE)
 
-    return compute((bins, filters), weight, dtype, label(op))
+            rising = put(first, middle + 1, lambda j: share(j - first, middle - first))
+            peak = put(middle, middle + 1, lambda j: const(1, DOUBLE))
+            falling = put(middle, last, lambda j: share(last - j, last - middle))
+            return seq(If(equal(first, middle), peak, rising), falling)
+
+        return seq(
+            vectors_over(op, (bins, filters), lambda at: Store(out, at, const(0, dtype))), loop(filters, triangle)
+        )
+
+    (weights,) = procedure([(label(op), (bins, filters), dtype)], (corners,), build)
+    return weights
 
 
 TABLE: LoweringTable = {

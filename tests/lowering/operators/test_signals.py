@@ -75,6 +75,12 @@ def test_mel_filters(bins: int, length: int, rate: int) -> None:
     agree_in_shape("MelWeightMatrix", arrays, known={0, 1})
 
 
+@pytest.mark.parametrize(("bins", "low", "high"), [(1, 0, 4000), (7, 300, 2500), (40, 50, 60), (3, 1000, 1000)])
+def test_mel_filters_between_any_frequencies(bins: int, low: float, high: float) -> None:
+    edges = [np.array(low, np.float32), np.array(high, np.float32)]
+    agree_in_shape("MelWeightMatrix", [np.array(bins), np.array(64), np.array(8000), *edges], known={0, 1})
+
+
 def test_a_long_transform_is_exact() -> None:
     x = RNG.standard_normal((1, 300, 1)).astype(np.float32)
     found = run("DFT", [x, ints(300), np.array(1)], (1, 151, 2), known={1, 2}, onesided=1)
