@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from graphopt.ir.dtypes import dtype_of
@@ -149,18 +149,44 @@ def _result(op: Operation, k: int, value: Expr) -> Expr:
     return code(value, scale, _single(op, k + 1), op.dtype())
 
 
-def between(formula: Formula, n: int) -> OperatorLowering:
-    """An elementwise op on n operands, each followed by its scale and zero point; those of the result stand last."""
+def _added(op: Operation) -> Tensor:
+    """The sum of two operands, by the ratios of their scales to that of the result.
 
-    def describe(op: Operation) -> Tensor:
-        shape = op.shape()
+    No element is divided, and what is rounded has the zero points in it, as in ONNX Runtime, which gives the same.
+    """
+    first, second, unit = (_scale(op, k) for k in (1, 4, 6))
+    ratios = first / unit, second / unit
+    moved = _zero(op, 7) - ratios[0] * _zero(op, 2) - ratios[1] * _zero(op, 5)
+    return _rounded(op, lambda a, b: b * ratios[1] + (a * ratios[0] + moved))
 
-        def element(*at: Expr) -> Expr:
-            return _result(op, 3 * n, formula(op, *(_operand(op, 3 * k, shape, at) for k in range(n))))
 
-        return compute(shape, element, op.dtype(), label(op), inputs_fitting(op, range(0, 3 * n, 3), shape))
+def _multiplied(op: Operation) -> Tensor:
+    """The product of two operands, by the ratio of its scale to that of the result; rounded as a sum is."""
+    ratio = _scale(op, 1) * _scale(op, 4) / _scale(op, 6)
+    return _rounded(op, lambda a, b: (a - _zero(op, 2)) * (b - _zero(op, 5)) * ratio + _zero(op, 7))
 
-    return describe
+
+def _rounded(op: Operation, combine: Callable[[Expr, Expr], Expr]) -> Tensor:
+    """The codes nearest to what is made of two operands' codes."""
+    shape = op.shape()
+
+    def element(*at: Expr) -> Expr:
+        a, b = (cast(broadcast(op.input(k), shape, at), "float32") for k in (0, 3))
+        return apply("saturate", apply("round", combine(a, b)), dtype=op.dtype())
+
+    return compute(shape, element, op.dtype(), label(op), inputs_fitting(op, (0, 3), shape))
+
+
+def _scale(op: Operation, k: int) -> Expr:
+    scale = _single(op, k)
+    assert scale is not None
+    return cast(scale, "float32")
+
+
+def _zero(op: Operation, k: int) -> Expr:
+    """The zero point at k in float32; 0 where there is none."""
+    zero = _single(op, k)
+    return const(0, "float32") if zero is None else cast(zero, "float32")
 
 
 def _tabulated(formula: Formula) -> OperatorLowering:
@@ -242,12 +268,12 @@ TABLE: LoweringTable = {
     "QuantizeLinear": _quantize,
     DOMAIN + "DequantizeLinear": _dequantize,
     DOMAIN + "QuantizeLinear": _quantize,
-    DOMAIN + "QLinearAdd": between(lambda op, a, b: a + b, 2),
+    DOMAIN + "QLinearAdd": _added,
     DOMAIN + "QLinearAveragePool": _pool("AveragePool"),
     DOMAIN + "QLinearConcat": _concat,
     DOMAIN + "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
     DOMAIN + "QLinearLeakyRelu": _tabulated(FORMULAS["LeakyRelu"]),
-    DOMAIN + "QLinearMul": between(lambda op, a, b: a * b, 2),
+    DOMAIN + "QLinearMul": _multiplied,
     DOMAIN + "QLinearSigmoid": _tabulated(FORMULAS["Sigmoid"]),
     DOMAIN + "QLinearSoftmax": _softmax,
     DOMAIN + "QLinearWhere": _where,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphopt
 from graphopt.ir import evaluate
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attr, Attrs
@@ -127,13 +129,33 @@ def parameters(dtype: str, scale: float, zero: int) -> list[Array | None]:
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 def test_two_operands(op: str, dtype: str) -> None:
     a, b = codes(dtype, 4, 6), codes(dtype, 6)
-    last = parameters(dtype, 0.5 if op == "QLinearAdd" else 5.0, 3)
+    last = parameters(dtype, 0.47 if op == "QLinearAdd" else 5.1, 3)  # few ties
     arrays = [a, *parameters(dtype, 0.25, 1), b, *parameters(dtype, 0.5, 2), *last]
     near(op, arrays)
     near(op, arrays, [("n", 6), (), (), (6,), (), (), (), ()])
     if dtype == "uint8":  # without zero points, the reference knows no other
         arrays[2] = arrays[5] = arrays[7] = None
         near(op, arrays)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 4])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_sums_are_onnxruntimes_at_ties(dtype: str, zero: int) -> None:
+    """Half of these stand between two codes."""
+    ort = pytest.importorskip("onnxruntime")
+    x, y = (np.random.default_rng(seed).permutation(codes(dtype, 40, 30).reshape(-1)) for seed in (0, 1))
+    arrays = [x, *parameters(dtype, 0.02, zero), y, *parameters(dtype, 0.02, 3), *parameters(dtype, 0.04, zero)]
+    names = [f"x{k}" for k in range(8)]
+    node = onnx.helper.make_node("QLinearAdd", names, ["y"], domain="com.microsoft")
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    told = [onnx.helper.make_tensor_value_info(n, code, [1200]) for n in ("x0", "x3", "y")]
+    held = [onnx.numpy_helper.from_array(a, n) for n, a in zip(names, arrays, strict=True) if n not in ("x0", "x3")]
+    graph = onnx.helper.make_graph([node], "sum", told[:2], told[2:], held)
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    feeds = {"x0": x, "x3": y}
+    (want,) = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    np.testing.assert_array_equal(graphopt.compile(model, jobs=0)(feeds)["y"], want)
 
 
 @pytest.mark.parametrize("dtype", BYTES)
