@@ -1,9 +1,10 @@
 """TopK: the largest or smallest elements of an axis, sorted.
 
 NaN counts as larger than all numbers, as numpy sorts; of equal elements the one with the lower index comes first.
-Few elements are kept in order all the time, and most elements meet only the last of them. A small part of many is kept
-as a heap whose root is the one to give up next, and is put in order at the end (Williams, 1964). A larger part comes
-from sorting all of them, digit by digit of codes that order as the elements do (radix sort: Hollerith, 1889).
+Few elements are kept in order all the time, and most elements, or blocks of them, meet only the last one. A small part
+of many is kept as a heap whose root is the one to give up next, and is put in order at the end (Williams, 1964). A
+larger part comes from sorting all of them, digit by digit of codes that order as the elements do (radix sort:
+Hollerith, 1889).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from graphopt.frozen import dataclass
-from graphopt.lowering.loops.compute import Tensor, compute_several, loop, procedure
+from graphopt.lowering.loops.compute import Tensor, compute_several, fresh, highest, loop, lowest, procedure
 from graphopt.lowering.loops.expressions import (
     FLOATS,
     INDEX,
@@ -22,10 +23,11 @@ from graphopt.lowering.loops.expressions import (
     conjunction,
     const,
     equal,
+    maximum,
     minimum,
     select,
 )
-from graphopt.lowering.loops.nest import Buffer, Check, If, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, Check, For, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, widened
 from graphopt.lowering.operators.indexing import over
 from graphopt.lowering.operators.indices import axis_of
@@ -33,6 +35,8 @@ from graphopt.lowering.operators.operation import LoweringTable, Operation
 
 FEW = 32
 """Up to so many elements are kept in order all the time."""
+BLOCK = 256
+"""Elements that are looked at together: few such blocks have one that is kept."""
 DEEPEST = 40
 """The depth of a heap whose size is not known ahead of time: none has more elements than memory."""
 
@@ -48,18 +52,21 @@ def top_k(op: Operation) -> Sequence[Tensor]:
     if not few and op.is_for_host and x.dtype in CODED:  # on a GPU a heap of its own lets each row have a thread
         is_short = isinstance(size, Const) and size.value <= SHORT
         return (_ranked if is_short else _sorted)(op, x, axis, largest)
-    scratch = () if few else (Buffer("at", (Const(4),), INDEX, "local"), Buffer("spare", (Const(1),), x.dtype, "local"))
+    best = Buffer("best", (Const(1),), widened(x[(Const(0),) * x.rank]).dtype, "local")
+    at, spare = Buffer("at", (Const(4),), INDEX, "local"), Buffer("spare", (Const(1),), x.dtype, "local")
 
     def build(values: Buffer, indices: Buffer) -> Stmt:
         def row(rest: tuple[Expr, ...]) -> Stmt:
             kept = Kept(values, indices, lambda i: (*rest[:axis], i, *rest[axis:]), largest, count)
+            if few and axis == x.rank - 1 and op.is_for_host and x.dtype != "bool":
+                return kept.by_blocks(x, size, best)
             if few:
-                return kept.by_insertion(x, size)
-            return kept.by_heap(lambda i: x[kept.index_of(i)], size, *scratch)
+                return kept.by_insertion(x, Const(0), size)
+            return kept.by_heap(lambda i: x[kept.index_of(i)], size, at, spare)
 
         return _checked(count, size, over((*x.shape[:axis], *x.shape[axis + 1 :]), row))
 
-    return procedure(_outputs(op, x), (x,), build, scratch)
+    return procedure(_outputs(op, x), (x,), build, (best,) if few else (at, spare))
 
 
 def _checked(count: Expr, size: Expr, rows: Stmt) -> Stmt:
@@ -261,10 +268,35 @@ class Kept:
         same = ~self.is_better(a, b) & ~self.is_better(b, a)
         return self.is_better(b, a) | (same & (self.index(slot) > self.index(other)))
 
-    def by_insertion(self, x: Tensor, size: Expr) -> Stmt:
-        """Every element that is better than the last one kept goes where it belongs, those behind it move up."""
+    def by_blocks(self, x: Tensor, size: Expr, best: Buffer) -> Stmt:
+        """The same as ``by_insertion`` along an axis whose elements lie side by side: they are looked at in blocks, of
+        which most have none that is better than the last one kept."""
+        if isinstance(size, Const) and size.value < 2 * BLOCK:
+            return self.by_insertion(x, Const(0), size)
+        target, last = (Const(0),), self.value(self.count - 1)
+        combine, start = (maximum, lowest) if self.largest else (minimum, highest)
 
-        def insert(i: Expr) -> Stmt:
+        def block(number: Expr) -> Stmt:
+            first, var = number * BLOCK, fresh()
+            better = combine(best[0], widened(x[self.index_of(first + var)]))
+            look = seq(
+                Store(best, target, start(best.dtype)),
+                For(var, Const(BLOCK), Store(best, target, better), "vectorized"),
+            )
+            wanted = (first < self.count) | self.is_better(best[0], last)
+            if best.dtype in FLOATS and not self.largest:  # NaN, which comes last, hides numbers
+                wanted = wanted | apply("isnan", best[0])
+            return seq(look, If(wanted, self.by_insertion(x, first, Const(BLOCK))))
+
+        blocks = size // BLOCK
+        return seq(loop(blocks, block), self.by_insertion(x, blocks * BLOCK, size % BLOCK))
+
+    def by_insertion(self, x: Tensor, first: Expr, size: Expr) -> Stmt:
+        """Each of so many elements that is better than the last one kept goes where it belongs, those behind it move
+        up."""
+
+        def insert(k: Expr) -> Stmt:
+            i = first + k
             element, free = x[self.index_of(i)], minimum(i, self.count - 1)
 
             def move(k: Expr) -> Stmt:

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphopt
 from graphopt.errors import ExecutionError
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
+from graphopt.ir.text import parse
+from graphopt.ir.text.elements import numpy_dtype
 from graphopt.ir.types import TensorType, symbol
 from graphopt.lowering.operators import sorting
 from graphopt.lowering.operators.sorting import TABLE
@@ -54,6 +57,7 @@ def test_along_axes(k: int, largest: int, axis: int) -> None:
 SPECIAL = [0.0, -0.0, 1.0, 2.0, -3.0, np.inf, -np.inf, np.nan, -np.nan, 1e-42, -1e-42]
 WAYS: dict[str, dict[str, object]] = {
     "few": {"FEW": 99},
+    "blocks": {"FEW": 99, "BLOCK": 2},
     "heap": {"FEW": 0, "CODED": frozenset()},
     "ranked": {"FEW": 0, "SHORT": 99},
     "digits": {"FEW": 0, "SHORT": 0},
@@ -89,6 +93,28 @@ def test_dtypes(dtype: str) -> None:
     for size in (60, 80):
         for largest in (0, 1):
             assert_top(np.ascontiguousarray(x[:, :size]), 40, largest=largest)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("size", [511, 512, 1111])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_blocks_without_anything_to_keep_are_passed_over(largest: int, size: int, dtype: str) -> None:
+    x = np.random.default_rng(size).standard_normal((3, size)) * 40
+    x[1], x[2, 300:] = np.sort(x[1])[:: 1 if largest else -1], -100  # all are kept for a while, and hardly any
+    x = np.abs(x) if dtype == "uint8" else x
+    x = (x > 0 if dtype == "bool" else x.astype(numpy_dtype(dtype))).copy()
+    rows = [x]
+    if "float" in dtype:
+        rows.append(x.copy())
+        rows[1][:, ::100] = np.nan
+    for text in (f"x: {dtype}[3, {size}]", f"x: {dtype}[b, n]"):
+        program = graphopt.compile(
+            parse(f"{text}\nk = int64[1]{{7}}\ny, i = TopK(x, k, largest={largest})\nreturn y, i"), jobs=0
+        )
+        for row in rows:
+            found = program(row)
+            for name, want in zip("yi", expected(row.astype(np.float64), 7, -1, largest), strict=True):
+                np.testing.assert_array_equal(found[name].astype(np.float64), want)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 6])
