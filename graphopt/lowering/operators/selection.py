@@ -249,9 +249,10 @@ def suppression_shapes(op: Operation) -> Shapes:
 
         def of_class(image: Expr, label: Expr) -> Stmt:
             def candidate(i: Expr) -> Stmt:
-                # of equal scores the first comes first: it has the largest number
-                put = seq(kept.put(left, scores[image, label, i], count - 1 - i), Store(at, (Const(4),), left + 1))
-                return If(scores[image, label, i] > only(op, 4), put) if op.has(4) else put
+                # of equal scores the first comes first: it has the largest number; what does not count is overwritten
+                wanted = scores[image, label, i] > only(op, 4) if op.has(4) else const(True, "bool")
+                put = kept.put(left, scores[image, label, i], count - 1 - i)
+                return seq(put, Store(at, (Const(4),), left + select(wanted, Const(1), Const(0))))
 
             def next_one(_: Expr) -> Stmt:
                 box = count - 1 - order[0]
