@@ -11,6 +11,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.types import Size, SizeAtom
+from graphopt.lowering.fuse.byte_tables import tabulated
 from graphopt.lowering.fuse.groups import CHEAP, Group, Member
 from graphopt.lowering.fuse.kinds import is_repeated, loads_of, size, work
 from graphopt.lowering.index.arithmetic import polynomial
@@ -72,11 +73,13 @@ def write(
     size_vars: type[SizeVars] = SizeVars,
     is_inlined: bool = True,
     strides: Mapping[Value, Sequence[Size]] | None = None,
+    has_tables: bool = False,
 ) -> FusedNest:
     """The nest of a group, with its checks of sizes inside where it ``is_checking``.
 
     ``is_for_host`` is as in ``Operation``, and ``size_vars`` makes variables of open sizes. All tensors are stored
-    where it is not ``is_inlined``. ``strides`` are those of values that do not lie row-major.
+    where it is not ``is_inlined``. ``strides`` are those of values that do not lie row-major. Functions of one byte are
+    looked up where it ``has_tables``.
     """
     # In order of the members: tensors from outside are placeholders, each node's tensors are built on its inputs', and
     # sizes that nothing depends on are no parameters.
@@ -96,7 +99,7 @@ def write(
         tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
     results = {v: tensors[v] for v in group.sink.node.outputs if v in tensors}
     fits = _fitting(group.sink.node.op, results, facts, sizes)
-    return _nest(sources, results, sizes, is_checking, is_inlined, strides or {}, fits)
+    return _nest(sources, results, sizes, is_checking, is_inlined, strides or {}, fits, has_tables)
 
 
 def write_sizes(low: Sizes, is_checking: bool = False) -> FusedNest:
@@ -112,10 +115,12 @@ def _nest(
     is_inlined: bool = True,
     strides: Mapping[Value, Sequence[Size]] = MappingProxyType({}),
     checks: Sequence[Check] = (),
+    has_tables: bool = False,
 ) -> FusedNest:
     """The nest of results, by the values that they are, and that the tensors that are read are; ``checks`` come first
     in it."""
     outputs = inlined([*results.values()]) if is_inlined else tuple(results.values())
+    outputs = tuple(map(tabulated, outputs)) if has_tables else outputs
     read = inputs_read(outputs)
     steps = {v: tuple(map(sizes, strides[v])) for v in (*(sources[t] for t in read), *results) if v in strides}
     whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))

@@ -160,7 +160,9 @@ def _fused(scope: LoweredScope, group: Group, options: Options) -> FusedItem:
 
 def _written(scope: LoweredScope, group: Group, options: Options, nodes: tuple[str, ...]) -> FusedItem:
     # a branch may not be taken
-    wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host, strides=scope.strides)
+    has_tables = options.is_for_host and not options.is_by_hand(nodes)
+    is_branch, is_for_host, strides = scope.is_branch, options.is_for_host, scope.strides
+    wrote = write(scope.graph, scope.facts, group, is_branch, is_for_host, strides=strides, has_tables=has_tables)
     reads = zip(wrote.nest.buffers, wrote.inputs, strict=False)
     constants = {b: c for b, v in reads if (c := _constant_of(scope, v)) is not None}
     item = FusedItem(nodes, "+".join(label_of(m.node) for m in group.members), wrote, wrote.nest, wrote.nest, constants)
