@@ -21,19 +21,21 @@ ENTRIES: Final = 256
 @dataclass(frozen=True, slots=True)
 class Permutation:
     """An instruction that looks bytes up in registers: its name, the bytes of a vector, the entries that it looks in,
-    and what a processor needs to have it. The entries are in two vectors, or in each 16 bytes of one."""
+    what a processor needs to have it, and for how many codes it takes less than to read each entry by itself. The
+    entries are in two vectors, or in each 16 bytes of one."""
 
     name: str
     lanes: int
     entries: int
     needed: str
+    least: int
 
 
 PERMUTATIONS: Final = (
-    Permutation("avx512.vpermi2var.qi.512", 64, 128, "avx512vbmi"),
-    Permutation("avx512.pshuf.b.512", 64, 16, "avx512bw"),
-    Permutation("avx2.pshuf.b", 32, 16, "avx2"),
-    Permutation("ssse3.pshuf.b.128", 16, 16, "ssse3"),
+    Permutation("avx512.vpermi2var.qi.512", 64, 128, "avx512vbmi", 2),
+    Permutation("avx512.pshuf.b.512", 64, 16, "avx512bw", 16),
+    Permutation("avx2.pshuf.b", 32, 16, "avx2", 16),
+    Permutation("ssse3.pshuf.b.128", 16, 16, "ssse3", 16),
 )
 """The instructions, the best first."""
 
@@ -51,7 +53,7 @@ def look_up(p: Pointer, code: VectorValue) -> VectorValue:
     how = permutation()
     if code.lanes == 1:
         return memory.read(p.at(values.cast(codes, types.int64)), 1)
-    if how is None:
+    if how is None or codes.lanes < how.least:
         return _one_by_one(p, codes)
     if codes.lanes <= how.lanes:
         whole = shuffle(codes, codes, [k % codes.lanes for k in range(how.lanes)])

@@ -21,8 +21,8 @@ LEAST: Final = 4 * CODES
 
 
 def tabulated(tensor: Tensor) -> Tensor:
-    """The tensor by a table, where each element is a function of one byte that costs more than to look it up; else
-    itself."""
+    """The tensor by a table, where each element is a function of the byte at its place that costs more than to look it
+    up; else itself."""
     stage = tensor.stage
     if not isinstance(stage, ElementwiseStage) or len(stage.values) > 1 or tensor.dtype not in BYTES:
         return tensor
@@ -32,7 +32,8 @@ def tabulated(tensor: Tensor) -> Tensor:
     if len(read) != 1 or read[0].dtype not in LOWEST or work(value) <= CHEAP or _is_few(tensor, sizes):
         return tensor
     (byte,) = read
-    if _reads_axes(value, byte, axes):
+    is_at_place = byte.indices == tuple(a.var for a in stage.axes) and byte.buffer.shape == tensor.shape
+    if not is_at_place or _reads_axes(value, byte, axes):
         return tensor
     least = LOWEST[byte.dtype]
 
