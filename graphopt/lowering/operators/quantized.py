@@ -189,19 +189,23 @@ def _zero(op: Operation, k: int) -> Expr:
     return const(0, "float32") if zero is None else cast(zero, "float32")
 
 
+def _table(op: Operation, k: int, entry: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    """A function of the numbers of the input at k, bytes whose scale and zero point follow it, as a lookup table: for
+    what takes longer to compute than to look up."""
+    lowest = -128 if op.input(k).dtype == "int8" else 0
+    scale = _scale(op, k + 1)
+    table = compute(
+        (256,), lambda i: entry(decoded(i + lowest, scale, _single(op, k + 2))), op.dtype(), "table", is_stored=True
+    )
+    return lambda code: table[cast(code, INDEX) - lowest]
+
+
 def _tabulated(formula: Formula) -> OperatorLowering:
-    """A function of codes of a byte as a lookup table, for what takes longer to compute than to look up."""
+    """A function of one byte."""
 
     def describe(op: Operation) -> Tensor:
-        x, scale = op.input(0), _single(op, 1)
-        assert scale is not None
-        lowest = -128 if x.dtype == "int8" else 0
-
-        def entry(i: Expr) -> Expr:
-            return _result(op, 3, formula(op, decoded(i + lowest, scale, _single(op, 2))))
-
-        table = compute((256,), entry, op.dtype(), "table", is_stored=True)
-        return compute(x.shape, lambda *at: table[cast(x[at], INDEX) - lowest], op.dtype(), label(op))
+        x, found = op.input(0), _table(op, 0, lambda value: _result(op, 3, formula(op, value)))
+        return compute(x.shape, lambda *at: found(x[at]), op.dtype(), label(op))
 
     return describe
 
@@ -228,16 +232,17 @@ def _concat(op: Operation) -> Tensor:
     shape = op.shape()
     axis = normalized(integer(op, "axis"), len(shape))
     operands = range(2, len(op.inputs), 3)
+    found = {k: _table(op, k, lambda value: _result(op, 0, value)) for k in operands}
 
     def element(*at: Expr) -> Expr:
         def part(rest: Sequence[int], start: Expr) -> Expr:
             here = (*at[:axis], at[axis] - start, *at[axis + 1 :])
             x = op.input(rest[0])
-            element = _operand(op, rest[0], x.shape, here)
+            element = found[rest[0]](x[here])
             end = start + x.shape[axis]
             return select(at[axis] < end, element, part(rest[1:], end)) if len(rest) > 1 else element
 
-        return _result(op, 0, part(operands, Const(0)))
+        return part(operands, Const(0))
 
     return compute(shape, element, op.dtype(), label(op))
 
