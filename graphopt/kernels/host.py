@@ -29,6 +29,11 @@ def lanes(dtype: str) -> int:
     return vector_bytes() // _BYTES.get(dtype, 4)
 
 
+def looks_up() -> bool:
+    """Whether a byte is looked up, in a table of all bytes, in less time than it takes to round one number."""
+    return vector_bytes() == 64 and "avx512vbmi" in cpu.features()
+
+
 def block_tile() -> tuple[int, int]:
     """Rows and blocks of the tile of a product in single precision that fills the registers: an even number of rows."""
     registers, vectors = 32 if vector_bytes() == 64 else 16, BLOCK // lanes("float32")

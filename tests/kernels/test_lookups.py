@@ -65,6 +65,11 @@ def test_the_best_instruction_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None
     assert lookups.permutation() is None
 
 
+def test_only_half_a_table_at_once_is_looked_up_soon() -> None:
+    how = lookups.permutation()
+    assert host.looks_up() == (how is not None and how.entries == ENTRIES // 2)
+
+
 @pytest.mark.parametrize(("table", "codes"), [("float32", "int8"), ("uint8", "int16")])
 def test_only_bytes_are_looked_up(table: str, codes: str) -> None:
     with pytest.raises(TypingError, match="expected bytes"):

@@ -9,6 +9,7 @@ from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs
 from graphopt.ir.types import TensorType
+from graphopt.kernels.host import looks_up
 from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute, compute_several
@@ -232,13 +233,19 @@ def _concat(op: Operation) -> Tensor:
     shape = op.shape()
     axis = normalized(integer(op, "axis"), len(shape))
     operands = range(2, len(op.inputs), 3)
-    found = {k: _table(op, k, lambda value: _result(op, 0, value)) for k in operands}
+
+    def found(k: int) -> Callable[[Expr], Expr]:
+        if looks_up():
+            return _table(op, k, lambda value: _result(op, 0, value))
+        return lambda code: _result(op, 0, decoded(code, _scale(op, k + 1), _single(op, k + 2)))
+
+    made = {k: found(k) for k in operands}
 
     def element(*at: Expr) -> Expr:
         def part(rest: Sequence[int], start: Expr) -> Expr:
             here = (*at[:axis], at[axis] - start, *at[axis + 1 :])
             x = op.input(rest[0])
-            element = found[rest[0]](x[here])
+            element = made[rest[0]](x[here])
             end = start + x.shape[axis]
             return select(at[axis] < end, element, part(rest[1:], end)) if len(rest) > 1 else element
 
