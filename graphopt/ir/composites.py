@@ -83,9 +83,45 @@ def _activated_product(body: Body, a: Value, b: Value) -> Value:
 
 
 def _channels_last_conv(body: Body, x: Value, w: Value, bias: Value | None, z: Value | None = None) -> Value:
-    rank, attrs = body.rank(x), body.given(*_CONV, "activation", "activation_params")
-    operands = [body.turned(x, rank), w, bias, None if z is None else body.turned(z, rank)]
-    return body.turned(body("com.microsoft::FusedConv", *operands, **attrs)[0], rank, back=True)
+    rank = body.rank(x)
+    y = _convolved(body, body.turned(x, rank), w, bias, None if z is None else body.turned(z, rank))
+    return body.turned(y, rank, back=True)
+
+
+def _convolved(body: Body, x: Value, w: Value, bias: Value | None, z: Value | None) -> Value:
+    """A convolution, to which ``z`` is added, and the activation that the call names."""
+    y = body.Conv(x, w, bias, **body.given(*_CONV))
+    y = y if z is None else body.Add(y, z)
+    activation = body.attr("activation")
+    if not activation:
+        return y
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"the activation {activation} is not known")
+    names = ACTIVATIONS[activation]
+    numbers = dict(zip(names, body.attr("activation_params") or (), strict=False))
+    if activation != "Clip":
+        return body(activation, y, **numbers)[0]
+    if len(numbers) < len(names):
+        raise ValueError("Clip has no limits")
+    return body.Clip(y, *(np.asarray(numbers[n], body.dtype(w)) for n in names))
+
+
+ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
+    "Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",),
+    "HardSwish": (), "Relu": (), "Sigmoid": (), "Tanh": (),
+}  # fmt: skip
+"""The activations behind convolutions, and what their parameters are called."""
+
+
+def parts_of(op: str, attrs: Mapping[str, Attr], facts: Sequence[Fact | None]) -> Graph | None:
+    """The body of a call of an op that is known, but whose parts are rewritten where it is not; None where there is
+    none for such attributes."""
+    body = Body(op, APART[op], Attrs(attrs), facts)
+    try:
+        body.graph.add_output("Y", _convolved(body, *body.inputs))  # type: ignore[arg-type]
+    except ValueError:
+        return None
+    return body.graph
 
 
 def _quantized_conv(body: Body, x: Value, *others: Value | None) -> Value:
@@ -418,6 +454,10 @@ _OF_RUNTIME: Mapping[str, Composite] = {
         ),
     }.items()
 }  # fmt: skip
+APART: Mapping[str, Contrib] = {
+    "com.microsoft::FusedConv": Contrib("X W B? Z?", "Y", {**_CONV, "activation": str, "activation_params": tuple})
+}
+"""Ops whose parts are rewritten where they are not."""
 COMPOSITES: Mapping[str, Composite] = {
     **_OF_RUNTIME,
     **{op: Composite(None, define) for op, define in (*FEATURES.items(), *TREES.items())},

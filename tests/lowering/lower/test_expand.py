@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import graphopt
-from graphopt.ir import onnx_io
+from graphopt.ir import evaluate, onnx_io
+from graphopt.ir.constants import Constant
 from graphopt.ir.infer import infer
 from graphopt.ir.suite import suite
 from graphopt.ir.text import parse
@@ -107,3 +108,49 @@ def test_weights_that_each_run_would_dequantize_become_floats(monkeypatch: pytes
 def test_what_depends_on_an_input_is_not_dequantized_ahead() -> None:
     graph = parse("x: int8[n] s: float32[] y = DequantizeLinear(x, s) return y")
     assert dequantized(graph) is graph
+
+
+@pytest.mark.parametrize("z", ["", ", z"])
+@pytest.mark.parametrize("bias", ["_", "b"])
+@pytest.mark.parametrize(
+    "activation",
+    [
+        "",
+        ', activation="Relu"',
+        ', activation="Tanh"',
+        ', activation="Clip", activation_params=[-0.2, 0.3]',
+        ', activation="HardSigmoid", activation_params=[0.3, 0.4]',
+        ', activation="LeakyRelu", activation_params=[0.2]',
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_convolutions_are_apart_from_their_activations(dtype: str, activation: str, bias: str, z: str) -> None:
+    """So that they are rewritten as all others are."""
+    random = np.random.default_rng(0)
+    w, b = (Constant.of(random.uniform(-0.2, 0.2, shape).astype(dtype)) for shape in ((16, 24, 3, 3), (16,)))
+    graph = parse(
+        f"""x: {dtype}[2, 24, 9, 11]
+z: {dtype}[2, 16, 9, 11]
+w = {dtype}[16, 24, 3, 3]{{#0}}
+b = {dtype}[16]{{#1}}
+y = com.microsoft::FusedConv(x, w, {bias}{z}, pads=[1, 1, 1, 1]{activation})
+return y""",
+        [w, b],
+    )
+    made = simplify(expanded(graph))
+    assert "com.microsoft::FusedConv" not in {node.op for node in made.nodes()}
+    feeds = {
+        name: random.standard_normal(shape).astype(dtype)
+        for name, shape in (("x", (2, 24, 9, 11)), ("z", (2, 16, 9, 11)))
+    }
+    (want,) = evaluate.run(graph, feeds).values()
+    (found,) = graphopt.compile(graph, jobs=0)(feeds).values()
+    assert error(want, found) <= 1
+
+
+@pytest.mark.parametrize("activation", ['activation="Softsign"', 'activation="Clip"'])
+def test_other_activations_stay_where_they_are(activation: str) -> None:
+    graph = parse(
+        f"x: float32[1, 2, 3]\nw: float32[4, 2, 1]\ny = com.microsoft::FusedConv(x, w, {activation})\nreturn y"
+    )
+    assert expanded(graph) is graph
