@@ -147,9 +147,23 @@ def _conv_transpose(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...
 
 
 def _group_normalization(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    """The reference implementation takes no batch without elements."""
-    assert x[0] is not None
-    return (x[0],) if x[0].size == 0 else apply("GroupNormalization", x, **attrs)
+    """The reference implementation takes no batch without elements, and the square of the mean from the mean of
+    squares, of which little is left where the mean is large."""
+    data, scale, shift = x[:3]
+    assert data is not None
+    assert scale is not None
+    assert shift is not None
+    if data.size == 0:
+        return (data,)
+    given: list[Any] = [attribute("GroupNormalization", attrs, name) for name in ("num_groups", "epsilon")]
+    groups, epsilon = given
+    single = attrs.get("stash_type", 1) == 1
+    parts = data.reshape(len(data), groups, -1).astype(np.float32 if single else data.dtype)
+    deviation = parts - parts.mean(2, keepdims=True)
+    variance = (deviation**2).mean(2, keepdims=True) + parts.dtype.type(epsilon)
+    normal = (deviation / np.sqrt(variance)).reshape(data.shape).astype(data.dtype)
+    by_channel = [v.reshape(-1, *[1] * (data.ndim - 2)) for v in (scale, shift)]
+    return (normal * by_channel[0] + by_channel[1],)
 
 
 def _gather_elements(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:

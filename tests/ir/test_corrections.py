@@ -197,3 +197,16 @@ def test_quantized_convolutions_have_scales_of_channels_in_any_number_of_axes(
     weights = (w - w_zeros.astype(float).reshape(-1, *shape[1:])) * scales.reshape(shape)
     (exact,) = evaluate("Conv", Attrs(), [Constant.of(a) for a in ((x - 7.0) * 0.25, weights)], 1, 21)
     np.testing.assert_array_equal(got.array, np.round(np.clip(exact.array / 40 + 3, 0, 255)).astype(np.uint8))
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5, 3), (1, 4, 1), (3, 6)])
+def test_groups_with_a_large_mean_keep_their_digits(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random(shape, np.float32) + 100
+    scale, shift = rng.random((2, shape[1]), np.float32)
+    given = [Constant.of(v) for v in (x, scale, shift)]
+    (got,) = evaluate("GroupNormalization", Attrs(num_groups=2), given, 1, 21)
+    parts = x.astype(np.float64).reshape(shape[0], 2, -1)
+    normal = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + 1e-5)
+    wide = [v.reshape(-1, *[1] * (len(shape) - 2)) for v in (scale, shift)]
+    np.testing.assert_allclose(got.array, normal.reshape(shape) * wide[0] + wide[1], rtol=1e-3, atol=1e-4)
