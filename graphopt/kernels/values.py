@@ -256,28 +256,32 @@ def shift_right(x: VectorValue, count: VectorValue) -> VectorValue:
 def minimum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The smaller; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
-        return _of_scalars("minimum", a, b) if a.lanes == 1 else _unless_nan(b, select(b < a, b, a))
+        return _unless_nan(b, _chosen("min", b, a) if _is_scalar_of_x86(a) else select(b < a, b, a))
     return select(b < a, b, a)
 
 
 def maximum(a: VectorValue, b: VectorValue) -> VectorValue:
     """The larger; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
     if is_float(a.dtype):
-        return _of_scalars("maximum", a, b) if a.lanes == 1 else _unless_nan(b, select(b > a, b, a))
+        return _unless_nan(b, _chosen("max", b, a) if _is_scalar_of_x86(a) else select(b > a, b, a))
     return select(b > a, b, a)
 
 
-def _of_scalars(name: str, a: VectorValue, b: VectorValue) -> VectorValue:
-    """LLVM's function, of zeros with any sign: it uses what may be a link of a chain once.
+def _is_scalar_of_x86(a: VectorValue) -> bool:
+    return a.lanes == 1 and str(a.builder.module.triple).startswith(("x86", "i386", "i686"))
 
-    A choice of ``a`` by a comparison with ``a`` uses it twice, and passes of LLVM 22.1 go down each use anew: the
-    maximum of 35 elements, one after the other, was never compiled.
+
+def _chosen(name: str, a: VectorValue, b: VectorValue) -> VectorValue:
+    """x86's choice of two scalars: ``a`` where it is smaller, or larger, than ``b``, and else ``b``.
+
+    It uses each of the two once. A choice by a comparison uses both twice, and passes of LLVM 22.1 go down each use
+    anew: the maximum of 35 elements, one after the other, was never compiled.
     """
-    kind = llvm.FunctionType(a.ir.type, [a.ir.type] * 2)
-    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-        a.builder.module, kind, f"llvm.{name}.{suffix(a.ir.type)}"
-    )
-    return a._with(a.builder.call(function, [a.ir, b.ir], fastmath=("nsz",)))
+    bits = width(a.dtype)
+    register, first = llvm.VectorType(a.ir.type, 128 // bits), llvm.Constant(llvm.IntType(32), 0)
+    full = f"llvm.x86.sse.{name}.ss" if bits == 32 else f"llvm.x86.sse2.{name}.sd"
+    operands = [a.builder.insert_element(llvm.Constant(register, llvm.Undefined), v.ir, first) for v in (a, b)]
+    return a._with(a.builder.extract_element(call(a.builder, full, register, operands), first))
 
 
 def _unless_nan(b: VectorValue, otherwise: VectorValue) -> VectorValue:
