@@ -14,7 +14,15 @@ from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import rounded
-from graphopt.lowering.operators.windows import Windows, image, integers, padded, windows
+from graphopt.lowering.operators.windows import (
+    Windows,
+    channels_at_once,
+    image,
+    integers,
+    over_channels,
+    padded,
+    windows,
+)
 
 WASTE = 1.25
 """What phases of a transposed convolution may multiply more than there is before a product of matrices is faster,"""
@@ -31,7 +39,13 @@ def _conv(op: Operation) -> Tensor:
 def convolution(op: Operation, x: Tensor, w: Tensor) -> Tensor:
     """The sum over each window, without a bias, in the wide form of the dtype."""
     shape, group, inner = op.shape(), integer(op, "group"), wide(x.dtype)
-    x, where = image(x, windows(op, x.shape[2:], w.shape[2:], shape[2:]), shape[2:], const(0, x.dtype))
+    if Const(0) in w.shape[1:]:
+        raise NotLowered(f"{op.op} over an empty window")
+    where = windows(op, x.shape[2:], w.shape[2:], shape[2:])
+    is_depthwise = {x.shape[1], *w.shape[:1], shape[1]} == {Const(group)} and w.shape[1] == Const(1)
+    if is_depthwise and channels_at_once(op, x, where):
+        return _depthwise(op, x, w, where)
+    x, where = image(x, where, shape[2:], const(0, x.dtype))
     share = w.shape[0] // group
 
     def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:
@@ -43,10 +57,19 @@ def convolution(op: Operation, x: Tensor, w: Tensor) -> Tensor:
         weight = w[(o, depth.var, *offset)]
         return t.sum(cast(widened(value), inner) * cast(widened(weight), inner), depth, *steps)
 
-    if Const(0) in w.shape[1:]:
-        raise NotLowered(f"{op.op} over an empty window")
     fits = matching(op, (x.shape[1], w.shape[0]), (w.shape[1] * group, shape[1]))
     return compute(shape, element, name=label(op), requirements=fits)
+
+
+def _depthwise(op: Operation, x: Tensor, w: Tensor, where: Windows) -> Tensor:
+    """A convolution of each channel with a window of its own."""
+    inner = wide(x.dtype)
+    weights = compute((w.shape[0], *w.shape[2:]), lambda c, *at: w[(c, 0, *at)], w.dtype, "weights")
+
+    def total(value: Expr, weights: Sequence[Expr], steps: Sequence[IterVar]) -> t.ReduceStage:
+        return t.sum(cast(widened(value), inner) * cast(widened(weights[0]), inner), *steps)
+
+    return over_channels(op, x, where, const(0, x.dtype), total, [weights])
 
 
 def with_bias(op: Operation, total: Tensor, k: int) -> Tensor:

@@ -21,7 +21,7 @@ from graphopt.lowering.loops.expressions import (
 from graphopt.lowering.operators.elements import integer, label, number, wide, widened
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 from graphopt.lowering.operators.products import rounded
-from graphopt.lowering.operators.windows import Windows, image, integers, windows
+from graphopt.lowering.operators.windows import Windows, integers, over_channels, windows
 
 
 def _windows(op: Operation, x: Tensor) -> Windows:
@@ -36,13 +36,7 @@ def _max_pool(op: Operation) -> Tensor | Sequence[Tensor]:
     geometry = _windows(op, x)
     if len(op.outputs) > 1:
         return _max_pool_with_places(op, x, geometry)
-    x, where = image(x, geometry, op.shape()[2:], lowest(x.dtype))
-
-    def element(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
-        steps = [t.reduce_axis(k) for k in where.kernel]
-        return t.max(x[(n, c, *where.at(at, [s.var for s in steps]))], *steps)
-
-    return compute(op.shape(), element, name=label(op))
+    return over_channels(op, x, geometry, lowest(x.dtype), lambda value, _, steps: t.max(value, *steps))
 
 
 def _channels_last_max_pool(op: Operation) -> Tensor:
@@ -99,13 +93,11 @@ def _average_pool(op: Operation) -> Tensor:
     x, shape, dtype = op.input(0), op.shape(), op.dtype()
     where, inner = _windows(op, x), wide(dtype)
     counts_pads, sizes = bool(integer(op, "count_include_pad")), x.shape[2:]
-    source, plain = image(x, where, shape[2:], const(0, x.dtype))
 
-    def total(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
-        steps = [t.reduce_axis(k) for k in plain.kernel]
-        return t.sum(cast(widened(source[(n, c, *plain.at(at, [s.var for s in steps]))]), inner), *steps)
+    def total(value: Expr, _: Sequence[Expr], steps: Sequence[t.IterVar]) -> t.ReduceStage:
+        return t.sum(cast(widened(value), inner), *steps)
 
-    sums = compute(shape, total, name=label(op))
+    sums = over_channels(op, x, where, const(0, x.dtype), total)
 
     def mean(n: Expr, c: Expr, *at: Expr) -> Expr:
         return cast(sums[(n, c, *at)] / steps_inside(where, at, sizes, counts_pads, inner), dtype)
@@ -126,16 +118,13 @@ def steps_inside(w: Windows, at: Sequence[Expr], sizes: Sequence[Expr], counts_p
 
 
 def _lp_pool(op: Operation) -> Tensor:
-    x, shape, dtype, p = op.input(0), op.shape(), op.dtype(), number(op, "p")
+    x, dtype, p = op.input(0), op.dtype(), number(op, "p")
     inner = wide(dtype)
-    source, where = image(x, _windows(op, x), shape[2:], const(0, x.dtype))
 
-    def total(n: Expr, c: Expr, *at: Expr) -> t.ReduceStage:
-        steps = [t.reduce_axis(k) for k in where.kernel]
-        value = apply("abs", cast(widened(source[(n, c, *where.at(at, [s.var for s in steps]))]), inner))
-        return t.sum(_power(value, p), *steps)
+    def total(value: Expr, _: Sequence[Expr], steps: Sequence[t.IterVar]) -> t.ReduceStage:
+        return t.sum(_power(apply("abs", cast(widened(value), inner)), p), *steps)
 
-    return _root(compute(shape, total, name=label(op)), p, dtype)
+    return _root(over_channels(op, x, _windows(op, x), const(0, x.dtype), total), p, dtype)
 
 
 def _power(value: Expr, p: float) -> Expr:

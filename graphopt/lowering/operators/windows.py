@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from graphopt.frozen import dataclass
-from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.lowering.loops.compute import IterVar, ReduceStage, Tensor, compute, reduce_axis
 from graphopt.lowering.loops.expressions import Const, Expr, conjunction, maximum, select
+from graphopt.lowering.operators.elements import label
 from graphopt.lowering.operators.operation import Operation
+
+Reduction: TypeAlias = Callable[[Expr, Sequence[Expr], Sequence[IterVar]], ReduceStage]
+"""What is made of a window, by an element of it, the same element of each tensor of windows, and the steps."""
+
+TURNED: Final = ("float32", "int32")
+"""Dtypes of which tiles are turned over in registers in less time than rows of them take that fill no vector."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +96,54 @@ def image(x: Tensor, w: Windows, output: Sequence[Expr], fill: Expr, first: int 
         after.append(maximum(reach, 0))
     none = (Const(0),) * len(w.kernel)
     return padded(x, fill, w.before, after, first), Windows(w.kernel, w.strides, w.dilations, none, none)
+
+
+# -- windows over each channel
+
+
+def over_channels(
+    op: Operation, x: Tensor, w: Windows, fill: Expr, reduction: Reduction, weights: Sequence[Tensor] = ()
+) -> Tensor:
+    """Each channel's windows reduced, with the window that each of the ``weights``, ``[C, *kernel]``, has for it.
+
+    Where rows of results are too short to fill a vector, a vector is of as many channels: the image is laid out in
+    blocks of them, and so are the weights, and the results are laid out as they are to be.
+    """
+    shape, name = op.shape(), label(op)
+    lanes = channels_at_once(op, x, w)
+    if lanes:
+        x, weights = _in_blocks(x, lanes), [_in_blocks(t, lanes, 0) for t in weights]
+    x, where = image(x, w, shape[2:], fill)
+    rank = len(where.kernel)
+
+    def element(n: Expr, c: Expr, *at: Expr) -> ReduceStage:
+        steps = [reduce_axis(k) for k in where.kernel]
+        offset, lane = [s.var for s in steps], at[rank:]
+        value = x[(n, c, *where.at(at[:rank], offset), *lane)]
+        return reduction(value, [t[(c, *offset, *lane)] for t in weights], steps)
+
+    if not lanes:
+        return compute(shape, element, name=name)
+    reduced = compute((shape[0], x.shape[1], *shape[2:], Const(lanes)), element, name=name)
+    return compute(shape, lambda n, c, *at: reduced[(n, c // lanes, *at, c % lanes)], reduced.dtype, "plain")
+
+
+def channels_at_once(op: Operation, x: Tensor, w: Windows) -> int:
+    """How many channels make a vector of results; 0 where a vector is of neighbours in a row."""
+    row, channels, lanes = op.shape()[-1], x.shape[1], lanes_of(x.dtype)
+    if not (op.is_for_host and x.rank == 4 and x.dtype in TURNED):
+        return 0
+    if not (isinstance(row, Const) and isinstance(channels, Const) and all(isinstance(k, Const) for k in w.kernel)):
+        return 0
+    fills = channels.value > 0 and channels.value % lanes == 0
+    return lanes if fills and 0 < row.value < lanes else 0
+
+
+def _in_blocks(x: Tensor, lanes: int, axis: int = 1) -> Tensor:
+    """The tensor with so many channels, which lie along an axis, as its last axis."""
+    shape = (*x.shape[:axis], x.shape[axis] // lanes, *x.shape[axis + 1 :], Const(lanes))
+
+    def element(*at: Expr) -> Expr:
+        return x[(*at[:axis], at[axis] * lanes + at[-1], *at[axis + 1 : -1])]
+
+    return compute(shape, element, x.dtype, "blocks", is_stored=True)
