@@ -20,13 +20,16 @@ def test_all_cases_are_lowered() -> None:
     assert not_lowered(TABLE) == set()
 
 
-@pytest.mark.parametrize("strides", [(1, 1), (2, 1)])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (2, 3), (3, 4)])
 @pytest.mark.parametrize("dilations", [(1, 1), (1, 2)])
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 2, 1)])
-def test_blocks(strides: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, ...]) -> None:
-    image, block = (5, 6), (2, 3)
+@pytest.mark.parametrize("block", [(2, 3), (3, 3), (4, 1)])
+def test_blocks(strides: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, ...], block: tuple[int, int],
+                ) -> None:  # fmt: skip
+    """Where each place is tried, where blocks meet in phases, and where no two of them meet."""
+    image = (5, 6)
     counts = [(image[k] + pads[k] + pads[k + 2] - dilations[k] * (block[k] - 1) - 1) // strides[k] + 1 for k in (0, 1)]
-    x = numbers(2, 3 * 6, counts[0] * counts[1])
+    x = numbers(2, 3 * block[0] * block[1], counts[0] * counts[1])
     arrays = [x, ints(*image), ints(*block)]
     agree("Col2Im", arrays, known={1, 2}, strides=strides, dilations=dilations, pads=pads)
 
