@@ -12,10 +12,11 @@ from math import inf, nan
 
 import llvmlite.ir as llvm
 from numba import types
+from numba.core import cgutils
 
 from graphopt.kernels import libm, values
 from graphopt.kernels.host import vector_bytes
-from graphopt.kernels.reductions import shuffle
+from graphopt.kernels.reductions import reduce_and, reduce_or, shuffle
 from graphopt.kernels.values import (
     VectorValue,
     absolute,
@@ -33,6 +34,11 @@ from graphopt.kernels.values import (
 LOG2_E = 1.4426950408889634
 LN_2 = {32: (0.693359375, -0.00021219444170128554), 64: (0.6931471805598903, 5.497923018708371e-14)}
 """log(2) as a short number and the rest."""
+
+WHOLE = 2.0**53
+"""Up to here float64 has all whole numbers, and so all products that lead to them,"""
+EXPONENT_BITS = 6
+"""and powers of 2 and more with exponents of more bits are larger."""
 
 # Of exp(r) - 1 - r over r**2, for |r| <= log(2) / 2; the constant term first.
 EXP = {
@@ -262,9 +268,9 @@ def _magnitude(x: VectorValue, y: VectorValue) -> VectorValue:
 
 
 def power(x: VectorValue, y: VectorValue) -> VectorValue:
-    """``x**y`` with the limits of C's pow: float32 within 1 ulp, float64 by the C library."""
+    """``x**y`` with the limits of C's pow: float32 within 1 ulp, float64 as the C library's."""
     if width(x.dtype) == 64:
-        return libm.each("pow", x, y)
+        return _of_doubles(x, y)
     result = _magnitude(absolute(x), y)
     whole = equal(values.floor(y), y)
     half = y * 0.5
@@ -273,3 +279,35 @@ def power(x: VectorValue, y: VectorValue) -> VectorValue:
     result = select((x < 0.0) & (x > -inf) & ~whole, x.number(nan), result)
     one = equal(y, 0.0) | equal(x, 1.0) | (equal(x, -1.0) & equal(absolute(y), inf))
     return select(one, x.number(1.0), result)
+
+
+def _of_doubles(x: VectorValue, y: VectorValue) -> VectorValue:
+    """``x**y`` of float64: of whole numbers in all lanes, by products, where these are exact; else by the C library."""
+    builder = x.builder
+    result = cgutils.alloca_once_value(builder, x.ir)  # type: ignore[no-untyped-call]
+    done = cgutils.alloca_once_value(builder, llvm.Constant(llvm.IntType(1), 0))  # type: ignore[no-untyped-call]
+    whole = equal(values.floor(x), x) & equal(values.floor(y), y) & (y >= 0.0) & (y < float(1 << EXPONENT_BITS))
+    with builder.if_then(reduce_and(whole).ir):
+        product = _whole_power(x, cast(y, types.int32))
+        builder.store(product.ir, result)
+        builder.store(reduce_and(absolute(product) <= WHOLE).ir, done)
+    with builder.if_then(builder.not_(builder.load(done))):
+        builder.store(libm.each("pow", x, y).ir, result)
+    return VectorValue(builder, builder.load(result, typ=x.ir.type), x.dtype, x.lanes)
+
+
+def _whole_power(x: VectorValue, y: VectorValue) -> VectorValue:
+    """``x**y`` for integers ``y``, which are not negative: one bit of them at a time."""
+    builder = x.builder
+    product, base, left = (cgutils.alloca_once_value(builder, v.ir) for v in (x.number(1.0), x, y))  # type: ignore[no-untyped-call]
+    with cgutils.for_range(builder, cgutils.intp_t(EXPONENT_BITS)) as loop:
+        so_far, square = (
+            VectorValue(builder, builder.load(s, typ=x.ir.type), x.dtype, x.lanes) for s in (product, base)
+        )
+        bits = VectorValue(builder, builder.load(left, typ=y.ir.type), y.dtype, y.lanes)
+        with builder.if_then((~reduce_or(not_equal(bits, 0))).ir, likely=False):
+            loop.do_break()
+        builder.store(select(not_equal(bits & 1, 0), so_far * square, so_far).ir, product)
+        builder.store((square * square).ir, base)
+        builder.store(builder.lshr(bits.ir, bits.number(1).ir), left)
+    return VectorValue(builder, builder.load(product, typ=x.ir.type), x.dtype, x.lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math as python
 from pathlib import Path
 
 import numba
@@ -114,6 +115,31 @@ def test_powers(dtype: str) -> None:
     worst = int(off.argmax())
     assert off[worst] <= 1, (x[worst], y[worst], got[worst], want[worst])
     np.testing.assert_array_equal(got, one)
+
+
+def test_powers_of_whole_numbers_are_those_of_the_c_library() -> None:
+    """By products up to 2**53, and beyond; of vectors of which some lanes are whole, and of such of which all are."""
+    limits = np.repeat([-0.0, np.inf, -np.inf, np.nan], 8), np.tile([0.0, 1, 2, 3, 4, 62, 63, 64], 4)
+    grid = (v.ravel() for v in np.meshgrid(np.arange(-12.0, 12), np.arange(-3.0, 65)))
+    x, y = (np.concatenate(pair) for pair in zip(grid, limits, strict=True))
+    assert x.size % 16 == 0
+    for base, exponent in ((x, y), (np.where(np.arange(x.size) % 5, x, x + 0.5), y), (x, y + (y == 7) / 4)):
+        got, one = applied("pow(a, b)", "float64", base, exponent)
+        with np.errstate(all="ignore"):
+            want = np.array([_power(a, b) for a, b in zip(base, exponent, strict=True)])
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(want) | (np.isnan(want) & np.signbit(got)))
+        np.testing.assert_array_equal(got, one)
+
+
+def _power(a: float, b: float) -> float:
+    """C's pow, of which Python raises the limits as errors."""
+    try:
+        return python.pow(a, b)
+    except OverflowError:
+        return -np.inf if a < 0 and b % 2 == 1 else np.inf
+    except ValueError:  # of zeros to negative powers, which are infinite, and of negative numbers to broken ones
+        return np.nan if a else -np.inf if np.signbit(a) and b % 2 == 1 else np.inf
 
 
 def test_integers_have_powers() -> None:
