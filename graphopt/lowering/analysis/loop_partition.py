@@ -28,7 +28,7 @@ from graphopt.lowering.loops.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops.nest import Axis, Block, For, described, expressions, map_expressions, statements
+from graphopt.lowering.loops.nest import Axis, Block, For, Stmt, described, expressions, map_expressions, statements
 
 PIECEWISE = ("min", "max", "abs", "floordiv", "mod")
 """Functions of indices that are affine but where they bend."""
@@ -108,6 +108,42 @@ def _segments(chain: Chain, axis: Axis) -> list[Inside]:
         else:
             todo += reversed(nearest)
     return done if max(end - first for first, end in done) >= LONG else []
+
+
+def chosen_segments(chain: Chain, axis: Axis) -> list[tuple[Chain, Expr]]:
+    """As ``affine_segments`` gives them, of an axis of open size, split where choices turn from one value to the other:
+    at sizes that the axis is compared with. Segments may be empty."""
+    todo: list[tuple[Stmt, Expr, Expr]] = [(chain.block.body, Const(0), axis.extent)]
+    done = list[tuple[Chain, Expr]]()
+    others = {a.var for a in chain.axes}
+    while todo:
+        body, first, end = todo.pop()
+        found = next((c for c in conditions(replace(chain.block, body=body)) if _is_bound(c, axis.var, others)), None)
+        if found is None:
+            part = Axis(Var(f"{axis.var.name}s"), maximum(end - first, 0), axis.kind)
+            axes = [part if a == axis else a for a in chain.axes]
+            whole = Chain(chain.loops, described(replace(chain.block, body=body)))
+            done.append((redrawn(whole, axes, {axis.var: part.var + first}), part.extent))
+            continue
+        assert isinstance(found, Apply)
+        cut = found.args[1]
+        todo.append((_told(body, found, False), maximum(first, cut), end))
+        todo.append((_told(body, found, True), first, minimum(cut, end)))
+        if len(todo) + len(done) > MOST_SEGMENTS:
+            return [(chain, axis.extent)]
+    return done
+
+
+def _is_bound(condition: Expr, var: Var, others: set[Var]) -> bool:
+    """Whether it says that the axis is before a point that is the same for all elements."""
+    if not isinstance(condition, Apply) or condition.fn != "lt" or condition.args[0] != var:
+        return False
+    return others.isdisjoint(variables(condition.args[1])) and not loads_in(condition.args[1])
+
+
+def _told(body: Stmt, condition: Expr, holds: bool) -> Stmt:
+    """The statement where it is known whether the condition holds."""
+    return map_expressions(body, lambda e: Const(holds, "bool") if e == condition else None)
 
 
 def _is_bent(index: Expr, var: Var) -> bool:

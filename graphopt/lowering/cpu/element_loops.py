@@ -14,7 +14,7 @@ from graphopt.lowering.analysis.access_analysis import (
     with_vectors_last,
 )
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.analysis.loop_partition import affine_segments
+from graphopt.lowering.analysis.loop_partition import affine_segments, chosen_segments
 from graphopt.lowering.cpu.scheduling import CHUNK, CHUNKS, Scheduling
 from graphopt.lowering.cpu.transpose_tiles import TransposedLoads, turning, with_lanes_apart
 from graphopt.lowering.cpu.uniform_lanes import in_granules
@@ -71,7 +71,10 @@ def element_loops(
         is_short = is_split and size is not None and size <= UNROLLED
         return (_granules if is_short else element_loops)(owner, granules, bound, shared)
     last = loops[-1]
-    parts = affine_segments(chain, groups[-1][0]) if len(groups[-1]) == 1 else [(chain, last.extent)]
+    parts = [(chain, last.extent)]
+    if len(groups[-1]) == 1:
+        split = affine_segments if isinstance(last.extent, Const) else chosen_segments
+        parts = split(chain, groups[-1][0])
 
     def run(at: Mapping[Var, Expr], part: Chain, first: Expr, length: Expr) -> Stmt:
         return For(last.var, length, block({**at, last.var: first + last.var}, part), "vectorized")

@@ -20,6 +20,9 @@ from graphopt.lowering.operators.indices import (
 )
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
 
+TIMES = 4
+"""How often rows of open size may be repeated with a loop for each time, without a division for each element."""
+
 
 def _moved(
     op: Operation, where: Callable[..., Sequence[Expr]], requirements: Sequence[Requirement] = (), k: int = 0
@@ -75,7 +78,18 @@ def tile(op: Operation) -> Tensor:
             for i, size, whole in zip(at, x.shape, shape, strict=True)
         ]
 
-    return _moved(op, where)
+    known = op.constant(1)
+    times = int(known[-1]) if known is not None and known.size else 0
+    if not shape or isinstance(shape[-1], Const) or not op.is_for_host or not 1 < times <= TIMES:
+        return _moved(op, where)
+
+    def behind(number: int, *at: Expr) -> Expr:
+        """What stands there, or behind it, where that is the part of such a number of the last axis."""
+        start = x.shape[-1] * number
+        here = x[(*where(*at)[:-1], at[-1] - start)]
+        return here if number == times - 1 else select(at[-1] < start + x.shape[-1], here, behind(number + 1, *at))
+
+    return compute(shape, lambda *at: behind(0, *at), x.dtype, label(op))
 
 
 def concat(op: Operation) -> Tensor:

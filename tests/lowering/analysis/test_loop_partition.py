@@ -5,12 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.lowering.analysis.canonical_nest import chains
-from graphopt.lowering.analysis.loop_partition import affine_segments
+from graphopt.lowering.analysis.loop_partition import affine_segments, chosen_segments
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.emit.kernel_source import emit
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.expressions import Const, Expr, Var, apply, substitute
+from graphopt.lowering.loops.script import read
 from tests.lowering.described import padded_by_itself
 from tests.lowering.native import check
 
@@ -89,3 +90,48 @@ def at_point(index: Expr, var: Var, point: int) -> int:
     made = found if isinstance(found, Const) else simplify(found, {})
     assert isinstance(made, Const)
     return int(made.value)
+
+
+JOINED = read(
+    """
+@program
+def joined(
+    x: Buffer[("r", "n"), "float32"], y: Buffer[("r", "m"), "float32"], z: Buffer[("r", "n + m * 2 + 3"), "float32"],
+    r: size, n: size, m: size
+):
+    for i, j in grid(r, n + m * 2 + 3):
+        with block("z"):
+            vi, vj = axis.remap("SS", [i, j])
+            z[vi, vj] = select(
+                vj < n + m,
+                select(vj < n, x[vi, vj], y[vi, vj - n]) * 2.0,
+                select(vj < n + m * 2, y[vi, vj - (n + m)], 1.5) + 1.0
+            )
+"""
+)
+
+
+@pytest.mark.parametrize("sizes", [[1, 5, 7], [3, 0, 40], [2, 40, 0], [2, 0, 0], [0, 4, 4], [1, 9001, 4097], [2, 1, 1]])
+def test_an_axis_of_open_size_is_cut_where_choices_turn(sizes: list[int]) -> None:
+    found = chains(JOINED)
+    assert found is not None
+    assert len(chosen_segments(found[0], found[0].axes[-1])) == 4
+    made = scheduled(JOINED)
+    assert "select" not in str(made)
+    check(JOINED, made, sizes)
+
+
+def test_an_axis_stays_whole_where_choices_rest_on_elements() -> None:
+    nest = read(
+        """
+@program
+def kept(x: Buffer[("n",), "float32"], k: Buffer[(1,), "int64"], z: Buffer[("n",), "float32"], n: size):
+    for i in serial(n):
+        with block("z"):
+            vi = axis.spatial(n, i)
+            z[vi] = select(vi < k[0], x[vi], 0.0)
+"""
+    )
+    found = chains(nest)
+    assert found is not None
+    assert len(chosen_segments(found[0], found[0].axes[-1])) == 1

@@ -103,6 +103,9 @@ def test_tile() -> None:
     agree("Tile", [numbers(2, 3), ints(2, 3)], known={1})
     agree("Tile", [numbers(2, 1, 3), ints(1, 4, 0)], known={1})
     agree("Tile", [numbers(2, 3), ints(1, 2)], [["n", "m"], [2]], known={1})
+    for times in (0, 1, 3, 4, 5):
+        agree("Tile", [numbers(2, 3), ints(2, times)], [["n", "m"], [2]], known={1})
+        agree("Tile", [numbers(2, 0), ints(1, times)], [["n", "m"], [2]], known={1})
 
 
 # -- parts
