@@ -84,7 +84,7 @@ SHORT = 64
 PART, MANY = 4, 4000
 """Of so many elements and more, one of so many or fewer are looked for among those whose highest digit is the first."""
 CODED = frozenset({"float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"})
-"""The dtypes whose elements have a code of 32 bits."""
+"""The dtypes whose elements have a code of 32 bits at most."""
 CODE, WORD = "uint32", "uint64"
 """What holds a code, and what a code and an index beside it."""
 
@@ -96,26 +96,33 @@ def is_small_part(count: Expr, size: Expr) -> bool:
     return bool(size.value >= MANY and count.value * PART <= size.value)
 
 
-def digits_of(size: Expr) -> tuple[int, int]:
-    """How many bits a digit has, and how many digits: the more elements, the less it matters to count for each digit
-    how often there is which."""
+def digits_of(size: Expr, dtype: str) -> tuple[int, int]:
+    """How many bits a digit has, and how many digits a code: the more elements, the less it matters to count for each
+    digit how often there is which."""
     bits = 8 if not isinstance(size, Const) else 6 if size.value < 300 else 8 if size.value < MANY else 11
-    return bits, -(-32 // bits)
+    bits = min(bits, code_bits(dtype))
+    return bits, -(-code_bits(dtype) // bits)
+
+
+def code_bits(dtype: str) -> int:
+    """How many bits a code has: as many as an integer, else 32."""
+    return 16 if dtype in ("int16", "uint16") else 8 if dtype in ("int8", "uint8", "bool") else 32
 
 
 def code_of(element: Expr, largest: bool) -> Expr:
-    """A number of 32 bits without a sign that orders as elements do, in the order that is asked for."""
+    """A number without a sign, of so many bits, that orders as elements do, in the order that is asked for."""
+    bits = code_bits(element.dtype)
     if element.dtype in FLOATS:
         number = cast(element, "float32")
         number = select(equal(number, 0.0), const(0, "float32"), number)  # of either sign
-        bits = apply("bits", number, dtype="int32")
-        bits = select(bits < 0, bits ^ 0x7FFFFFFF, bits)
-        word = cast(select(apply("isnan", number), const(0x7FFFFFFF, "int32"), bits), CODE) ^ 0x80000000
-    elif element.dtype == CODE:
-        word = element
+        signed = apply("bits", number, dtype="int32")
+        signed = select(signed < 0, signed ^ 0x7FFFFFFF, signed)
+        word = cast(select(apply("isnan", number), const(0x7FFFFFFF, "int32"), signed), CODE) ^ 0x80000000
+    elif element.dtype.startswith("int"):
+        word = (cast(cast(element, "int32"), CODE) ^ (1 << (bits - 1))) & ((1 << bits) - 1)
     else:
-        word = cast(cast(element, "int32"), CODE) ^ 0x80000000
-    return word ^ 0xFFFFFFFF if largest else word
+        word = element if element.dtype == CODE else cast(cast(element, "int32"), CODE)
+    return word ^ ((1 << bits) - 1) if largest else word
 
 
 def _ranked(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tensor]:
@@ -153,7 +160,7 @@ def _outputs(op: Operation, x: Tensor) -> list[tuple[str, tuple[Expr, ...], str]
 def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tensor]:
     """The first elements of each row once it is sorted, and where they stood."""
     shape, size = op.shape(), x.shape[axis]
-    count, (bits, n_digits) = shape[axis], digits_of(size)
+    count, (bits, n_digits) = shape[axis], digits_of(size, x.dtype)
     words = Buffer("words", (size,), WORD), Buffer("moved", (size,), WORD)
     often = Buffer("often", (Const(n_digits), Const(1 << bits)), INDEX)
     at = Buffer("at", (Const(4),), INDEX, "local")

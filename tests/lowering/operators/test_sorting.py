@@ -117,6 +117,21 @@ def test_blocks_without_anything_to_keep_are_passed_over(largest: int, size: int
                 np.testing.assert_array_equal(found[name].astype(np.float64), want)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "bool"])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_codes_of_narrow_elements_have_as_many_bits(dtype: str, largest: int) -> None:
+    """In rows of which a part is sorted, and all, of known size and of any; with the limits of the dtype."""
+    x = np.random.default_rng(3).integers(0, 1 << 16, (2, 4100)).astype(np.uint16)
+    x = (x > 60_000) if dtype == "bool" else x.astype(dtype)
+    x[1] = np.sort(x[1])
+    for k in (40, 3000):
+        for shape in ("2, 4100", "b, n"):
+            text = f"x: {dtype}[{shape}]\nk = int64[1]{{{k}}}\ny, i = TopK(x, k, largest={largest})\nreturn y, i"
+            found = graphopt.compile(parse(text), jobs=0)(x)
+            for name, want in zip("yi", expected(x, k, -1, largest), strict=True):
+                np.testing.assert_array_equal(found[name], want)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 6])
 def test_how_many_may_be_known_only_when_it_runs(count: int) -> None:
     x = np.array([3, 1, 4, 1, 5, 9], np.float32)
