@@ -83,6 +83,8 @@ SHORT = 64
 """In rows of up to so many elements it is counted for each how many come before it."""
 PART, MANY = 4, 4000
 """Of so many elements and more, one of so many or fewer are looked for among those whose highest digit is the first."""
+NEARBY = 64
+"""Where so many blocks have one each, elements are looked for in some of these blocks of so many."""
 CODED = frozenset({"float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"})
 """The dtypes whose elements have a code of 32 bits at most."""
 CODE, WORD = "uint32", "uint64"
@@ -166,6 +168,12 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
     at = Buffer("at", (Const(4),), INDEX, "local")
     is_part, top = is_small_part(count, size), Const(n_digits - 1)
     total, seen, left, bound = (at[k] for k in range(4))
+    blocks = (size + (NEARBY - 1)) // NEARBY
+    is_few = is_part and axis == x.rank - 1 and is_small_part(count * (NEARBY // PART), size)
+    firsts, first = (
+        Buffer("firsts", (blocks if is_few else Const(1),), INDEX),
+        Buffer("first", (Const(1),), CODE, "local"),
+    )
 
     def put(place: int, value: Expr) -> Stmt:
         return Store(at, (Const(place),), value)
@@ -210,6 +218,37 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
         others = range(n_digits - 1)
         return seq(*start, loop(left, lambda i: counted(words[0][i], others)))
 
+    def in_blocks(code: Callable[[Expr], Expr]) -> Stmt:
+        """As ``chosen``, of blocks whose first element has such a digit: there are as many of these as are asked for,
+        and so no fewer elements."""
+
+        def length(number: Expr) -> Expr:
+            return minimum(NEARBY, size - number * NEARBY)
+
+        def look(number: Expr) -> Stmt:
+            var = fresh()
+            best = minimum(first[0], code(number * NEARBY + var))
+            looked = For(var, length(number), Store(first, (Const(0),), best), "vectorized")
+            here = top, cast(apply("shr", first[0], const((n_digits - 1) * bits, CODE)), INDEX)
+            counts = seq(Store(firsts, (number,), here[1]), Store(often, here, often[here] + 1))
+            return seq(Store(first, (Const(0),), const(0xFFFFFFFF, CODE)), looked, counts)
+
+        def step(k: Expr) -> Stmt:
+            reached = seq(put(3, select(total < count, k, bound)), put(0, total + often[top, k]))
+            return seq(reached, Store(often, (top, k), Const(0)))
+
+        def keep(i: Expr) -> Stmt:
+            word = apply("shl", cast(code(i), WORD), const(32, WORD)) | cast(i, WORD)
+            kept = select(digit(words[0][left], top) <= bound, 1, Const(0))
+            return seq(Store(words[0], (left,), word), put(2, left + kept))
+
+        def kept(number: Expr) -> Stmt:
+            return If(firsts[number] <= bound, loop(length(number), lambda k: keep(number * NEARBY + k)))
+
+        start = [put(0, Const(0)), put(2, Const(0)), put(3, Const(0)), loop(blocks, look), loop(1 << bits, step)]
+        counts = loop(left, lambda i: counted(words[0][i], range(n_digits)))
+        return seq(*start, loop(blocks, kept), counts)
+
     def build(values: Buffer, indices: Buffer) -> Stmt:
         def row(rest: tuple[Expr, ...]) -> Stmt:
             def there(i: Expr) -> tuple[Expr, ...]:
@@ -228,15 +267,18 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
 
             return seq(
                 over(often.shape, lambda place: Store(often, place, Const(0))),
-                loop(size, coded),
-                *([chosen()] if is_part else []),
+                *(
+                    [in_blocks(lambda i: code_of(x[there(i)], largest))]
+                    if is_few
+                    else [loop(size, coded), *([chosen()] if is_part else [])]
+                ),
                 *(moved(d, words[d % 2], words[1 - d % 2], sorted_size) for d in range(n_digits)),
                 loop(count, given),
             )
 
         return _checked(count, size, over((*x.shape[:axis], *x.shape[axis + 1 :]), row))
 
-    return procedure(_outputs(op, x), (x,), build, (*words, often, at))
+    return procedure(_outputs(op, x), (x,), build, (*words, often, at, *((firsts, first) if is_few else ())))
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,23 @@ def test_codes_of_narrow_elements_have_as_many_bits(dtype: str, largest: int) ->
                 np.testing.assert_array_equal(found[name], want)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "uint32", "int8"])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_a_small_part_is_looked_for_in_few_blocks(dtype: str, largest: int) -> None:
+    """Of numbers, ties, and rows that rise or fall; of more NaN than are asked for, and of fewer."""
+    x = np.random.default_rng(4).standard_normal((7, 4133)) * 50
+    x[1], x[2], x[3] = np.sort(x[1]), -np.sort(-x[2]), np.arange(4133) // 1000
+    x = np.abs(x).astype(dtype) if dtype == "uint32" else x.astype(numpy_dtype(dtype))
+    if "float" in dtype:
+        x[4, ::9], x[5, ::999], x[6, 1::2], x[6, ::2] = np.nan, np.nan, -0.0, 0.0
+    text = f"x: {dtype}[7, 4133]\nk = int64[1]{{50}}\ny, i = TopK(x, k, largest={largest})\nreturn y, i"
+    program = graphopt.compile(parse(text), jobs=0)
+    assert any(b.name.startswith("firsts") for nest in program.nests.values() for b in nest.allocs)
+    found = program(x)
+    for name, want in zip("yi", expected(x.astype(np.float64), 50, -1, largest), strict=True):
+        np.testing.assert_array_equal(found[name].astype(np.float64), want)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 6])
 def test_how_many_may_be_known_only_when_it_runs(count: int) -> None:
     x = np.array([3, 1, 4, 1, 5, 9], np.float32)
