@@ -15,6 +15,7 @@ from numba import types
 from numba.core import cgutils
 
 from graphopt.frozen import dataclass
+from graphopt.runtime import cpu
 
 Immediate = int | float
 
@@ -268,7 +269,8 @@ def maximum(a: VectorValue, b: VectorValue) -> VectorValue:
 
 
 def _is_scalar_of_x86(a: VectorValue) -> bool:
-    return a.lanes == 1 and str(a.builder.module.triple).startswith(("x86", "i386", "i686"))
+    """Whether it is one number, in code for a processor of this kind: without AVX kernels are the same for others."""
+    return a.lanes == 1 and str(a.builder.module.triple).startswith("x86_64") and "avx" in cpu.features()
 
 
 def _chosen(name: str, a: VectorValue, b: VectorValue) -> VectorValue:
