@@ -113,17 +113,6 @@ ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
 """The activations behind convolutions, and what their parameters are called."""
 
 
-def parts_of(op: str, attrs: Mapping[str, Attr], facts: Sequence[Fact | None]) -> Graph | None:
-    """The body of a call of an op that is known, but whose parts are rewritten where it is not; None where there is
-    none for such attributes."""
-    body = Body(op, APART[op], Attrs(attrs), facts)
-    try:
-        body.graph.add_output("Y", _convolved(body, *body.inputs))  # type: ignore[arg-type]
-    except ValueError:
-        return None
-    return body.graph
-
-
 def _quantized_conv(body: Body, x: Value, *others: Value | None) -> Value:
     rank, attrs = body.rank(x), body.given(*_CONV)
     if not body.attr("channels_last"):
@@ -356,6 +345,7 @@ _SHIFTS = {"gamma": _FLOATS, "beta": _FLOATS}
 _MASKED: Mapping[str, int | float | str | type] = {
     "num_heads": int, "unidirectional": 0, "do_rotary": 0, "mask_filter_value": float, "scale": float,
 }  # fmt: skip
+_CONVOLVED = Contrib("X W B? Z?", "Y", {**_CONV, "activation": str, "activation_params": tuple}, _FLOATS)
 _OF_RUNTIME: Mapping[str, Composite] = {
     f"com.microsoft::{op}": composite
     for op, composite in {
@@ -410,10 +400,8 @@ _OF_RUNTIME: Mapping[str, Composite] = {
             _looked_up_product,
         ),
         "NhwcConv": Composite(Contrib("X W B?", "Y", _CONV, _FLOATS), _channels_last_conv),
-        "NhwcFusedConv": Composite(
-            Contrib("X W B? Z?", "Y", {**_CONV, "activation": str, "activation_params": tuple}, _FLOATS),
-            _channels_last_conv,
-        ),
+        "FusedConv": Composite(_CONVOLVED, _convolved),
+        "NhwcFusedConv": Composite(_CONVOLVED, _channels_last_conv),
         "QAttention": Composite(
             Contrib(
                 "input weight bias input_scale weight_scale mask_index? input_zero_point? weight_zero_point? past?",
@@ -454,10 +442,6 @@ _OF_RUNTIME: Mapping[str, Composite] = {
         ),
     }.items()
 }  # fmt: skip
-APART: Mapping[str, Contrib] = {
-    "com.microsoft::FusedConv": Contrib("X W B? Z?", "Y", {**_CONV, "activation": str, "activation_params": tuple})
-}
-"""Ops whose parts are rewritten where they are not."""
 COMPOSITES: Mapping[str, Composite] = {
     **_OF_RUNTIME,
     **{op: Composite(None, define) for op, define in (*FEATURES.items(), *TREES.items())},

@@ -61,9 +61,6 @@ CONTRIB: dict[str, Contrib] = {
         typed=dict.fromkeys(("input_ids", "segment_ids", "mask", "position_ids", "mask_index"), ("int32",)),
     ),
     "com.microsoft::FastGelu": Contrib("X bias?", "Y", dtypes=("float32", "float16")),
-    "com.microsoft::FusedConv": Contrib(
-        "X W B? Z?", "Y", {**_CONV, "activation": str, "activation_params": tuple}, ("float32", "float16")
-    ),
     "com.microsoft::FusedGemm": Contrib(
         "A B C?",
         "Y",

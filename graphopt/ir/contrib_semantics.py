@@ -61,27 +61,8 @@ def _fused_gemm(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
     (y,) = apply("Gemm", x, **plain)
     parameters = {n.removeprefix("activation_"): a for n, a in attrs.items() if n.startswith("activation_")}
-    return _activate(apply, attrs.get("activation"), parameters, y)
-
-
-def _fused_conv(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
-    plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
-    (y,) = apply("Conv", x[:3], **plain)
-    if len(x) > 3 and x[3] is not None:
-        (y,) = apply("Add", [y, x[3]])
-    given = attrs.get("activation_params")
-    names = {"HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"), "LeakyRelu": ("alpha",)}
     activation = attrs.get("activation")
-    values = given if isinstance(given, tuple) else ()
-    return _activate(apply, activation, dict(zip(names.get(str(activation), ()), values, strict=False)), y)
-
-
-def _activate(apply: ApplyOp, activation: object, parameters: dict[str, Any], y: Array) -> tuple[Array, ...]:
-    if not activation:
-        return (y,)
-    if activation == "Clip":
-        return apply("Clip", [y, _scalar(parameters["min"], y), _scalar(parameters["max"], y)])
-    return apply(str(activation), [y], **parameters)
+    return apply(str(activation), [y], **parameters) if activation else (y,)
 
 
 def _skip_norm(norm: str) -> Semantics:
@@ -149,7 +130,6 @@ MEANINGS: dict[str, Semantics] = {
     "com.microsoft::Attention": attention.packed_attention,
     "com.microsoft::EmbedLayerNormalization": attention.embed_layer_normalization,
     "com.microsoft::FastGelu": _fast_gelu,
-    "com.microsoft::FusedConv": _fused_conv,
     "com.microsoft::FusedGemm": _fused_gemm,
     "com.microsoft::FusedMatMul": _fused_matmul,
     "com.microsoft::GroupQueryAttention": attention.group_query_attention,

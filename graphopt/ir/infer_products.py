@@ -432,7 +432,6 @@ PRODUCTS: dict[str, Inference] = {
     "SpaceToDepth": space_to_depth,
     "com.microsoft::Attention": contrib_attention.infer_packed_attention,
     "com.microsoft::EmbedLayerNormalization": contrib_attention.infer_embed_layer_normalization,
-    "com.microsoft::FusedConv": conv,
     "com.microsoft::FusedGemm": gemm,
     "com.microsoft::FusedMatMul": matmul,
     "com.microsoft::GroupQueryAttention": contrib_attention.infer_group_query_attention,

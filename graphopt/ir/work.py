@@ -6,7 +6,7 @@ model to limit that as it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, prod
 
 from graphopt.errors import GraphoptError
@@ -129,15 +129,19 @@ def _numbers(fact: Fact | None) -> tuple[int, ...]:
 
 def _einsum(equation: str, inputs: Sequence[Fact | None]) -> int:
     """The product of all sizes that letters stand for."""
+    return prod(letter_sizes(equation, map(_numbers, inputs)).values())
+
+
+def letter_sizes(equation: str, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
+    """The sizes that letters of an einsum stand for, the largest of each, by the shapes of its operands."""
     sizes: dict[str, int] = {}
     terms = equation.replace(" ", "").partition("->")[0].split(",")
-    for term, fact in zip(terms, inputs, strict=False):
-        shape = _numbers(fact)
+    for term, shape in zip(terms, shapes, strict=False):
         head, _, tail = term.partition("...")
         named = [*zip(head, shape, strict=False), *zip(reversed(tail), reversed(shape), strict=False)]
         for letter, size in named:
             sizes[letter] = max(size, sizes.get(letter, 1))
-    return prod(sizes.values())
+    return sizes
 
 
 def work_of(graph: Graph, sizes: Mapping[str, int]) -> Work:

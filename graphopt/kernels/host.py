@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
+from graphopt.frozen import dataclass
 from graphopt.runtime import cpu
 
 BLOCK = 16
@@ -29,9 +31,43 @@ def lanes(dtype: str) -> int:
     return vector_bytes() // _BYTES.get(dtype, 4)
 
 
+ENTRIES: Final = 256
+"""Entries of a table of bytes: one for each code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """An instruction that looks bytes up in registers: its name, the bytes of a vector, the entries that it looks in,
+    what a processor needs to have it, and for how many codes it takes less than to read each entry by itself. The
+    entries are in two vectors, or in each 16 bytes of one."""
+
+    name: str
+    lanes: int
+    entries: int
+    needed: str
+    least: int
+
+
+PERMUTATIONS: Final = (
+    Permutation("avx512.vpermi2var.qi.512", 64, 128, "avx512vbmi", 2),
+    Permutation("avx512.pshuf.b.512", 64, 16, "avx512bw", 16),
+    Permutation("avx2.pshuf.b", 32, 16, "avx2", 16),
+    Permutation("ssse3.pshuf.b.128", 16, 16, "ssse3", 16),
+)
+"""The instructions, the best first."""
+
+
+def permutation() -> Permutation | None:
+    """The processor's instruction that looks bytes up, if it has one."""
+    features, most = cpu.features(), vector_bytes()
+    return next((p for p in PERMUTATIONS if p.needed in features and p.lanes <= most), None)
+
+
 def looks_up() -> bool:
-    """Whether a byte is looked up, in a table of all bytes, in less time than it takes to round one number."""
-    return vector_bytes() == 64 and "avx512vbmi" in cpu.features()
+    """Whether a byte is looked up, in a table of all bytes, in less time than it takes to round one number: where two
+    instructions see all of it."""
+    found = permutation()
+    return found is not None and 2 * found.entries >= ENTRIES
 
 
 def block_tile() -> tuple[int, int]:

@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import llvmlite.ir as llvm
 from numba import types
 
-from graphopt.frozen import dataclass
-from graphopt.kernels import host, memory, values
+from graphopt.kernels import memory, values
+from graphopt.kernels.host import ENTRIES, Permutation, permutation
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.reductions import lane, shuffle
 from graphopt.kernels.values import VectorValue
-from graphopt.runtime import cpu
-
-ENTRIES: Final = 256
-"""Entries of a table: one for each code."""
-
-
-@dataclass(frozen=True, slots=True)
-class Permutation:
-    """An instruction that looks bytes up in registers: its name, the bytes of a vector, the entries that it looks in,
-    what a processor needs to have it, and for how many codes it takes less than to read each entry by itself. The
-    entries are in two vectors, or in each 16 bytes of one."""
-
-    name: str
-    lanes: int
-    entries: int
-    needed: str
-    least: int
-
-
-PERMUTATIONS: Final = (
-    Permutation("avx512.vpermi2var.qi.512", 64, 128, "avx512vbmi", 2),
-    Permutation("avx512.pshuf.b.512", 64, 16, "avx512bw", 16),
-    Permutation("avx2.pshuf.b", 32, 16, "avx2", 16),
-    Permutation("ssse3.pshuf.b.128", 16, 16, "ssse3", 16),
-)
-"""The instructions, the best first."""
-
-
-def permutation() -> Permutation | None:
-    """The processor's instruction, if it has one."""
-    features, most = cpu.features(), host.vector_bytes()
-    return next((p for p in PERMUTATIONS if p.needed in features and p.lanes <= most), None)
 
 
 def look_up(p: Pointer, code: VectorValue) -> VectorValue:

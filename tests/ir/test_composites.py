@@ -265,6 +265,14 @@ CASES: dict[str, Case] = {
         "NhwcFusedConv", [floats(1, 5, 6, 3), floats(4, 3, 1, 1), floats(4), floats(1, 5, 6, 4)],
         {"activation": "Relu"}, oracle=channels_last,
     ),
+    "a convolution with limits": Case(
+        "FusedConv", [floats(1, 3, 5, 6), floats(4, 3, 3, 3), floats(4)],
+        {"activation": "Clip", "activation_params": (-0.2, 0.3)},
+    ),
+    "a convolution with a sum": Case(
+        "FusedConv", [floats(1, 3, 5, 6), floats(4, 3, 1, 1), floats(4), floats(1, 4, 5, 6)],
+        {"activation": "HardSigmoid", "activation_params": (0.3, 0.4)},
+    ),
     "shares of a product": Case(
         "FusedMatMulActivation", [floats(3, 4), floats(5, 4)],
         {"activation": "Softmax", "activation_axis": -1, "transB": 1}, oracle=activated_product,

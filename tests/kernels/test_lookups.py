@@ -10,7 +10,7 @@ import pytest
 from numba.core.errors import TypingError
 
 from graphopt.kernels import host, lookups
-from graphopt.kernels.lookups import ENTRIES, PERMUTATIONS, Permutation
+from graphopt.kernels.host import ENTRIES, PERMUTATIONS, Permutation
 from graphopt.runtime import cpu
 from tests.kernels.test_masks import fenced  # noqa: F401 - a fixture
 from tests.kernels.test_vectors import compiled
@@ -60,13 +60,13 @@ def test_the_best_instruction_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None
     for how in PERMUTATIONS:
         monkeypatch.setattr(host, "vector_bytes", lambda how=how: how.lanes)
         monkeypatch.setattr(cpu, "features", lambda how=how: frozenset({"ssse3", how.needed}))
-        assert lookups.permutation() == how
+        assert host.permutation() == how
     monkeypatch.setattr(cpu, "features", frozenset)
-    assert lookups.permutation() is None
+    assert host.permutation() is None
 
 
 def test_only_half_a_table_at_once_is_looked_up_soon() -> None:
-    how = lookups.permutation()
+    how = host.permutation()
     assert host.looks_up() == (how is not None and how.entries == ENTRIES // 2)
 
 

@@ -14,7 +14,9 @@ from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OF_I
 from graphopt.lowering.index.arithmetic import address_of, polynomial
 from graphopt.lowering.index.polynomials import Polynomial, atom, replaced
 from graphopt.lowering.loops.expressions import (
+    CODES,
     INDEX,
+    LEAST_CODE,
     Apply,
     Const,
     Expr,
@@ -29,10 +31,6 @@ from graphopt.lowering.loops.nest import Buffer
 
 STRIDES = (-1, 2, 3, 4)
 """Distances of elements that are read as whole vectors, of which the rest is dropped."""
-BYTES = {"uint8": 0, "int8": -128}
-"""The dtypes of codes of a byte, with the least of each,"""
-ENTRIES = 256
-"""and how many there are."""
 
 
 @dataclass
@@ -240,14 +238,14 @@ class Speller:
         """The codes by which lanes read from one table of bytes that has an entry for each code, and where it begins;
         None where they do not. No lane reads anything else, whatever a mask leaves out."""
         wide = [term for term in address.terms if any(lanes.var in variables(a) for a in term)]
-        if _stored(buffer.dtype) not in BYTES or buffer.shape[-1:] != (Const(ENTRIES),) or len(wide) != 1:
+        if _stored(buffer.dtype) not in LEAST_CODE or buffer.shape[-1:] != (Const(CODES),) or len(wide) != 1:
             return None
         cast = wide[0][0]
         if len(wide[0]) != 1 or address.terms[wide[0]] != 1 or not (isinstance(cast, Apply) and cast.fn == "cast"):
             return None
         code = cast.args[0]
-        start = address - atom(cast) + BYTES.get(code.dtype, 0)
-        if code.dtype not in BYTES or any(n % ENTRIES for n in start.terms.values()):
+        start = address - atom(cast) + LEAST_CODE.get(code.dtype, 0)
+        if code.dtype not in LEAST_CODE or any(n % CODES for n in start.terms.values()):
             return None
         return code, self.names.sum(start).text
 

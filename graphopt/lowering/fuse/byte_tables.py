@@ -7,14 +7,21 @@ from typing import Final
 
 from graphopt.lowering.fuse.groups import CHEAP
 from graphopt.lowering.fuse.kinds import work
-from graphopt.lowering.loops.compute import ElementwiseStage, Tensor, compute
-from graphopt.lowering.loops.expressions import INDEX, Const, Expr, Load, cast, children, loads_in, rewrite, variables
+from graphopt.lowering.loops.compute import ElementwiseStage, Tensor, byte_table
+from graphopt.lowering.loops.expressions import (
+    CODES,
+    LEAST_CODE,
+    Const,
+    Expr,
+    Load,
+    cast,
+    children,
+    loads_in,
+    rewrite,
+    variables,
+)
 
-LOWEST: Final = {"uint8": 0, "int8": -128}
-"""The dtypes of such bytes, with the least of each,"""
-CODES: Final = 256
-"""and how many there are."""
-BYTES: Final = frozenset({*LOWEST, "bool"})
+BYTES: Final = frozenset({*LEAST_CODE, "bool"})
 """The dtypes of entries."""
 LEAST: Final = 4 * CODES
 """Elements that are worth a table; where it is not known how many there are, there is one."""
@@ -29,20 +36,18 @@ def tabulated(tensor: Tensor) -> Tensor:
     (value,), axes = stage.values, frozenset(a.var for a in stage.axes)
     read = [load for load in loads_in(value) if axes & variables(load)]
     sizes = [int(n.value) for n in tensor.shape if isinstance(n, Const)]
-    if len(read) != 1 or read[0].dtype not in LOWEST or work(value) <= CHEAP or _is_few(tensor, sizes):
+    if len(read) != 1 or read[0].dtype not in LEAST_CODE or work(value) <= CHEAP or _is_few(tensor, sizes):
         return tensor
     (byte,) = read
     is_at_place = byte.indices == tuple(a.var for a in stage.axes) and byte.buffer.shape == tensor.shape
     if not is_at_place or _reads_axes(value, byte, axes):
         return tensor
-    least = LOWEST[byte.dtype]
 
-    def entry(k: Expr) -> Expr:
-        code = cast(k + least, byte.dtype)
-        return rewrite(value, lambda part: code if part == byte else None)
+    def entry(code: Expr) -> Expr:
+        return rewrite(value, lambda part: cast(code, byte.dtype) if part == byte else None)
 
-    table = compute((CODES,), entry, tensor.dtype, "table", is_stored=True)
-    return replace(tensor, stage=replace(stage, values=(table[cast(byte, INDEX) - least],)))
+    found = byte_table(entry, byte.dtype, tensor.dtype)(byte)
+    return replace(tensor, stage=replace(stage, values=(found,)))
 
 
 def _is_few(tensor: Tensor, sizes: list[int]) -> bool:

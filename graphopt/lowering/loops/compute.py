@@ -15,8 +15,10 @@ from math import inf
 from typing import Any, Final, TypeAlias, overload
 
 from graphopt.lowering.loops.expressions import (
+    CODES,
     FLOATS,
     INDEX,
+    LEAST_CODE,
     Apply,
     Const,
     Expr,
@@ -25,6 +27,7 @@ from graphopt.lowering.loops.expressions import (
     Var,
     apply,
     as_expr,
+    cast,
     const,
     rewrite,
     select,
@@ -128,6 +131,13 @@ def _check_axes(name: str, element: ExprLike | ReduceStage, axes: tuple[Axis, ..
 def _plain_dtype(value: ExprLike) -> str:
     """The dtype that a number of Python's has where nobody says."""
     return "bool" if isinstance(value, bool) else "float32" if isinstance(value, float) else INDEX
+
+
+def byte_table(entry: Callable[[Expr], ExprLike], codes: str, dtype: str) -> Callable[[Expr], Expr]:
+    """Lookup table of a function of a byte, ``entry`` of a code as an index: what finds the element for such a code."""
+    least = LEAST_CODE[codes]
+    table = compute((CODES,), lambda k: entry(k + least), dtype, "table", is_stored=True)
+    return lambda code: table[cast(code, INDEX) - least]
 
 
 def compute_several(

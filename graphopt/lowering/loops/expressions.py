@@ -27,6 +27,10 @@ E = TypeVar("E")
 ScalarNumber: TypeAlias = bool | int | float
 INDEX = "int64"
 """The dtype of loop variables, sizes and indices."""
+LEAST_CODE = {"uint8": 0, "int8": -128}
+"""The dtypes of codes of a byte, with the least of each,"""
+CODES = 256
+"""and how many there are."""
 
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 LOGIC = frozenset({"and", "or", "not", "isnan", "isinf"})

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphopt.errors import SENSELESS
-from graphopt.ir.composites import APART, COMPOSITES, body_of, parts_of
+from graphopt.ir.composites import COMPOSITES, body_of
 from graphopt.ir.evaluate import EvaluationError, evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Function, Graph, Node, Value
@@ -31,7 +31,7 @@ def expanded(graph: Graph) -> Graph:
     from graphopt.ir.onnx_io.bodies import function_of  # only here is onnx needed to lower a graph
 
     graph = _nested(graph)
-    wanted = [n for n in graph.nodes() if n.op in SCHEMAS or n.op in APART or _is_unknown(graph, n)]
+    wanted = [n for n in graph.nodes() if n.op in SCHEMAS or _is_unknown(graph, n)]
     if not wanted:
         return graph
     facts = infer(graph)
@@ -42,7 +42,7 @@ def expanded(graph: Graph) -> Graph:
             continue
         try:
             function = _composed(graph, node, facts)
-            if function is None and node.op not in SCHEMAS and node.op not in APART:
+            if function is None and node.op not in SCHEMAS:
                 function = function_of(graph, node, types, f"graphopt.{node.id}")
         except SENSELESS:  # of a call that ONNX forbids, it makes what is no function
             continue
@@ -76,10 +76,8 @@ def dequantized(graph: Graph) -> Graph:
 
 
 def _composed(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Function | None:
-    """The function that does what a call of a composite op, one of parts, or a transform, does; None where there is
-    none."""
-    apart = parts_of if node.op in APART else fourier_body if node.op in SCHEMAS else None
-    describe = body_of if node.op in COMPOSITES else apart
+    """The function that does what a call of a composite op, or a transform, does; None where there is none."""
+    describe = body_of if node.op in COMPOSITES else fourier_body if node.op in SCHEMAS else None
     if describe is None:
         return None
     body = describe(node.op, node.attrs, [None if v is None else facts[v] for v in node.inputs])

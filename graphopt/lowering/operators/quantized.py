@@ -12,8 +12,8 @@ from graphopt.ir.types import TensorType
 from graphopt.kernels.host import looks_up
 from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.loops import compute as t
-from graphopt.lowering.loops.compute import Tensor, compute, compute_several
-from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, equal, maximum, minimum, select
+from graphopt.lowering.loops.compute import Tensor, byte_table, compute, compute_several
+from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import Formula, broadcast, inputs_fitting, integer, label
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation, OperatorLowering
@@ -150,6 +150,18 @@ def _result(op: Operation, k: int, value: Expr) -> Expr:
     return code(value, scale, _single(op, k + 1), op.dtype())
 
 
+def _between(formula: Formula) -> OperatorLowering:
+    """A function of one byte."""
+
+    def describe(op: Operation) -> Tensor:
+        x = op.input(0)
+        return compute(
+            x.shape, lambda *at: _result(op, 3, formula(op, _operand(op, 0, x.shape, at))), op.dtype(), label(op)
+        )
+
+    return describe
+
+
 def _added(op: Operation) -> Tensor:
     """The sum of two operands, by the ratios of their scales to that of the result.
 
@@ -190,27 +202,6 @@ def _zero(op: Operation, k: int) -> Expr:
     return const(0, "float32") if zero is None else cast(zero, "float32")
 
 
-def _table(op: Operation, k: int, entry: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
-    """A function of the numbers of the input at k, bytes whose scale and zero point follow it, as a lookup table: for
-    what takes longer to compute than to look up."""
-    lowest = -128 if op.input(k).dtype == "int8" else 0
-    scale = _scale(op, k + 1)
-    table = compute(
-        (256,), lambda i: entry(decoded(i + lowest, scale, _single(op, k + 2))), op.dtype(), "table", is_stored=True
-    )
-    return lambda code: table[cast(code, INDEX) - lowest]
-
-
-def _tabulated(formula: Formula) -> OperatorLowering:
-    """A function of one byte."""
-
-    def describe(op: Operation) -> Tensor:
-        x, found = op.input(0), _table(op, 0, lambda value: _result(op, 3, formula(op, value)))
-        return compute(x.shape, lambda *at: found(x[at]), op.dtype(), label(op))
-
-    return describe
-
-
 def _where(op: Operation) -> Tensor:
     shape = op.shape()
 
@@ -235,9 +226,10 @@ def _concat(op: Operation) -> Tensor:
     operands = range(2, len(op.inputs), 3)
 
     def found(k: int) -> Callable[[Expr], Expr]:
-        if looks_up():
-            return _table(op, k, lambda value: _result(op, 0, value))
-        return lambda code: _result(op, 0, decoded(code, _scale(op, k + 1), _single(op, k + 2)))
+        def entry(code: Expr) -> Expr:
+            return _result(op, 0, decoded(code, _scale(op, k + 1), _single(op, k + 2)))
+
+        return byte_table(entry, op.input(k).dtype, op.dtype()) if looks_up() else entry
 
     made = {k: found(k) for k in operands}
 
@@ -284,9 +276,9 @@ TABLE: LoweringTable = {
     DOMAIN + "QLinearAveragePool": _pool("AveragePool"),
     DOMAIN + "QLinearConcat": _concat,
     DOMAIN + "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
-    DOMAIN + "QLinearLeakyRelu": _tabulated(FORMULAS["LeakyRelu"]),
+    DOMAIN + "QLinearLeakyRelu": _between(FORMULAS["LeakyRelu"]),
     DOMAIN + "QLinearMul": _multiplied,
-    DOMAIN + "QLinearSigmoid": _tabulated(FORMULAS["Sigmoid"]),
+    DOMAIN + "QLinearSigmoid": _between(FORMULAS["Sigmoid"]),
     DOMAIN + "QLinearSoftmax": _softmax,
     DOMAIN + "QLinearWhere": _where,
 }

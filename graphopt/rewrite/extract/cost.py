@@ -25,6 +25,7 @@ from graphopt.ir.infer import MOST_ELEMENTS, infer
 from graphopt.ir.op_table import OPS
 from graphopt.ir.ops import KINDS
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
+from graphopt.ir.work import letter_sizes
 from graphopt.rewrite.egraph.egraph_snapshot import Call
 from graphopt.rewrite.extract.profiles import Profiles, phases
 from graphopt.rewrite.extract.workload import BY_ELEMENTS, FEW, workload
@@ -568,13 +569,10 @@ class CostModel:
     def _matrices_of_einsum(self, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, int, int]:
         """How many products of matrices an einsum is, by the letters that all operands and the result have, the length
         of the sums in them, and their columns, by those that the last operand alone has of the result."""
-        source, _, result = str(attrs.get("equation", "")).replace(" ", "").partition("->")
+        equation = str(attrs.get("equation", ""))
+        sizes = letter_sizes(equation, map(self.shape, inputs))
+        source, _, result = equation.partition("->")
         terms = source.split(",")
-        sizes: dict[str, int] = {}
-        for term, fact in zip(terms, inputs, strict=False):
-            if "." not in term:
-                for letter, n in zip(term, self.shape(fact), strict=False):
-                    sizes[letter] = max(n, sizes.get(letter, 1))
         batch = [n for letter, n in sizes.items() if letter in result and all(letter in t for t in terms)]
         summed = [n for letter, n in sizes.items() if letter not in result]
         last = [n for letter, n in sizes.items() if letter in result and not any(letter in t for t in terms[:-1])]
