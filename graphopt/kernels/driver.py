@@ -23,6 +23,7 @@ STAMP_WIDTH = 3
 PLACE_WIDTH = 3
 SERVE = 1
 DONE, FAILED, PAUSED = range(3)
+SHARED = 1 << 14
 LOOK, STRETCH = 8, 100_000_000
 
 
@@ -136,7 +137,8 @@ def kernel(  # type: ignore[no-untyped-def]
         begin = clock() if stamps != 0 else 0
         if operation == CALL:
             extent = args[c]
-            if extent > 1 and team != 0 and code[here + 4] != 0:
+            work = code[here + 4]
+            if extent > 1 and team != 0 and work != 0 and args[work] >= SHARED:
                 status = _share_out(team, a, first + 8 * b, extent)
             elif extent > 0:
                 status = call(a, first + 8 * b, 0, extent)

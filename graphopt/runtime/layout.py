@@ -260,7 +260,9 @@ class _Maker:
                 first = len(self.words)
                 for arg in step.args:
                     self.word(arg)
-                self.instruct(bytecode.CALL, step.kernel, first, self.word(step.extent), int(step.parallel))
+                extent = self.word(step.extent)
+                iterations = self.word(step.iterations) if step.parallel else 0
+                self.instruct(bytecode.CALL, step.kernel, first, extent, iterations)
             case Launch() | LibraryStep():
                 self.launches[len(self.instructions)] = step
                 first = len(self.words)

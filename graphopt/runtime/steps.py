@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from graphopt.frozen import dataclass
+from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.sizes import Size
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -104,7 +105,8 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """Runs a kernel on the work items from 0 up to ``extent``; where ``parallel``, shared out to the threads.
+    """Runs a kernel on the work items from 0 up to ``extent``; where ``parallel``, shared out to the threads
+    if there are enough ``iterations`` of its innermost loops (``bytecode.SHARED``).
 
     ``args`` are those of the kernel before ``lo`` and ``hi``, in order: addresses and sizes. ``label``, ``nodes``,
     ``flops`` and ``bytes`` are for profiles. ``messages[k - 1]`` is what a kernel's status ``k`` means.
@@ -114,6 +116,7 @@ class KernelStep:
     args: tuple[BufferRef | Size, ...]
     extent: Size = 1
     parallel: bool = False
+    iterations: Size = SHARED
     label: str = ""
     nodes: tuple[str, ...] = ()
     flops: Size = 0

@@ -6,6 +6,7 @@ from functools import cache
 
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
+from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.program import BufferRef, Code, KernelStep, Port, ProgramBuffer, Step
 
 SCALE = Kernel(
@@ -79,6 +80,7 @@ def scale(a: int, b: int, s: int, t: int, n: object = "n", parallel: bool = Fals
         (BufferRef(a), BufferRef(b), s, t, 1),
         n,
         parallel,
+        SHARED,
         f"scale by {s}",
         (f"Mul_{s}",),
         ("*", 2, n),

@@ -1,4 +1,4 @@
-"""Operation count: the floating-point operations of a nest, from its blocks, loops and calls.
+"""Operation count: the floating-point operations and the iterations of a nest, from its blocks, loops and calls.
 
 A block does what its body says once for each point of its axes, however the loops around it are written. What stands in
 no block, as in procedures, is done as often as its loops run; where how long a loop runs depends on those around it, it
@@ -7,8 +7,8 @@ counts as long as it may be, so that tiles which reach beyond an end count as wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 
 from graphopt.frozen import dataclass
 from graphopt.lowering.index.arithmetic import bounds
@@ -22,7 +22,12 @@ from graphopt.runtime.sizes import Size
 def flops(nest: Nest, sizes: Mapping[Var, Size]) -> Size:
     """The approximate number of floating-point operations of a nest, as a size. Sizes that depend on elements count as
     zero."""
-    return _Count(sizes).of(nest.body, {}, 1, 1)
+    return _Count(sizes, _operations, 0).of(nest.body, {}, 1, 1)
+
+
+def iterations(nest: Nest, sizes: Mapping[Var, Size], unknown: int) -> Size:
+    """How many elements a nest stores, as a size. Sizes that depend on elements count as ``unknown``."""
+    return _Count(sizes, lambda value: 1, unknown).of(nest.body, {}, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class _Count:
     """Counts what statements do; a block that stands in several places is one."""
 
     sizes: Mapping[Var, Size]
+    of_store: Callable[[Expr], int]
+    unknown: int
     seen: set[str] = field(default_factory=set)
 
     def of(self, stmt: Stmt, around: Mapping[Var, Expr], times: Size, apart: Size) -> Size:
@@ -37,7 +44,7 @@ class _Count:
         ``apart`` times, whatever the loops around it."""
         match stmt:
             case Store():
-                return product(times, _operations(stmt.value))
+                return product(times, self.of_store(stmt.value))
             case Seq():
                 return total(*(self.of(s, around, times, apart) for s in stmt.stmts))
             case For():
@@ -54,7 +61,7 @@ class _Count:
                 pairs = zip(description.params, stmt.args, strict=True)
                 given = {p: longest(a, around) for p, a in pairs if isinstance(p, Var) and isinstance(a, Expr)}
                 values = {p: n for p, n in given.items() if n is not None}
-                return _Count(self.sizes).of(substitute_in(description.body, values), {}, times, times)
+                return replace(self, seen=set()).of(substitute_in(description.body, values), {}, times, times)
         return 0
 
     def block(self, block: Block, around: Mapping[Var, Expr], times: Size, apart: Size) -> Size:
@@ -68,12 +75,12 @@ class _Count:
         return self.of(block.body, {a.var: a.extent for a in block.axes}, points, points)
 
     def most(self, extent: Expr, around: Mapping[Var, Expr]) -> Size:
-        """The maximal trip count of a loop; 0 where it depends on elements."""
+        """The maximal trip count of a loop."""
         limit = longest(extent, around)
         try:
-            return 0 if limit is None else size_of(limit, self.sizes)
+            return self.unknown if limit is None else size_of(limit, self.sizes)
         except (KeyError, ValueError):
-            return 0
+            return self.unknown
 
 
 def longest(extent: Expr, around: Mapping[Var, Expr]) -> Expr | None:

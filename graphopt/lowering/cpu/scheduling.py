@@ -20,9 +20,8 @@ from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, substitute
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Block, Buffer, For, Nest, Stmt, Store, seq, statements
+from graphopt.runtime.bytecode import SHARED
 
-SMALL: Final = 1 << 14
-"""Steps of innermost loops below which a nest is not worth sharing out."""
 ITEMS: Final = 64
 """Work items that are enough to share out."""
 CHUNK: Final = 1 << 12
@@ -144,7 +143,7 @@ class Scheduling:
         """
         extents = [a.extent for a in axes]
         total = known_size([*extents, steps])
-        if not axes or (total is not None and total < SMALL):
+        if not axes or (total is not None and total < SHARED):
             return wrapped(axes, body({a.var: a.var for a in axes}))
         # an outermost size that is not known is taken for a batch of one, any other for many
         counts = [int(e.value) if isinstance(e, Const) else ITEMS if k else 1 for k, e in enumerate(extents)]

@@ -16,7 +16,7 @@ from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.analysis.flops import flops
+from graphopt.lowering.analysis.flops import flops, iterations
 from graphopt.lowering.cpu.constant_precompute import PrecomputedNest
 from graphopt.lowering.cpu.weight_packing import Laid
 from graphopt.lowering.emit.kernel_source import Emitted, EmittedKernel, Launchable, LibraryCall
@@ -43,6 +43,7 @@ from graphopt.lowering.lower.kept_states import KeptState
 from graphopt.lowering.lower.lower import Appended, Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, built_in, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
+from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.host import ExternalCall, HostFunction, UnloweredNode
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.sizes import Size
@@ -229,7 +230,9 @@ class Planner:
         if isinstance(emitted, Launchable):
             x, y, z = (size_of(e, sizes) for e in emitted.grid)
             return Launch(kernel, args, (x, y, z), emitted.block, *details)
-        return KernelStep(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *details)
+        count = iterations(counted, sizes, unknown=SHARED) if emitted.parallel else 0
+        is_parallel = emitted.parallel and not (isinstance(count, int) and count < SHARED)
+        return KernelStep(kernel, args, size_of(emitted.extent, sizes), is_parallel, count, *details)
 
     def are_apart(self, nest: Nest, buffers: Mapping[NestBuffer, int]) -> bool:
         """Whether the operands that a nest writes overlap no other operand. Scratch memory never overlaps, nor do

@@ -6,7 +6,7 @@ import pytest
 
 from graphopt.compile import lowered
 from graphopt.ir.text import parse
-from graphopt.lowering.analysis.flops import flops
+from graphopt.lowering.analysis.flops import flops, iterations
 from graphopt.lowering.link.options import BY_RULE
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.script import read
@@ -40,6 +40,20 @@ def test_a_block_counts_once_however_it_is_scheduled() -> None:
     schedule.split(j, [None, 4])  # the last step is not a full one
     schedule.reorder(*schedule.get_loops(schedule.get_block("y"))[1:], i)
     assert evaluate(flops(schedule.nest, n), {"n": 5}) == 2 * 6 * 5
+
+
+def test_iterations_are_elements_that_are_stored() -> None:
+    nest = read("""
+@program
+def rows(k: Buffer[("n",), "int64"], x: Buffer[("n", 6), "int64"], y: Buffer[("n", 6), "int64"], n: size):
+    for i in serial(n):
+        y[i, 0] = 0
+        for j in serial(k[i]):
+            y[i, 0] = y[i, 0] + x[i, j]
+""")
+    n = {nest.sizes[0]: "n"}
+    assert evaluate(flops(nest, n), {"n": 5}) == 0
+    assert evaluate(iterations(nest, n, unknown=100), {"n": 5}) == 5 + 100 * 5
 
 
 def test_a_block_in_two_places_is_one() -> None:

@@ -18,7 +18,9 @@ from graphopt.lowering.link.passes import planner_of
 from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.script import read, show
 from graphopt.run.steps import Steps
+from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.program import Program
+from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Bind, BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
 
 
@@ -66,6 +68,15 @@ def test_symbols_are_arguments_of_calls() -> None:
     (call,) = [s for s in made.steps if isinstance(s, KernelStep)]
     assert {a for a in call.args if not isinstance(a, BufferRef)} == {"n", "m"}
     assert made.buffers[made.outputs[0].buffer].shape == ("m", "n")
+
+
+def test_kernels_say_how_many_iterations_threads_would_share() -> None:
+    made = linked("x: float32[n, 70] t = Transpose(x, perm=[1, 0]) y = Neg(t) z = ReduceSum(x) return y, z")
+    shared = [s.iterations for s in made.steps if isinstance(s, KernelStep) and s.parallel]
+    assert shared
+    assert all(n != SHARED and 70 * 9 <= evaluate(n, {"n": 9}) <= 80 * 9 for n in shared)
+    few = linked("x: float32[7, 20] w: float32[20, 90] y = MatMul(x, w) z = Softmax(y) return z")
+    assert not any(s.parallel for s in few.steps if isinstance(s, KernelStep))
 
 
 def test_nodes_that_no_kernel_computes_are_named_with_the_reason() -> None:
