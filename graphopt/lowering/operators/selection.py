@@ -1,7 +1,7 @@
 """Selection: elements and indices of which only a run shows how many there are.
 
-A shape function counts them and leaves where they stand; the op itself reads what stands there. Sorting for Unique and
-NonMaxSuppression is TopK's heap.
+A shape function counts them and leaves where they stand; the op itself reads what stands there. Unique sorts by
+radix, NonMaxSuppression has TopK's heap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphopt.lowering.loops.nest import Buffer, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, only, widened
 from graphopt.lowering.operators.indices import axis_of, digits, linear
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation, Shapes
-from graphopt.lowering.operators.sorting import Kept
+from graphopt.lowering.operators.sorting import Kept, RadixSort, code_bits, code_of
 
 ZERO = (Const(0),)
 
@@ -132,24 +132,17 @@ def unique_shapes(op: Operation) -> Shapes:
         others = digits(column, rest)
         return x[(*others[:axis], i, *others[axis:])]
 
-    keys = Buffer("keys", (count,), x.dtype)
-    order, before, renamed = (Buffer(name, (count,), INDEX) for name in ("order", "before", "renamed"))
-    at, spare = Buffer("at", (Const(4),), INDEX, "local"), Buffer("spare", (Const(1),), x.dtype, "local")
+    radix = RadixSort(count, code_bits(x.dtype))
+    before, order, at = radix.numbers, radix.moved, Buffer("at", (Const(1),), INDEX, "local")
+    renamed = Buffer("renamed", (count,), INDEX)
 
     def build(total: Buffer, first: Buffer, often: Buffer, which: Buffer) -> Stmt:
-        kept = Kept(keys, order, lambda i: (i,), False, count)
-
-        def by_column(k: Expr) -> Stmt:
-            # sorting is stable, so that sorting by each column from the last on sorts by all
-            column = columns - 1 - k
-            moved = loop(count, lambda i: Store(which, (i,), before[order[i]]))
-            ordered = kept.by_heap(lambda i: value(before[i], column), count, at, spare)
-            return seq(ordered, moved, loop(count, lambda i: Store(before, (i,), which[i])))
+        def code(i: Expr, column: Expr) -> Expr:
+            return code_of(value(i, column), False)
 
         def differs(i: Expr) -> Stmt:
             def compared(column: Expr) -> Stmt:
-                one, other = value(before[i], column), value(before[i - 1], column)
-                apart = kept.is_better(one, other) | kept.is_better(other, one)
+                apart = ~equal(code(before[i], column), code(before[i - 1], column))
                 return Store(at, ZERO, select(apart, Const(1), at[0]))
 
             return seq(Store(at, ZERO, select(equal(i, 0), Const(1), Const(0))), If(i > 0, loop(columns, compared)))
@@ -166,7 +159,8 @@ def unique_shapes(op: Operation) -> Shapes:
 
         ordered = seq(
             loop(count, lambda i: Store(before, (i,), i)),
-            loop(columns, by_column),
+            # sorting is stable, so that sorting by each column from the last on sorts by all
+            loop(columns, lambda k: radix.by(lambda i: code(i, columns - 1 - k))),
             Store(total, ZERO, Const(0)),
             loop(count, counted),
         )
@@ -194,7 +188,7 @@ def unique_shapes(op: Operation) -> Shapes:
 
     vectors = [(name, (count,), INDEX) for name in ("first", "often", "which")]
     outputs = [("total", (Const(1),), INDEX), *vectors]
-    total, first, often, which = procedure(outputs, (x,), build, (keys, order, before, renamed, at, spare))
+    total, first, often, which = procedure(outputs, (x,), build, (*radix.buffers, renamed, at))
     many = total[0]
     values = [many] if axis is None else [*x.shape[:axis], many, *x.shape[axis + 1 :]]
     sizes = [values, [many], [count], [many]]

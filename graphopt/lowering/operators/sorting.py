@@ -1,4 +1,4 @@
-"""TopK: the largest or smallest elements of an axis, sorted.
+"""Sorting: radix sort, and the largest or smallest elements of an axis (TopK).
 
 NaN counts as larger than all numbers, as numpy sorts; of equal elements the one with the lower index comes first.
 Few elements are kept in order all the time, and most elements, or blocks of them, meet only the last one. A small part
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from graphopt.frozen import dataclass
+from graphopt.ir.constants import BITS
 from graphopt.lowering.loops.compute import Tensor, compute_several, fresh, highest, loop, lowest, procedure
 from graphopt.lowering.loops.expressions import (
     FLOATS,
@@ -107,24 +108,87 @@ def digits_of(size: Expr, dtype: str) -> tuple[int, int]:
 
 
 def code_bits(dtype: str) -> int:
-    """How many bits a code has: as many as an integer, else 32."""
-    return 16 if dtype in ("int16", "uint16") else 8 if dtype in ("int8", "uint8", "bool") else 32
+    """How many bits a code has: as many as an integer, 64 for float64, else 32."""
+    if dtype == "bool":
+        return 8
+    return BITS[dtype] if dtype not in FLOATS else max(BITS[dtype], 32)
 
 
 def code_of(element: Expr, largest: bool) -> Expr:
     """A number without a sign, of so many bits, that orders as elements do, in the order that is asked for."""
     bits = code_bits(element.dtype)
+    code, signed_code, real = (WORD, "int64", "float64") if bits == 64 else (CODE, "int32", "float32")
+    sign, every = const(1 << (bits - 1), code), const((1 << bits) - 1, code)
     if element.dtype in FLOATS:
-        number = cast(element, "float32")
-        number = select(equal(number, 0.0), const(0, "float32"), number)  # of either sign
-        signed = apply("bits", number, dtype="int32")
-        signed = select(signed < 0, signed ^ 0x7FFFFFFF, signed)
-        word = cast(select(apply("isnan", number), const(0x7FFFFFFF, "int32"), signed), CODE) ^ 0x80000000
+        number = cast(element, real)
+        number = select(equal(number, 0.0), const(0, real), number)  # of either sign
+        signed, most = apply("bits", number, dtype=signed_code), const((1 << (bits - 1)) - 1, signed_code)
+        signed = select(signed < 0, signed ^ most, signed)
+        word = cast(select(apply("isnan", number), most, signed), code) ^ sign
     elif element.dtype.startswith("int"):
-        word = (cast(cast(element, "int32"), CODE) ^ (1 << (bits - 1))) & ((1 << bits) - 1)
+        word = (cast(cast(element, signed_code), code) ^ sign) & every
     else:
-        word = element if element.dtype == CODE else cast(cast(element, "int32"), CODE)
-    return word ^ ((1 << bits) - 1) if largest else word
+        word = element if element.dtype == code else cast(cast(element, "int32"), code)
+    return word ^ every if largest else word
+
+
+class RadixSort:
+    """Sorts numbers, stably, by codes without a sign: a digit of 8 bits at a time, but those that are the same in all.
+
+    ``numbers`` are sorted, others are memory beside them; ``buffers`` is all the memory that it wants.
+    """
+
+    DIGIT = 8
+
+    def __init__(self, count: Expr, bits: int) -> None:
+        self.count, self.digits = count, -(-bits // self.DIGIT)
+        self.code_type = CODE if bits <= 32 else WORD
+        self.numbers, self.moved = (Buffer(name, (count,), INDEX) for name in ("numbers", "numbers_moved"))
+        self.codes, self.codes_moved = (Buffer(name, (count,), self.code_type) for name in ("codes", "codes_moved"))
+        self.often = Buffer("digits", (Const(self.digits), Const(1 << self.DIGIT)), INDEX)
+        self.at = Buffer("digit", (Const(2),), INDEX, "local")
+        self.buffers = (self.numbers, self.moved, self.codes, self.codes_moved, self.often, self.at)
+
+    def by(self, code_of: Callable[[Expr], Expr]) -> Stmt:
+        """Put the numbers in the order of their codes."""
+
+        def coded(i: Expr) -> Stmt:
+            counts = [(Const(d), self._digit(i, d)) for d in range(self.digits)]
+            more = (Store(self.often, place, self.often[place] + 1) for place in counts)
+            return seq(Store(self.codes, (i,), code_of(self.numbers[i])), *more)
+
+        empty = over(self.often.shape, lambda place: Store(self.often, place, Const(0)))
+        differ = (
+            If(self.often[d, self._digit(Const(0), d)] < self.count, self._by_digit(d)) for d in range(self.digits)
+        )
+        return If(self.count > 0, seq(empty, loop(self.count, coded), *differ))
+
+    def _by_digit(self, d: int) -> Stmt:
+        total, here = self.at[0], self.at[1]
+
+        def begin(k: Expr) -> Stmt:
+            place = Const(d), k
+            seen = Store(self.at, (Const(1),), self.often[place])
+            return seq(seen, Store(self.often, place, total), Store(self.at, (Const(0),), total + here))
+
+        def move(i: Expr) -> Stmt:
+            where = self.often[d, here]
+            moved = (Store(self.moved, (where,), self.numbers[i]), Store(self.codes_moved, (where,), self.codes[i]))
+            return seq(
+                Store(self.at, (Const(1),), self._digit(i, d)), *moved, Store(self.often, (Const(d), here), where + 1)
+            )
+
+        return seq(
+            Store(self.at, (Const(0),), Const(0)),
+            loop(1 << self.DIGIT, begin),
+            loop(self.count, move),
+            loop(self.count, lambda i: Store(self.numbers, (i,), self.moved[i])),
+            loop(self.count, lambda i: Store(self.codes, (i,), self.codes_moved[i])),
+        )
+
+    def _digit(self, i: Expr, d: int) -> Expr:
+        shifted = apply("shr", self.codes[i], const(d * self.DIGIT, self.code_type))
+        return cast(shifted & const((1 << self.DIGIT) - 1, self.code_type), INDEX)
 
 
 def _ranked(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tensor]:

@@ -118,6 +118,27 @@ def test_each_once(is_sorted: int, axis: int | None, dtype: str) -> None:
                 np.testing.assert_array_equal(found, want)
 
 
+ORDERED = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", [*ORDERED, "float16", "float32", "float64"])
+def test_all_of_a_dtype_are_in_order(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        ends = [np.finfo(kind).max, np.finfo(kind).min, np.finfo(kind).tiny, np.inf, -np.inf, np.nan, -0.0]
+        x = np.concatenate([RNG.normal(size=700) * 100, ends, ends, [0.0]]).astype(kind)
+    elif kind.kind == "b":
+        x = RNG.integers(0, 2, 9).astype(bool)
+    else:
+        info = np.iinfo(kind)
+        x = np.append(RNG.integers(info.min, info.max, 700, kind, True), np.array([info.min, info.max], kind))
+    RNG.shuffle(x)
+    for is_sorted in (0, 1):
+        text = f"x: {dtype}[a] y, i, j, n = Unique(x, sorted={is_sorted}) return y, i, j, n"
+        for want, found in zip(uniques(x, None, bool(is_sorted)), run(text, {"x": x}), strict=True):
+            np.testing.assert_array_equal(found, want)
+
+
 def test_each_of_nothing_once() -> None:
     text = "x: float32[a] y, i, j, n = Unique(x) return y, i, j, n"
     assert [a.shape for a in run(text, {"x": np.zeros(0, np.float32)})] == [(0,)] * 4
