@@ -35,6 +35,17 @@ def gather_nd(call: OpCall) -> Types:
     return [call.tensor((*indices[:-1], *x[call.integer("batch_dims") + indices[-1] :]))]
 
 
+def scatter_nd(call: OpCall) -> Types:
+    """The shape of the data. Updates have the axes of the indices but the last, and what these leave of the data."""
+    x, indices, updates = (call.shape(k) for k in range(3))
+    if x is not None and updates is not None and indices and isinstance(indices[-1], int):
+        rank = len(indices) - 1 + len(x) - indices[-1]
+        if len(updates) != rank:
+            raise ValueError(f"the updates have {len(updates)} axes, and not {rank}")
+    shape = call.any_shape(0)
+    return [None if shape is None else call.tensor(shape)]
+
+
 def one_hot(call: OpCall) -> Types:
     """One more axis, of the depth."""
     indices, depth = call.shape(0), call.element(1)
@@ -249,6 +260,7 @@ INDEXING: dict[str, Inference] = {
     "RandomUniform": random,
     "RandomUniformLike": random,
     "Range": range_,
+    "ScatterND": scatter_nd,
     "Shape": shape_of,
     "Size": size_of,
     "TopK": top_k,

@@ -279,6 +279,13 @@ def test_unknown_elements_get_numbers_so_that_equal_shapes_stay_equal() -> None:
     assert found[0] != output_types("x: float32[n]\ns: int64[2]\na = Reshape(x, s)\nreturn a")[0]
 
 
+def test_updates_have_the_axes_that_indices_and_data_ask_for() -> None:
+    data, indices = of(9, 4), Fact(TensorType("int64", (N, 1)))
+    assert node("ScatterND", data, indices, of(N, 4))[0].shape == (9, 4)
+    with pytest.raises(InvalidModelError, match="the updates have 1 axes, and not 2"):
+        node("ScatterND", data, indices, of(N))
+
+
 # -- bounds
 
 

@@ -4,6 +4,7 @@ around it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +79,10 @@ class GraphWriter:
         self._made_by: dict[Constant, Value] = {}
         self.spelled: dict[int, _Spelling] = {}
         self.names: dict[Value, str] = {}
+        self.scope: AbstractSet[str] = outer.visible if outer is not None else frozenset()
+        """The names that a body sees around it: one that it gave anew would hide a value, which ONNX forbids."""
+        renamed = {n: fresh.fresh(n) for n in graph.output_names if n in self.scope and not self._gave_outer(n)}
+        self.output_names = [renamed.get(name, name) for name in graph.output_names]
         self.copies: list[tuple[str, Value]] = []
         """Outputs that need an Identity: the output's name, and the value."""
         self.by_name = {name: value for value, name in graph.names.items()}
@@ -101,11 +106,11 @@ class GraphWriter:
         self._write_nodes(proto.node, as_nodes)
         initialized = self._write_initializers(proto, before, as_nodes)
         self._write_inputs(proto, before, initialized)
-        for name, value in zip(graph.output_names, graph.outputs, strict=True):
+        for old, name, value in zip(graph.output_names, self.output_names, graph.outputs, strict=True):
             assert value is not None
-            self._write_info(proto.output.add(), name, value, self.source.outputs.get(name))
+            self._write_info(proto.output.add(), name, value, self.source.outputs.get(old))
         self._write_value_info(proto, before)
-        written = set(self.names.values()) | set(graph.output_names)
+        written = set(self.names.values()) | set(self.output_names)
         for annotation in before.quantization_annotation:
             if {annotation.tensor_name, *(p.value for p in annotation.quant_parameter_tensor_names)} <= written:
                 proto.quantization_annotation.add().CopyFrom(annotation)
@@ -253,13 +258,24 @@ class GraphWriter:
 
     # -- names
 
+    def _gave_outer(self, output: str) -> bool:
+        """Whether the model has a body that makes nothing of this name, and gives what has it outside."""
+        proto = self.source.proto
+        made = {name for node in proto.node for name in node.output}
+        return self.is_read and output not in made | {i.name for i in getattr(proto, "initializer", ())}
+
+    @cached_property
+    def visible(self) -> AbstractSet[str]:
+        """The names that bodies of nodes see, once values have names."""
+        return {*self.names.values(), *self.output_names} | self.scope
+
     def _name(self) -> None:
         graph, names = self.graph, self.names
         names.update(
             (inner, self.outer.names[value]) for inner, value in self.captured.items() if self.outer is not None
         )
-        used = {*names.values(), *graph.output_names}
-        outputs = [(n, v) for n, v in zip(graph.output_names, graph.outputs, strict=True) if v is not None]
+        used = {*names.values(), *self.output_names}
+        outputs = [(n, v) for n, v in zip(self.output_names, graph.outputs, strict=True) if v is not None]
         for value in self.formal:
             name = graph.names.get(value, "")
             self._take(value, name, "input", used, keep=self.outer is None or (name, value) in outputs)
@@ -280,7 +296,7 @@ class GraphWriter:
 
     def _take(self, value: Value, wanted: str, stem: str, used: set[str], keep: bool = False) -> None:
         """Name a value as wanted, or anew where the name is taken."""
-        if not wanted or (wanted in used and not keep):
+        if not wanted or ((wanted in used or wanted in self.scope) and not keep):
             wanted = self.fresh.fresh(stem)
         used.add(wanted)
         self.names[value] = wanted

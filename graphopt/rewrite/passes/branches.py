@@ -6,19 +6,22 @@ stands outside can be rewritten together with its neighbours.
 A reader of a value may take one rank alone: an LSTM reads tensors of three axes, a convolution as many as its
 weights have. A branch that gives another rank is one that the model fails on, so wherever the model has a value the
 other branch was taken, and the condition is known. Scripted recurrent layers, which look at the rank of their input,
-are made of such Ifs.
+are made of such Ifs, and so are functions that index by a vector here and by a matrix there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import islice
 
 import numpy as np
 
+from graphopt.errors import InvalidModelError
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.ir.infer import infer
+from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.types import Type
 from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
@@ -184,24 +187,18 @@ TAILS = NativePass(
 )
 
 
-DEEPEST = 8
-"""Over how many views and elementwise ops the reader that takes one rank alone is looked for."""
-RECURRENT = (3, 3, 3, 2, 1, 3, 3, 2)
-"""The ranks of the inputs of LSTM, GRU and RNN."""
+LOOKED = 64
+"""How many nodes behind an If are asked whether they could take what a branch gives."""
 
 
-def decide_by_rank(space: Workspace, node: Node) -> bool:
+def decide_by_type(space: Workspace, node: Node) -> bool:
     """Make the condition of an If a constant where its readers can take what one branch gives, and not the other."""
     condition = node.inputs[0] if node.op == "If" else None
     if condition is None or space.fact(condition).is_const:
         return False
-    wanted = {}
-    for port, value in enumerate(node.outputs):
-        if space.fact(value).rank is None and (rank := wanted_rank(space, value)) is not None:
-            wanted[port] = rank
-    if not wanted:
+    if all(space.fact(value).rank is not None for value in node.outputs):
         return False
-    possible = {name: _may_give(space, node, body, wanted) for name, body in node.bodies.items()}
+    possible = {name: _can_be_taken(space, node, body) for name, body in node.bodies.items()}
     if all(possible.values()) or not any(possible.values()):
         return False
     decided = space.make_constant(Constant.of(np.full(_shape(space, condition), possible["then_branch"])))
@@ -214,66 +211,29 @@ def _shape(space: Workspace, condition: Value) -> tuple[int, ...]:
     return (1,) * (space.fact(condition).rank or 0)
 
 
-def _may_give(space: Workspace, node: Node, body: Graph, wanted: dict[int, int]) -> bool:
-    """Whether a branch can give what is wanted of each output."""
+def _can_be_taken(space: Workspace, node: Node, body: Graph) -> bool:
+    """Whether what reads an If could take what a branch gives: types are inferred as if it were always taken."""
     facts = infer(body, facts_within(node, body, space.facts))
-    for port, rank in wanted.items():
-        value = body.outputs[port]
-        given = None if value is None or value not in facts else facts[value].rank
-        if given is not None and given != rank:
+    given = zip(node.outputs, body.outputs, strict=True)
+    # not what is constant: the branch is one of two
+    assumed = {value: Fact(facts[inner].type) for value, inner in given if inner in facts}
+    readers = (reader for reader in space.graph.order() if any(v in assumed for v in reader.inputs))
+    for reader in islice(readers, LOOKED):
+        if reader.bodies or (reader.op, reader.origin.overload) in space.graph.functions:
+            continue
+        inputs = [None if v is None else assumed.get(v, space.fact(v)) for v in reader.inputs]
+        try:
+            found = infer_node(reader.op, reader.attrs, inputs, reader.n_outputs, space.opset)
+        except InvalidModelError:
             return False
+        assumed |= {v: fact for v, fact in zip(reader.outputs, found, strict=True) if fact != space.fact(v)}
     return True
-
-
-def wanted_rank(space: Workspace, value: Value, depth: int = DEEPEST) -> int | None:
-    """The one rank that some reader of a value can take, or None where none says so."""
-    for user, index in space.graph.users(value) if depth else ():
-        rank = _wanted_by(space, space.graph.node(user), index, depth)
-        if rank is not None:
-            return rank
-    return None
-
-
-def _wanted_by(space: Workspace, node: Node, index: int, depth: int) -> int | None:
-    kind = node.op
-    if kind in ("LSTM", "GRU", "RNN"):
-        return RECURRENT[index] if index < len(RECURRENT) else None
-    if kind == "Gemm":
-        return 2 if index < 2 else None
-    if index > 0:
-        return None
-    if kind in ("Conv", "ConvTranspose"):
-        return _rank(space, node.inputs[1])
-    if kind in ops.KINDS["pool"]:
-        kernel = node.attrs.get("kernel_shape")
-        return len(kernel) + 2 if isinstance(kernel, tuple) else None
-    if kind == "Transpose" and isinstance(perm := node.attrs.get("perm"), tuple):
-        return len(perm)
-    if kind in ("Squeeze", "Unsqueeze"):
-        change = _changed(space, node)
-        after = None if change is None else wanted_rank(space, Value(node.id), depth - 1)
-        return None if after is None or change is None else after - change
-    if kind in ops.KINDS["unary"] or kind == "Identity":
-        return wanted_rank(space, Value(node.id), depth - 1)
-    return None
-
-
-def _changed(space: Workspace, node: Node) -> int | None:
-    """By how much a Squeeze or Unsqueeze changes the rank, where that is known."""
-    axes = space.fact(node.inputs[1]).shape if len(node.inputs) > 1 and node.inputs[1] is not None else None
-    if axes is None or len(axes) != 1 or not isinstance(axes[0], int):
-        return None
-    return axes[0] if node.op == "Unsqueeze" else -axes[0]
-
-
-def _rank(space: Workspace, value: Value | None) -> int | None:
-    return None if value is None else space.fact(value).rank
 
 
 DEMAND = NativePass(
     "only-branch",
     "a branch whose result no reader can take is never taken",
     "O1",
-    visit=decide_by_rank,
+    visit=decide_by_type,
     ops=frozenset({"If"}),
 )

@@ -15,6 +15,7 @@ from graphopt.ir.onnx_io import load, to_proto
 from graphopt.ir.structure import same
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType, fresh_symbol, symbol
+from graphopt.rewrite.passes.simplify import simplify
 from tests.ir.onnx_io.model_zoo import ZOO, model, plain
 
 
@@ -138,6 +139,33 @@ def test_a_body_that_gives_a_captured_value_copies_it() -> None:
     graph.update(if_.id, attrs=if_.attrs.with_(then_branch=then))
     body = checked(graph).graph.node[1].attribute[0].g
     assert [(n.op_type, *n.input, *n.output) for n in body.node] == [("Identity", "outer", "t")]
+
+
+SHADOWED = """
+<ir_version: 8, opset_import: ["": 18, "local": 1]>
+g (float[n] X, bool c) => (float[n] Y) { Y = local.f(X, c) }
+<domain: "local", opset_import: ["": 18]>
+f (a, c) => (X) {
+    X = If(c) <
+        then_branch: graph = yes () => (X) { X = Identity(a) },
+        else_branch: graph = no () => (X) { Y = Neg(a) X = Abs(Y) }
+    >
+}
+"""
+
+
+def test_a_body_hides_no_value_around_it() -> None:
+    proto = written(simplify(load(onnx.parser.parse_model(SHADOWED))))
+    outside = {"X", "Y", "c"}
+    bodies = [a.g for n in proto.graph.node for a in n.attribute]
+    assert len(bodies) == 2
+    for body in bodies:
+        assert outside.isdisjoint(name for n in body.node for name in n.output)
+        assert {o.name for o in body.output} <= {name for n in body.node for name in n.output}
+    session = InferenceSession(proto.SerializeToString())
+    for c, want in ((True, [1, -2]), (False, [1, 2])):
+        (found,) = session.run(None, {"X": np.float32([1, -2]), "c": np.array(c)})
+        assert found.tolist() == want
 
 
 # -- what is kept

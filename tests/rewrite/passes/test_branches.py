@@ -96,6 +96,14 @@ def test_the_rank_that_readers_take_decides(readers: str, left: list[str]) -> No
     assert ops_left(f"{START} y = If(c | x, {BRANCHES}) {readers} return z") == left
 
 
+def test_readers_further_down_decide() -> None:
+    scattered = "s = [1] m = Mul(y, Abs(y)) r = ReduceSum(m, s, keepdims=0) z = ScatterND(d, i, r)"
+    inputs = "x: float32[n, 4] c: bool[] d: float32[9] i: int64[n, 1]"
+    assert "If" not in ops_left(f"{inputs} y = If(c | x, {BRANCHES}) {scattered} return z")
+    both = scattered.replace("keepdims=0) z", "keepdims=0) v = [-1] u = Reshape(r, v) z").replace("i, r)", "i, u)")
+    assert "If" in ops_left(f"{inputs} y = If(c | x, {BRANCHES}) {both} return z")
+
+
 def test_all_ifs_of_one_condition_are_decided() -> None:
     text = f"{START} y = If(c | x, {BRANCHES}) u = If(c | x, {BRANCHES}) z = Conv(y, w) return z, u"
     assert "If" not in ops_left(text)
