@@ -7,8 +7,8 @@ import onnxruntime
 import pytest
 
 import graphopt
-from graphopt.run.local_checks import off
 from graphopt.verify.arrays import comparable
+from graphopt.verify.conditioning import off
 from tests.corpus import make_tables
 from tests.corpus.make_applications import MODELS, QUANTIZED, feeds, made
 

@@ -24,7 +24,7 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.tolerance import RELATIVE, error
 from graphopt.ir.types import TensorType, substitute
-from graphopt.run.local_checks import is_rounding, moved_inputs
+from graphopt.verify.conditioning import is_rounding, moved_inputs
 from graphopt.verify.runtimes import EngineError, open_model
 from tests.random_graphs import random_graph
 

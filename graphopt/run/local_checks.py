@@ -31,16 +31,13 @@ from graphopt.rewrite.derivations.replay import Step
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.run.derivation import Derivation
 from graphopt.runtime.limits import confine, end_after, memory_of
+from graphopt.verify.conditioning import is_rounding, moved_inputs, off
 from graphopt.verify.inputs import Given, draw, given, ranges, sizes
-from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_model
+from graphopt.verify.runtimes import EngineError, Feeds, open_model
 from graphopt.verify.verification import Interpreter, how_it_ended
-from graphopt.verify.weights import is_whole, nudged
 
 SECONDS = 60.0
 """How long the checks of one journal may take."""
-
-SLACK = 4.0
-"""How many times what moving the inputs by one unit in the last place does may be put down to rounding."""
 
 Pair: TypeAlias = "tuple[Value, Value]"
 
@@ -431,7 +428,7 @@ class _Run:
                 refusal = refusal or error
                 continue
             self.feeds = feeds
-            return values, partial(_moved, run, feeds)
+            return values, partial(map, run, moved_inputs(feeds))
         raise refusal or EngineError(self.excess or "no inputs can be drawn")
 
     def _candidates(self, path: Path) -> Iterator[Feeds]:
@@ -462,11 +459,6 @@ class _Run:
                     yield draw(self.graph, drawn, bounds, told, 2 * kind, kind)
 
 
-def _moved(run: Runner, feeds: Feeds) -> Iterator[list[Any]]:
-    """The outputs on inputs that are moved a little."""
-    return (run(other) for other in moved_inputs(feeds))
-
-
 def known_sizes(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
     """The open sizes that arrays which are given settle."""
     known: dict[str, int] = {}
@@ -485,36 +477,6 @@ def _gravity(check: LocalCheck) -> tuple[int, float]:
 
 
 # -- comparing values
-
-
-def off(want: Any, got: Any, coarsest: float = 0.0) -> float:
-    """How far a value is from the one that is wanted, in units of the tolerance: up to 1 is right."""
-    if isinstance(want, (list, tuple)) and isinstance(got, (list, tuple)):
-        return max(map(off, want, got), default=0.0) if len(want) == len(got) else np.inf
-    if isinstance(want, np.ndarray) and isinstance(got, np.ndarray):
-        return error(want, got, coarsest)
-    return 0.0 if want is got else np.inf
-
-
-def is_rounding(want: Any, got: Any, moved: Any) -> bool:
-    """Whether moving the inputs a little changes a value about as much as it is off."""
-    if not (isinstance(want, np.ndarray) and want.shape == got.shape == moved.shape and want.dtype == got.dtype):
-        return False
-    if not is_inexact(want):
-        return bool((want != got).sum() <= SLACK * (want != moved).sum())
-    a, b, c = (x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (want, got, moved))
-    known = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    if (np.isfinite(a) != np.isfinite(b)).sum() > SLACK * (np.isfinite(a) != np.isfinite(c)).sum():
-        return False
-    return bool(np.abs(a - b)[known].max(initial=0) <= SLACK * np.abs(a - c)[known].max(initial=0))
-
-
-def moved_inputs(feeds: Feeds) -> Iterator[Feeds]:
-    """The inputs with their floats moved by one unit in the last place, up or down."""
-    floats = [n for n, v in feeds.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f" and not is_whole(v)]
-    for seed in range(2 if floats else 0):
-        rng = np.random.default_rng(seed)
-        yield {**feeds, **{name: nudged(feeds[name], 1, rng) for name in floats}}
 
 
 def _difference(want: Any, got: Any) -> str:

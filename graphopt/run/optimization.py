@@ -164,7 +164,8 @@ class Optimization:
                     space.update(node.id, attrs=attrs.with_(**{name: inner.graph}))
 
     def _copied(self, block: ExploredRegion, repeats: Repeats, space: Workspace) -> bool:
-        """Do to every copy what was chosen for a block that the graph repeats; whether that made the graph cheaper."""
+        """Do to every copy what was chosen for a block that the graph repeats, unless that makes the graph dearer;
+        whether it fitted all of them, so that there is nothing left to explore."""
         whole, mark = Workspace(space.graph.copy(), space.facts), len(self.journal)
         entries, side = block.journal.entries, Alternatives(whole)
         misfits = self.step("replicate", transfer, entries, repeats, self.by_name, side, self.journal)
@@ -173,7 +174,7 @@ class Optimization:
             return False
         self.lost += block.lost
         space.graph, space.facts, space.edits = whole.graph, whole.facts, space.edits + whole.edits
-        return True
+        return not misfits
 
     def _seconds(self, graph: Graph) -> float:
         """What the graph costs, as modelled."""

@@ -20,25 +20,23 @@ from graphopt.frozen import dataclass
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.structure import node_hashes
-from graphopt.ir.tolerance import deviation, error, is_inexact
+from graphopt.ir.tolerance import deviation, is_inexact
 from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
 from graphopt.ir.work import excess, most_operations, most_seconds
 from graphopt.runtime.limits import confine, end_after
 from graphopt.verify.arrays import type_name
-from graphopt.verify.coarsest import coarsest_shares, quantizes
+from graphopt.verify.coarsest import coarsest_shares
+from graphopt.verify.conditioning import is_rounding, movements, off
 from graphopt.verify.inputs import DISTRIBUTIONS, FREE, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
 from graphopt.verify.runtimes import (
-    ONNX_RUNTIME,
     EngineError,
     Feeds,
     Runner,
     onnxruntime_version,
-    open_in_onnxruntime,
     open_model,
 )
-from graphopt.verify.weights import is_whole, moved, nudged
 
 FEW = 3
 """How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
@@ -49,14 +47,6 @@ PATIENCE = 20.0
 VARIETY = 200
 """In an output of this many elements or more a quarter as many should depend on the inputs at least; in a smaller one a
 quarter of its own."""
-
-MOVES, MOVES_OF_WEIGHTS = 4, 2
-"""How often the inputs, or the weights, are moved by one ulp, to see what rounding alone does."""
-
-
-STEPS_OFF = 64
-"""By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
-sums in another order do further on is more than that."""
 
 FEW_ELEMENTS = 8
 """So few numbers may all have one sign when they are drawn."""
@@ -88,9 +78,6 @@ SPECIAL = 4
 
 _UNKNOWN = "NOT_IMPLEMENTED"
 """What ONNX Runtime says of an op that it has no kernel for."""
-
-SLACK = 4.0
-"""How many times what such a move does may be put down to rounding."""
 
 
 class UnverifiedError(Exception):
@@ -483,10 +470,10 @@ def _judged(
     if demands["rtol"] is not None or demands["atol"] is not None:
         _hold(demands["rtol"] or 0.0, demands["atol"] or 0.0, before, samples, outputs, request["names"])
     pairs = [(sample, got) for sample, got in zip(samples, outputs, strict=True)]
-    errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
+    errors = [list(map(off, sample.outputs, got, coarsest)) for sample, got in pairs]
     if any(e > 1 for row in errors for e in row):
         coarsest = coarsest_shares(before)
-        errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
+        errors = [list(map(off, sample.outputs, got, coarsest)) for sample, got in pairs]
     doubts: list[str] = []
     for (sample, got), row in zip(pairs, errors, strict=True):
         if max(row) > 1:
@@ -553,7 +540,7 @@ def _inside(
             for is_large in (False, True):
                 feeds, others = large if is_large else (sample.feeds, sample.others)
                 outputs, changed, got = runs[0](feeds), runs[0](others), runs[1](feeds)
-                errors = dict(zip(compared, map(_error, outputs, got), strict=True))
+                errors = dict(zip(compared, map(off, outputs, got), strict=True))
                 telling = {pair for pair in compared if errors[pair] <= 1 and pair[0].node not in reads}
                 for pair, output, other, result in zip(compared, outputs, changed, got, strict=True):
                     if errors[pair] > 1 or pair not in still:
@@ -883,23 +870,12 @@ def _is_finite(output: Any) -> bool:
 # -- judging differences
 
 
-def _error(want: Any, got: Any, coarsest: float = 0.0) -> float:
-    """``tolerance.error``, over sequences and absent values too."""
-    if isinstance(want, (list, tuple)) and isinstance(got, (list, tuple)):
-        if len(want) != len(got):
-            return inf
-        return max((_error(a, b, coarsest) for a, b in zip(want, got, strict=True)), default=0.0)
-    if want is None or got is None or isinstance(want, dict):
-        return 0.0 if want == got else inf
-    return error(np.asarray(want), np.asarray(got), coarsest)
-
-
 def _error_where_finite(want: Any, got: Any) -> float:
-    """The same, of elements that are wanted to be finite."""
+    """How far an output is off, of elements that are wanted to be finite."""
     if isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and is_inexact(want) and want.shape == got.shape:
         finite = np.isfinite(want)
         want, got = want[finite], got[finite]
-    return _error(want, got)
+    return off(want, got)
 
 
 def _excuses(
@@ -920,96 +896,31 @@ def _excuses(
     run = open_model(original, engine)[0]
     once, again = run(sample.feeds), run(sample.feeds)  # ONNX Runtime's first random numbers are the same in a session
     beyond = [index for index, e in enumerate(errors) if e > 1]
-    what, movements = _movements(original, engine, graph, run, sample.feeds, once, beyond)
+    what, moves = movements(original, engine, graph, run, sample.feeds, once, beyond)
     for index in beyond:
         name, wanted = graph.output_names[index], sample.outputs[index]
         size = _in_words(errors[index], wanted, got[index])
         differs = f"output {name!r} of {b} differs from that of {a} by {size}"
-        if _error(once[index], again[index]) > 0:
+        if off(once[index], again[index]) > 0:
             yield f"{differs}, and is another in {a} each time that it runs"
             continue
         if not _is_finite(wanted) and _error_where_finite(wanted, got[index]) <= 1:
             draws = f"{DISTRIBUTIONS} draws"
             yield f"output {name!r} of {a} was not finite in {draws}, and {b} has NaN or infinity elsewhere"
             continue
-        if not any(_is_rounding(wanted, got[index], outputs[index]) for outputs in movements):
+        if not any(is_rounding(wanted, got[index], outputs[index]) for outputs in moves):
             if not is_settled or (isinstance(wanted, np.ndarray) and is_inexact(wanted) and errors[index] == inf):
                 raise MismatchError(f"{differs}, in {engine} on random inputs")
             yield f"{differs}, though in float64 each part of both makes the same: rounding adds up to it"
             continue
-        most = max((outputs[index] for outputs in movements), key=lambda o: _error(once[index], o, coarsest[index]))
-        movement = _in_words(_error(once[index], most, coarsest[index]), once[index], most)
+        most = max((outputs[index] for outputs in moves), key=lambda o: off(once[index], o, coarsest[index]))
+        movement = _in_words(off(once[index], most, coarsest[index]), once[index], most)
         yield f"{differs}, and that of {a} by {movement} when {what}"
 
 
 def _in_words(error: float, want: Any, got: Any) -> str:
     """The size of a difference."""
     return f"{error:.3g} times the tolerance" if isfinite(error) else _in_kind(want, got)
-
-
-def _movements(
-    original: str, engine: str, graph: Graph, run: Runner, feeds: Feeds, once: list[Any], beyond: list[int]
-) -> tuple[str, list[list[Any]]]:
-    """What rounding does to the original, and how that was found: from what its outputs are when its inputs are moved
-    by some ulps, or where that moves none of those in question, when other kernels compute them, or its weights are
-    moved. Whole numbers are not moved: they may be indices."""
-    ulps = STEPS_OFF if any(map(quantizes, graph.order())) else 1
-    by = "one ulp" if ulps == 1 else f"{ulps} ulps"
-    ways: dict[str, Callable[[], Iterator[list[Any]]]] = {f"its inputs move by {by}": lambda: _moved(run, feeds, ulps)}
-    if engine == ONNX_RUNTIME:
-        ways[f"{engine} optimizes it"] = lambda: iter([open_in_onnxruntime(original, optimized=True)(feeds)])
-    ways[f"its weights move by {by}"] = lambda: _with_weights_moved(engine, graph, feeds, ulps)
-    for what, way in ways.items():
-        try:
-            moved_outputs = list(way())
-        except (EngineError, MemoryError, GraphoptError):
-            continue
-        if any(_error(once[index], outputs[index]) > 0 for outputs in moved_outputs for index in beyond):
-            return what, moved_outputs
-    return "", []
-
-
-def _moved(run: Runner, feeds: Feeds, ulps: int) -> Iterator[list[Any]]:
-    """The original's outputs with inputs moved by some ulps."""
-    floats = [
-        name
-        for name, value in feeds.items()
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not is_whole(value)
-    ]
-    rng = np.random.default_rng(0)
-    for _ in range(MOVES if floats else 0):
-        yield run({**feeds, **{name: nudged(feeds[name], ulps, rng) for name in floats}})
-
-
-def _with_weights_moved(engine: str, graph: Graph, feeds: Feeds, ulps: int) -> Iterator[list[Any]]:
-    """The original's outputs with weights moved by some ulps."""
-    from graphopt.ir.onnx_io import save
-
-    rng = np.random.default_rng(0)
-    for _ in range(MOVES_OF_WEIGHTS):
-        with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
-            save(moved(graph, ulps, rng), Path(name) / "moved.onnx")
-            yield open_model(Path(name) / "moved.onnx", engine)[0](feeds)
-
-
-def _is_rounding(want: Any, got: Any, moved: Any) -> bool:
-    """Whether moving the inputs changes an output about as much as the rewriting did."""
-    if isinstance(want, (list, tuple)):
-        return len(want) == len(got) == len(moved) and all(map(_is_rounding, want, got, moved))
-    if not isinstance(want, np.ndarray) or want.dtype != got.dtype or want.ndim != got.ndim:
-        return False
-    if want.shape != got.shape:
-        return bool(want.shape != moved.shape)
-    if want.shape != moved.shape:
-        return True
-    if not is_inexact(want):
-        return bool((want != got).sum() <= SLACK * (want != moved).sum())
-    a, b, c = (x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (want, got, moved))
-    finite = [np.isfinite(x) for x in (a, b, c)]
-    if (finite[0] != finite[1]).sum() > SLACK * (finite[0] != finite[2]).sum():
-        return False
-    all_finite = finite[0] & finite[1] & finite[2]
-    return bool(np.abs(a - b)[all_finite].max(initial=0) <= SLACK * np.abs(a - c)[all_finite].max(initial=0))
 
 
 def _in_kind(want: Any, got: Any) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ReadError, UsageError
-from graphopt.run.local_checks import off
 from graphopt.verify.arrays import comparable, filled, read_array, read_samples
+from graphopt.verify.conditioning import off
 
 
 def test_an_array_is_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from graphopt.frozen import dataclass
 from graphopt.ir.graph import Value
 from graphopt.rewrite.derivations.derive import note_equal
-from graphopt.rewrite.derivations.repeats import Repeats
+from graphopt.rewrite.derivations.repeats import KEPT, Repeats
 from graphopt.rewrite.match.build import Refused
 from graphopt.rewrite.match.journal import Action, Entry, Journal, Respelled, ValueSpelling
 from graphopt.rewrite.match.multi_version_graph import Alternatives
@@ -84,25 +84,30 @@ class _Transfer:
         }
 
     def run(self) -> None:
-        done: set[Hashable] = set()
+        done: dict[Hashable, set[int | None]] = {}
         for entry in self.entries:
             if entry.action is Action.CHOOSE:
                 self.choose(entry)
                 continue
             general = self.general[entry.id]
-            if general.base in (1, 2) and general.key in self.inner:
-                if general.key in done:
-                    continue
-                done.add(general.key)
+            before = done.setdefault(general.key, set()) if self.is_inner(general) else set()
             for copy in self.copies_of(general):
-                self.apply(entry, general, copy)
+                if copy not in before:
+                    before.add(copy)
+                    self.apply(entry, general, copy)
+
+    def is_inner(self, general: _General) -> bool:
+        """Whether an entry speaks of a copy in the middle, and so of each."""
+        return general.base in (1, 2) and general.key in self.inner
 
     def copies_of(self, general: _General) -> Sequence[int | None]:
         """The copies in which an entry is applied."""
         if general.base is None:
             return [None]
-        if general.base in (1, 2) and general.key in self.inner:
-            return range(1, self.last - general.span)
+        if self.is_inner(general):
+            assert general.base is not None
+            reaches_last = general.base + general.span == KEPT - 1
+            return range(1, self.last - general.span + reaches_last)
         return [self._actual(general.base)]
 
     def _actual(self, base: int) -> int:
@@ -125,15 +130,20 @@ class _Transfer:
             return ("leaf", None, like), self._short(copy)
         return ("share", None, id), None
 
+    def _reach(self, id: int) -> int:
+        """The last of the four copies that a node needs: what is made of others is where all of these are."""
+        (_, copy), maker = self._copy_of(id), self.makers.get(id)
+        span = 0 if maker is None else self.general[maker[0].id].span
+        return -1 if copy is None else copy + span
+
     def _short(self, copy: int) -> int:
         return copy if copy < 2 else copy - self.last + 3
 
     def _general(self, entry: Entry) -> _General:
-        named = [self._copy_of(id) for site in entry.at for id in _nodes(site)]
-        copies = [copy for _, copy in named if copy is not None]
-        base = min(copies, default=None)
+        named = [id for site in entry.at for id in _nodes(site)]
+        base = min((copy for id in named if (copy := self._copy_of(id)[1]) is not None), default=None)
         places = tuple(self._relative(site, base) for site in entry.at)
-        span = 0 if base is None else max(copies) - base
+        span = 0 if base is None else max(map(self._reach, named)) - base
         return _General((entry.action, entry.rule, places), base, span)
 
     def _relative(self, site: ValueSpelling | int | str | None, base: int | None) -> Hashable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from graphopt.ir.infer import infer
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.derivations import repeats
 from graphopt.rewrite.derivations.repeats import find_repeats
+from graphopt.rewrite.derivations.replicate_to_copies import transfer
+from graphopt.run import optimization
 from graphopt.target import target
 from tests.rewrite.small_graphs import Maker
 
@@ -106,6 +109,46 @@ def test_every_copy_is_rewritten_as_if_it_were_explored(
         np.testing.assert_allclose(array, wanted[name], rtol=1e-4, atol=1e-5)
     assert report.derivation is not None
     assert onnx_io.to_bytes(report.derivation.apply(graph).graph) == onnx_io.to_bytes(once)
+
+
+def separable(count: int) -> Graph:
+    """Blocks of separable convolutions with a way past each, and one more behind them, as in Xception."""
+    m, rng = Maker(), np.random.default_rng(count)
+    x = m.input("x", 1, 24, 6, 6)
+
+    def apart(value: Value, channels: int) -> Value:
+        wide, thin = rng.standard_normal((24, 1, 3, 3)) / 3, rng.standard_normal((channels, 24, 1, 1)) / 5
+        each = m("Conv", m("Relu", value), m.constant(wide), group=24, pads=(1, 1, 1, 1))
+        return m("Conv", each, m.constant(thin))
+
+    for _ in range(count):
+        x = m("Add", apart(x, 24), x)
+    return m.done(apart(x, 32))
+
+
+def test_layouts_of_a_block_are_those_of_all_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, misfits = separable(8), []
+
+    def watched(*given: Any) -> int:
+        misfits.append(transfer(*given))
+        return misfits[-1]
+
+    monkeypatch.setattr(optimization, "transfer", watched)
+    made, report = optimize_graph(graph, target=target("cpu"))
+    assert misfits == [0]
+    assert ops(made)["Conv"] == 0
+    assert ops(made)["graphopt::Block"] == 1
+    given = {"x": np.random.default_rng(0).standard_normal((1, 24, 6, 6)).astype(np.float32)}
+    for name, array in run(made, given).items():
+        np.testing.assert_allclose(array, run(graph, given)[name], rtol=1e-3, atol=1e-4)
+    assert report.derivation is not None
+    assert onnx_io.to_bytes(report.derivation.apply(graph).graph) == onnx_io.to_bytes(made)
+
+
+def test_a_graph_is_explored_as_a_whole_where_not_all_fits_all_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimization, "transfer", lambda *given: 1)
+    made, _ = optimize_graph(separable(8), target=target("cpu"))
+    assert ops(made)["Conv"] == 0
 
 
 def test_exploring_takes_no_longer_for_more_copies() -> None:

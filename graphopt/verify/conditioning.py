@@ -1,0 +1,140 @@
+"""Conditioning: what rounding does to the outputs of a model, seen from moves by an ulp and from other kernels.
+
+A result that differs from the original by no more than the original from itself, when its inputs or weights move by one
+unit in the last place, is no wrong one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.graph import CONSTANT, Graph
+from graphopt.ir.tolerance import error, is_inexact
+from graphopt.verify.coarsest import quantizes
+from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
+
+MOVES, MOVES_OF_WEIGHTS = 4, 2
+"""How often the inputs, or the weights, are moved by one ulp, to see what rounding alone does."""
+
+STEPS_OFF = 64
+"""By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
+sums in another order do further on is more than that."""
+
+SLACK = 4.0
+"""How many times what such a move does may be put down to rounding."""
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+def moved(graph: Graph, ulps: int, rng: np.random.Generator) -> Graph:
+    """The graph with every float of its constants moved by some ulps, up or down."""
+    twin = graph.copy()
+    for node in graph.nodes():
+        constant = node.attrs.get("value") if node.op == CONSTANT else None
+        if isinstance(constant, Constant) and constant.dtype in _FLOATS and not is_whole(constant.array):
+            array = nudged(constant.array, ulps, rng)
+            twin.update(node.id, attrs=node.attrs.with_(value=Constant.of(array)))
+    return twin
+
+
+def nudged(array: Array, ulps: int, rng: np.random.Generator) -> Array:
+    """Floats moved by some ulps, each up or down; but 0 stays, since zeros are exact."""
+    toward = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
+    toward[array == 0] = 0
+    for _ in range(ulps):
+        array = np.asarray(np.nextafter(array, toward))
+    return array
+
+
+def is_whole(array: Array) -> bool:
+    """Whether all the floats are whole numbers: indices, lengths and flags that are held as floats, which are exact."""
+    return bool((array == np.rint(array)).all())
+
+
+def off(want: Any, got: Any, coarsest: float = 0.0) -> float:
+    """How far an output is from the one that is wanted, in units of the tolerance: up to 1 is right."""
+    if isinstance(want, (list, tuple)) and isinstance(got, (list, tuple)):
+        if len(want) != len(got):
+            return inf
+        return max((off(a, b, coarsest) for a, b in zip(want, got, strict=True)), default=0.0)
+    if want is None or got is None or isinstance(want, dict):
+        return 0.0 if want == got else inf
+    return error(np.asarray(want), np.asarray(got), coarsest)
+
+
+def movements(
+    original: str | Path,
+    engine: str,
+    graph: Graph,
+    run: Runner,
+    feeds: Feeds,
+    once: Sequence[Any],
+    beyond: Sequence[int],
+) -> tuple[str, list[list[Any]]]:
+    """What rounding does to the original, and how that was found: from what its outputs are when its inputs are moved
+    by some ulps, or where that moves none of those in question, when other kernels compute them, or its weights are
+    moved. ``once`` are the outputs, ``beyond`` the places of those in question. Whole numbers are not moved: they may
+    be indices."""
+    ulps = STEPS_OFF if any(map(quantizes, graph.order())) else 1
+    by = "one ulp" if ulps == 1 else f"{ulps} ulps"
+    ways: dict[str, Callable[[], Iterator[list[Any]]]] = {
+        f"its inputs move by {by}": lambda: map(run, moved_inputs(feeds, ulps))
+    }
+    if engine == ONNX_RUNTIME:
+        ways[f"{engine} optimizes it"] = lambda: iter([open_in_onnxruntime(str(original), optimized=True)(feeds)])
+    ways[f"its weights move by {by}"] = lambda: _with_weights_moved(engine, graph, feeds, ulps)
+    for what, way in ways.items():
+        try:
+            moved_outputs = list(way())
+        except (EngineError, MemoryError, GraphoptError):
+            continue
+        if any(off(once[index], outputs[index]) > 0 for outputs in moved_outputs for index in beyond):
+            return what, moved_outputs
+    return "", []
+
+
+def moved_inputs(feeds: Feeds, ulps: int = 1) -> Iterator[Feeds]:
+    """The inputs with their floats moved by some ulps, each up or down."""
+    floats = [n for n, v in feeds.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f" and not is_whole(v)]
+    rng = np.random.default_rng(0)
+    for _ in range(MOVES if floats else 0):
+        yield {**feeds, **{name: nudged(feeds[name], ulps, rng) for name in floats}}
+
+
+def _with_weights_moved(engine: str, graph: Graph, feeds: Feeds, ulps: int) -> Iterator[list[Any]]:
+    """The original's outputs with weights moved by some ulps."""
+    from graphopt.ir.onnx_io import save
+
+    rng = np.random.default_rng(0)
+    for _ in range(MOVES_OF_WEIGHTS):
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
+            save(moved(graph, ulps, rng), Path(name) / "moved.onnx")
+            yield open_model(Path(name) / "moved.onnx", engine)[0](feeds)
+
+
+def is_rounding(want: Any, got: Any, moved: Any) -> bool:
+    """Whether moving the inputs changes an output about as much as the rewriting did."""
+    if isinstance(want, (list, tuple)):
+        return len(want) == len(got) == len(moved) and all(map(is_rounding, want, got, moved))
+    if not isinstance(want, np.ndarray) or want.dtype != got.dtype or want.ndim != got.ndim:
+        return False
+    if want.shape != got.shape:
+        return bool(want.shape != moved.shape)
+    if want.shape != moved.shape:
+        return True
+    if not is_inexact(want):
+        return bool((want != got).sum() <= SLACK * (want != moved).sum())
+    a, b, c = (x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (want, got, moved))
+    finite = [np.isfinite(x) for x in (a, b, c)]
+    if (finite[0] != finite[1]).sum() > SLACK * (finite[0] != finite[2]).sum():
+        return False
+    all_finite = finite[0] & finite[1] & finite[2]
+    return bool(np.abs(a - b)[all_finite].max(initial=0) <= SLACK * np.abs(a - c)[all_finite].max(initial=0))
