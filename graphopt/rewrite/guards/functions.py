@@ -470,6 +470,15 @@ def target(shape: Sizes) -> tuple[int, ...]:
     return tuple(s if isinstance(s, int) else -1 for s in shape)
 
 
+def target_from(before: Sizes, shape: Sizes) -> tuple[int, ...]:
+    """The same, where more sizes have symbols: with 0 for those that a tensor of the shape ``before`` has there."""
+    if sum(not isinstance(s, int) for s in shape) <= 1 or 0 in shape:
+        return target(shape)
+    stays = [i < len(before) and not isinstance(s, int) and s == before[i] for i, s in enumerate(shape)]
+    kept = [1 if stays[i] else s for i, s in enumerate(shape)]
+    return tuple(0 if stays[i] else s for i, s in enumerate(target(kept)))
+
+
 def _shape(shape: Sizes) -> str:
     return f"({', '.join(map(str, shape))})"
 
@@ -614,7 +623,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "unpermute": unpermute, "is_identity": is_identity, "squeeze_perm": squeeze_perm, "unsqueeze_perm": unsqueeze_perm,
     "moves_only_ones": moves_only_ones,
     "broadcast": broadcast, "fits": fits, "known": known, "is_known": is_known, "squeeze": squeeze,
-    "unsqueeze": unsqueeze, "ones": ones, "target": target, "flatten": flatten, "divides": divides,
+    "unsqueeze": unsqueeze, "ones": ones, "target": target, "target_from": target_from,
+    "flatten": flatten, "divides": divides,
     "slice_size": slice_size, "is_full_slice": is_full_slice, "compose_slices": compose_slices, "full_pads": full_pads,
     "permute_pads": permute_pads, "spatial_pads": spatial_pads, "pads_space_only": pads_space_only,
     "same_pads": same_pads,

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.ir.evaluate import run
+from graphopt.ir.text import parse
+from graphopt.optimize import optimize_graph
 from graphopt.rewrite.guards import einsums
 from graphopt.rewrite.guards.comparison import Unknown
+from graphopt.target import target
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 5, "e": 2, "f": 3}
 
@@ -52,3 +56,18 @@ def test_products_of_elements(equation: str) -> None:
 def test_what_sums(equation: str) -> None:
     with pytest.raises(Unknown):
         einsums.einsum_order(equation, 0)
+
+
+@pytest.mark.parametrize("equation", ["ibh,hnd->ibnd", "ibnd,hnd->ibh", "bih,hnd->ibnd"])
+def test_weights_multiply_rows_of_two_open_sizes(equation: str) -> None:
+    left, right = equation.split("->")[0].split(",")
+    known = {"h": 6, "n": 2, "d": 3}
+    shapes = [[known.get(c, c) for c in part] for part in (left, right)]
+    text = [f"float32[{', '.join(map(str, shape))}]" for shape in shapes]
+    graph = parse(f'x: {text[0]} w: {text[1]} y = Einsum(x, w, equation="{equation}") return y')
+    made, _ = optimize_graph(graph, target=target("cpu"))
+    assert "Einsum" not in {node.op for node in made.nodes()}
+    random = np.random.default_rng(0)
+    for sizes in ({"i": 4, "b": 5}, {"i": 1, "b": 3}, {"i": 0, "b": 2}):
+        x, w = (random.random([{**known, **sizes}[c] for c in part]).astype(np.float32) for part in (left, right))
+        np.testing.assert_allclose(run(made, {"x": x, "w": w})["y"], np.einsum(equation, x, w), rtol=1e-4)
