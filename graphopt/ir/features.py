@@ -244,8 +244,9 @@ def _products(body: Body, x: Value, vectors: Array, kind: str, offset: float) ->
     """The kernel of each row with each vector; ``offset`` is added to linear ones."""
     gamma, constant, degree = (float(n) for n in body.attr("kernel_params") or (0.0, 0.0, 0.0))
     if kind == "RBF":
-        apart = body.Sub(body.Unsqueeze(x, [1]), vectors)
-        return body.Exp(body.Mul(-gamma, body.ReduceSum(body.Mul(apart, apart), [-1], keepdims=0)))
+        # vectors side by side: there are more of them than features
+        apart = body.Sub(body.Unsqueeze(x, [2]), vectors.T.copy())
+        return body.Exp(body.Mul(-gamma, body.ReduceSum(body.Mul(apart, apart), [1], keepdims=0)))
     shift = offset if kind == "LINEAR" else constant
     products = body.MatMul(x, (vectors if kind == "LINEAR" else vectors * np.float32(gamma)).T.copy())
     products = body.Add(products, shift) if shift else products
