@@ -11,6 +11,7 @@ To let an op be computed in any order, write a function that gives its form, and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,9 @@ from graphopt.ir.types import Size, TensorType
 
 AxisOrder: TypeAlias = tuple[int, ...]
 """A permutation: axis ``i`` of what is kept is axis ``order[i]`` of the value."""
+
+KNOWN = 1 << 14
+"""Orders of which it is kept what becomes of them: the same few are asked for again and again."""
 
 Blocks: TypeAlias = tuple[tuple[AxisOrder, AxisOrder], ...]
 """Axes of the operand, and the axes of the result that they become; either may be none."""
@@ -64,7 +68,7 @@ class AxisForm:
 
     def backward(self, q: AxisOrder) -> AxisOrder | None:
         """The order that the operands need for this order of the result."""
-        p = _through(tuple((b, a) for a, b in self.blocks), q)
+        p = _through(_turned(self.blocks), q)
         return p if p is not None and self.forward(p) == q else None
 
 
@@ -128,6 +132,13 @@ def form_of(node: Node, facts: Sequence[Fact | None], results: Sequence[Fact]) -
     return form if form is None or form.forward(identity(form.rank)) == identity(results[0].rank or 0) else None
 
 
+@lru_cache(KNOWN)
+def _turned(blocks: Blocks) -> Blocks:
+    """The blocks from right to left."""
+    return tuple((right, left) for left, right in blocks)
+
+
+@lru_cache(KNOWN)
 def _through(blocks: Blocks, p: AxisOrder) -> AxisOrder | None:
     """The order of the axes on the right of blocks, given that of the axes on their left.
 

@@ -10,7 +10,7 @@ all values together, so that no sequence of local steps has to lead there, and n
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 
@@ -106,7 +106,7 @@ class _OrderChoice:
         self.operand_facts: dict[int, list[Fact | None]] = {}
         self.spellings: dict[tuple[int, AxisOrder], ReorderedCall | None] = {}
         self.orders: dict[Value, list[AxisOrder]] = {}
-        self.waiting: deque[int] = deque()
+        self.waiting: OrderedDict[int, None] = OrderedDict()
         self.made: dict[Value, dict[AxisOrder, tuple[Option, ...]]] = {}
         """How values are made whose node has a choice."""
         self.names: dict[object, int] = {}
@@ -170,7 +170,7 @@ class _OrderChoice:
                 self.offer(node.inputs[0], perm)
                 self.offer(node.outputs[0], inverse(perm))
         while self.waiting:
-            node = self.graph.node(self.waiting.popleft())
+            node = self.graph.node(self.waiting.popitem(last=False)[0])
             perm, form = self.perm(node), self.form(node)
             if perm is not None:
                 for p in self.orders_of(node.inputs[0]):
@@ -219,7 +219,7 @@ class _OrderChoice:
         candidates = self.orders.setdefault(value, [identity(len(order))])
         if order not in candidates and len(candidates) < MOST:
             candidates.append(order)
-            self.waiting.extend((value.node, *self.graph.readers(value.node)))
+            self.waiting.update(dict.fromkeys((value.node, *self.graph.readers(value.node))))
 
     def orders_of(self, value: Value | None) -> list[AxisOrder]:
         """The orders of a value that come into question, its own first."""
