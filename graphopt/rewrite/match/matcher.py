@@ -103,6 +103,33 @@ def input_ops(rule: Rule) -> frozenset[str]:
     return frozenset(t.op for t in inputs if isinstance(t, CallPattern) and not t.is_variable)
 
 
+def input_dtypes(rule: Rule) -> frozenset[str] | None:
+    """The dtypes of which some input of the rule's first root must have one; None where guards do not say: another."""
+    root = rule.lhs[0]
+    ways = root.options if isinstance(root, AnyOf) else (root,)
+    inputs = [
+        {t.name for t in w.inputs if isinstance(t, VarPattern)} if isinstance(w, CallPattern) else () for w in ways
+    ]
+    asked = ((name, dtypes) for guard in rule.where for name, dtypes in _dtypes_asked(guard))
+    return next((dtypes for name, dtypes in asked if all(name in names for names in inputs)), None)
+
+
+def _dtypes_asked(guard: GuardExpr) -> Iterator[tuple[str, frozenset[str]]]:
+    """The operand whose dtype a guard asks for, and which it may be."""
+    match guard:
+        case FunctionCall("in", (Field(NameRef(name), "dtype"), NameRef(kind))) if kind in expressions.SETS:
+            yield name, expressions.named_set(kind)
+        case FunctionCall("in", (Field(NameRef(name), "dtype"), Series(items))):
+            if all(isinstance(item, Lit) for item in items):
+                yield name, frozenset(str(item.value) for item in items if isinstance(item, Lit))
+        case FunctionCall("==", (Field(NameRef(name), "dtype"), Lit(str(dtype)))):
+            yield name, frozenset([dtype])
+        case FunctionCall("or", parts):
+            asked = [part for p in parts for part in _dtypes_asked(p)]
+            if len(asked) == len(parts) and len({name for name, _ in asked}) == 1:
+                yield asked[0][0], frozenset().union(*(dtypes for _, dtypes in asked))
+
+
 def depth(term: Term) -> int:
     """How many calls lie between the root of a pattern and its deepest operand."""
     inner = term.inputs if isinstance(term, CallPattern) else term.options if isinstance(term, AnyOf) else ()

@@ -18,7 +18,7 @@ from graphopt.rewrite.match.build import Refused, family, replacements
 from graphopt.rewrite.match.describe import describe, leaves_of, name_of, show_call
 from graphopt.rewrite.match.evaluation import OperationBudget
 from graphopt.rewrite.match.journal import Action, Journal, sign
-from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
+from graphopt.rewrite.match.matcher import Match, depth, footprint, input_dtypes, input_ops, matches, root_ops
 from graphopt.rewrite.match.statistics import Statistics, failed_at
 from graphopt.rewrite.match.workspace import UNROLL, Workspace, facts_within
 from graphopt.rewrite.passes import PASSES, NativePass
@@ -27,6 +27,9 @@ from graphopt.rewrite.rule.rule import Rule
 
 P = ParamSpec("P")
 Visit: TypeAlias = Callable[[Workspace, Node], bool]
+RuleAt: TypeAlias = "tuple[Rule, frozenset[str], frozenset[str] | None]"
+"""A rule, the ops that inputs of its root must have been made by, and the dtypes of which one must have one: a quick
+test before matching."""
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
@@ -133,7 +136,7 @@ class _Simplifier:
         self.steps = 0
         space.reach = max((depth(term) for rule in rules for term in rule.lhs), default=1)
         self.roots = [(rule, root_ops(rule)) for rule in rules]
-        self.by_op: dict[str, list[tuple[Rule, frozenset[str]]]] = {}
+        self.by_op: dict[str, list[RuleAt]] = {}
         self.visits: dict[str, list[tuple[str, Visit]]] = {}
         self.settled: dict[int, Graph] = {}
 
@@ -211,9 +214,12 @@ class _Simplifier:
         rules = self.rules_at(node.op)
         if not rules:
             return False
-        around = {self.graph.node(v.node).op for v in node.inputs if v is not None}
-        for rule, needed in rules:
-            if needed <= around and self.tried(rule.name, node, self.rewritten, rule, node):
+        inputs = [v for v in node.inputs if v is not None]
+        around = {self.graph.node(v.node).op for v in inputs}
+        given = {self.space.fact(v).dtype for v in inputs}
+        for rule, needed, dtypes in rules:
+            fits = needed <= around and (dtypes is None or None in given or not given.isdisjoint(dtypes))
+            if fits and self.tried(rule.name, node, self.rewritten, rule, node):
                 return True
         return False
 
@@ -253,13 +259,14 @@ class _Simplifier:
             visits = self.visits[op] = [(p.name, p.visit) for p in at_op if p.visit is not None]
         return visits
 
-    def rules_at(self, op: str) -> list[tuple[Rule, frozenset[str]]]:
-        """The rules that may apply at an op, each with the ops that its inputs must have been made by."""
+    def rules_at(self, op: str) -> list[RuleAt]:
+        """The rules that may apply at an op."""
         if op in (INPUT, CONSTANT):
             return []
         rules = self.by_op.get(op)
         if rules is None:
-            rules = [(rule, input_ops(rule)) for rule, ops in self.roots if ops is None or op in ops]
+            here = (rule for rule, ops in self.roots if ops is None or op in ops)
+            rules = [(rule, input_ops(rule), input_dtypes(rule)) for rule in here]
             self.by_op[op] = rules
         return rules
 

@@ -9,7 +9,17 @@ import pytest
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse as parse_text
-from graphopt.rewrite.match.matcher import Match, Matcher, depth, families, input_ops, match, root_ops, why_not
+from graphopt.rewrite.match.matcher import (
+    Match,
+    Matcher,
+    depth,
+    families,
+    input_dtypes,
+    input_ops,
+    match,
+    root_ops,
+    why_not,
+)
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 
@@ -203,6 +213,24 @@ def test_depth() -> None:
 def test_input_ops() -> None:
     assert input_ops(rule("Add(Mul(x, y), f(Neg(x))) => x where f in unary")) == {"Mul"}
     assert input_ops(rule("(Relu(x) | Abs(Neg(x))) => x")) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "dtypes"),
+    [
+        ("Add(x, 0) => x where x.dtype in int", {"int8", "int16", "int32", "int64"}),
+        ("(Add(x, c) | Sub(x, c)) => x where c.is_const and x.dtype == 'bool'", {"bool"}),
+        ("Add(x, y) => x where y.dtype in ('int8', 'int16')", {"int8", "int16"}),
+        ("Add(x, y) => x where x.dtype == 'int8' or x.dtype == 'int16'", {"int8", "int16"}),
+        ("Add(x, y) => x where x.dtype == 'int8' or y.dtype == 'int16'", None),
+        ("(Add(x, c) | Abs(Add(x, c))) => c where x.dtype in int", None),
+        ("Abs(Neg(x)) => x where x.dtype in int", None),
+        ("Add(x, y) => x where not x.dtype in int", None),
+        ("Add(x, y) => x", None),
+    ],
+)
+def test_dtypes_that_an_input_must_have(text: str, dtypes: set[str] | None) -> None:
+    assert input_dtypes(rule(text)) == dtypes
 
 
 def test_root_ops() -> None:
