@@ -15,8 +15,6 @@ WIDTH: Final = 5
 CALL: Final = 0
 """Address of a kernel, number of its first argument, number of the argument that is the extent, and of that which says
 how many iterations there are (0: it is not parallel)."""
-SHARED: Final = 1 << 14
-"""Iterations of innermost loops from which on threads share a kernel: below, waking them takes longer."""
 JUMP: Final = 1
 """Number of the next instruction."""
 UNLESS: Final = 2

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from graphopt.frozen import dataclass
-from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.sizes import Size
 
+SHARED: Final = 1 << 14
+"""Iterations of innermost loops from which on threads share a kernel: below, waking them takes longer. Programs that
+were saved before share out all that are parallel."""
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Words: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 """Arguments of kernels: addresses and sizes."""
@@ -106,7 +108,7 @@ class BufferRef:
 @dataclass(frozen=True, slots=True)
 class KernelStep:
     """Runs a kernel on the work items from 0 up to ``extent``; where ``parallel``, shared out to the threads
-    if there are enough ``iterations`` of its innermost loops (``bytecode.SHARED``).
+    if there are enough ``iterations`` of its innermost loops (``SHARED``).
 
     ``args`` are those of the kernel before ``lo`` and ``hi``, in order: addresses and sizes. ``label``, ``nodes``,
     ``flops`` and ``bytes`` are for profiles. ``messages[k - 1]`` is what a kernel's status ``k`` means.

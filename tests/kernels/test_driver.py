@@ -16,6 +16,7 @@ from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import bytecode
 from graphopt.runtime.objects import Image
+from graphopt.runtime.steps import SHARED
 from graphopt.runtime.thread_pool import ELEMENTS, Team, address, words
 
 TOUCH = Kernel(
@@ -59,9 +60,10 @@ def run(drive: Any, rows: list[list[int]], args: list[int], team: Team | None = 
 
 def test_the_driver_and_python_agree_on_numbers() -> None:
     names = ["CALL", "JUMP", "UNLESS", "NOT_BELOW", "NOT_BELOW_STORED", "SET", "ADD", "SERVE"]
-    names += ["DONE", "FAILED", "PAUSED", "LOOK", "STRETCH", "SHARED"]
+    names += ["DONE", "FAILED", "PAUSED", "LOOK", "STRETCH"]
     names += ["WIDTH", "STAMP_WIDTH", "PLACE_WIDTH", "RANGES"]
     assert [getattr(source, n) for n in names] == [getattr(bytecode, n) for n in names]
+    assert source.SHARED == SHARED
     team = ["GENERATION", "SLEEPING", "REMAINING", "WAITING", "STATUS", "FUNCTION", "ARGUMENTS", "EXTENT", "MEMBERS"]
     for name in [*team, "SPINS", "ACTIVE", "STOPPED", "BEGUN", "LINE"]:
         assert getattr(source, name) == 8 * getattr(bytecode, name), name
@@ -71,11 +73,11 @@ def test_the_driver_and_python_agree_on_numbers() -> None:
 def test_every_work_item_is_done_once(drive: Any, image: Image, team: Team, extent: int) -> None:
     a = np.zeros(1000, np.int64)
     rows = [[bytecode.CALL, image.entries[1], 0, 2, 3]] * 50
-    assert run(drive, rows, [address(a), 0, extent, bytecode.SHARED], team) == (0, [0, 0])
+    assert run(drive, rows, [address(a), 0, extent, SHARED], team) == (0, [0, 0])
     assert a.tolist() == [50] * extent + [0] * (1000 - extent)
 
 
-@pytest.mark.parametrize(("place", "iterations"), [(0, bytecode.SHARED), (3, 10), (3, bytecode.SHARED - 1)])
+@pytest.mark.parametrize(("place", "iterations"), [(0, SHARED), (3, 10), (3, SHARED - 1)])
 def test_small_kernels_wake_nobody(drive: Any, image: Image, team: Team, place: int, iterations: int) -> None:
     a = np.zeros(10, np.int64)
     assert run(drive, [[bytecode.CALL, image.entries[1], 0, 2, place]], [address(a), 0, 10, iterations], team)[0] == 0
@@ -88,7 +90,7 @@ def test_a_failure_in_any_part_stops_the_program(drive: Any, image: Image, team:
     a = np.zeros(100, np.int64)
     touch = [bytecode.CALL, image.entries[1], 0, 2, parallel]
     fail = [bytecode.CALL, image.entries[1], 3, 5, parallel]
-    args = [address(a), 0, 100, address(a), 9, 100, bytecode.SHARED]
+    args = [address(a), 0, 100, address(a), 9, 100, SHARED]
     assert run(drive, [touch, touch, fail, touch], args, team) == (1, [2, 9])
     assert a.tolist() == [3] * 100
     assert run(drive, [touch], args, team) == (0, [0, 0])

@@ -6,8 +6,8 @@ from functools import cache
 
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
-from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.program import BufferRef, Code, KernelStep, Port, ProgramBuffer, Step
+from graphopt.runtime.steps import SHARED
 
 SCALE = Kernel(
     '''"""b = a * s + t"""

@@ -20,7 +20,7 @@ from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, substitute
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped
 from graphopt.lowering.loops.nest import Block, Buffer, For, Nest, Stmt, Store, seq, statements
-from graphopt.runtime.bytecode import SHARED
+from graphopt.runtime.steps import SHARED
 
 ITEMS: Final = 64
 """Work items that are enough to share out."""

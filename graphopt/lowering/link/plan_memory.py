@@ -43,11 +43,11 @@ from graphopt.lowering.lower.kept_states import KeptState
 from graphopt.lowering.lower.lower import Appended, Unlowered, Viewed
 from graphopt.lowering.lower.unlowered import ENGINE, REFERENCE, built_in, name_of, reference, region
 from graphopt.lowering.operators.operation import DTYPES, NARROW
-from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.host import ExternalCall, HostFunction, UnloweredNode
 from graphopt.runtime.onnxruntime import Region
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import (
+    SHARED,
     Bind,
     BufferRef,
     Condition,

@@ -8,10 +8,14 @@ are in the result, and those in both operands that are summed over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from graphopt.frozen import dataclass
 from graphopt.ir.types import Size
 from graphopt.rewrite.guards.comparison import Unknown
+
+Reshaped: TypeAlias = "tuple[tuple[Size, ...], tuple[Size, ...]]"
+"""What a Reshape is given, and what it makes of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,12 @@ def einsum_out(equation: str) -> tuple[int, ...]:
     return tuple(labels.index(c) for c in e.out)
 
 
-def einsum_rows(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
-    """The shape of the left operand in the product, given that of the operand."""
+def einsum_rows(equation: str, shape: Sequence[Size]) -> Reshaped:
+    """The shapes of the left operand transposed, and in the product, given that of the operand."""
+    return tuple(shape[k] for k in einsum_left(equation)), _rows(equation, shape)
+
+
+def _rows(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
     e = _letters(equation)
     size = dict(zip(e.x, shape, strict=True))
     rows = tuple(size[c] for c in e.left)
@@ -54,19 +62,24 @@ def einsum_rows(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
     return (*(size[c] for c in e.batch), *rows, _product(size[c] for c in e.summed))
 
 
-def einsum_columns(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
-    """The shape of the right operand in the product, given that of the operand."""
+def einsum_columns(equation: str, shape: Sequence[Size]) -> Reshaped:
+    """The shapes of the right operand transposed, and in the product, given that of the operand."""
+    return tuple(shape[k] for k in einsum_right(equation)), _columns(equation, shape)
+
+
+def _columns(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
     e = _letters(equation)
     size = dict(zip(e.y, shape, strict=True))
     summed, right = (_product(size[c] for c in part) for part in (e.summed, e.right))
     return (*(size[c] for c in e.batch), summed, right)
 
 
-def einsum_made(equation: str, x: Sequence[Size], y: Sequence[Size]) -> tuple[Size, ...]:
-    """The shape of the product before it is transposed, with every letter an axis of its own."""
+def einsum_made(equation: str, x: Sequence[Size], y: Sequence[Size]) -> Reshaped:
+    """The shapes of the product, and of it with every letter an axis of its own, before it is transposed."""
     e = _letters(equation)
     size = {**dict(zip(e.y, y, strict=True)), **dict(zip(e.x, x, strict=True))}
-    return tuple(size[c] for c in e.batch + e.left + e.right)
+    product = (*_rows(equation, x)[:-1], _columns(equation, y)[-1])
+    return product, tuple(size[c] for c in e.batch + e.left + e.right)
 
 
 def einsum_order(equation: str, operand: int) -> tuple[int, ...]:

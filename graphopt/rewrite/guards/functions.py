@@ -470,8 +470,9 @@ def target(shape: Sizes) -> tuple[int, ...]:
     return tuple(s if isinstance(s, int) else -1 for s in shape)
 
 
-def target_from(before: Sizes, shape: Sizes) -> tuple[int, ...]:
-    """The same, where more sizes have symbols: with 0 for those that a tensor of the shape ``before`` has there."""
+def target_from(shapes: tuple[Sizes, Sizes]) -> tuple[int, ...]:
+    """The same from one shape to another: where more sizes have symbols, with 0 for those that stay there."""
+    before, shape = shapes
     if sum(not isinstance(s, int) for s in shape) <= 1 or 0 in shape:
         return target(shape)
     stays = [i < len(before) and not isinstance(s, int) and s == before[i] for i, s in enumerate(shape)]

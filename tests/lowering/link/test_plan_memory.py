@@ -18,10 +18,9 @@ from graphopt.lowering.link.passes import planner_of
 from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.script import read, show
 from graphopt.run.steps import Steps
-from graphopt.runtime.bytecode import SHARED
 from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Bind, BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
+from graphopt.runtime.steps import SHARED, Bind, BufferRef, Code, HostStep, KernelStep, Place, Port, ProgramBuffer, walk
 
 
 def linked(text: str, without: tuple[str, ...] = ()) -> Linked:

@@ -23,9 +23,9 @@ def test_products(equation: str) -> None:
     random = np.random.default_rng(0)
     left, right = equation.replace(" ", "").split("->")[0].split(",")
     x, y = (random.random([SIZES[c] for c in part]) for part in (left, right))
-    rows = x.transpose(einsums.einsum_left(equation)).reshape(einsums.einsum_rows(equation, x.shape))
-    columns = y.transpose(einsums.einsum_right(equation)).reshape(einsums.einsum_columns(equation, y.shape))
-    made = (rows @ columns).reshape(einsums.einsum_made(equation, x.shape, y.shape))
+    rows = x.transpose(einsums.einsum_left(equation)).reshape(einsums.einsum_rows(equation, x.shape)[1])
+    columns = y.transpose(einsums.einsum_right(equation)).reshape(einsums.einsum_columns(equation, y.shape)[1])
+    made = (rows @ columns).reshape(einsums.einsum_made(equation, x.shape, y.shape)[1])
     np.testing.assert_allclose(made.transpose(einsums.einsum_out(equation)), np.einsum(equation, x, y))
 
 
