@@ -117,7 +117,8 @@ def window(
         return (size + (stride - 1)) // stride
     before, after = (0, 0) if auto_pad == "VALID" else pads
     room = size + (before + after) - span
-    if isinstance(room, int) and room < 0:
+    # a last window may reach beyond where sizes are rounded up, and be the first one, too
+    if isinstance(room, int) and room < (1 - stride if ceil else 0):
         raise ValueError(f"a window of {span} does not fit a size of {size} padded by {before + after}")
     if not ceil:
         return room // stride + 1

@@ -96,3 +96,16 @@ def test_threads_share_channels(name: str) -> None:
     x = _image(kind, (1, 4 * LANES, 6, 5))
     alone, shared = (_compiled(kind, op, f"1,{4 * LANES},6,5", 4 * LANES, threads)[0] for threads in (1, 2))
     np.testing.assert_array_equal(shared({"x": x})["y"], alone({"x": x})["y"])
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "AveragePool<count_include_pad=1>", "MaxPool", "LpPool"])
+@pytest.mark.parametrize("attributes", ["strides=[9,9]", "strides=[9,9], pads=[1,1,1,1]", "strides=[6,8]"])
+def test_a_window_may_be_larger_than_an_image_where_sizes_are_rounded_up(op: str, attributes: str) -> None:
+    name, _, more = op.partition("<")
+    given = f"kernel_shape=[9,9], ceil_mode=1, {attributes}" + (f", {more[:-1]}" if more else "")
+    text = f"g (float[n,2,4,5] x) => (float[n,2,p,q] y) {{ y = {name}<{given}>(x) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 19]> {text}')
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = _image("float", (3, 2, 4, 5))
+    (want,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(graphopt.compile(model, strict=True)({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
