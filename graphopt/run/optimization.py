@@ -94,6 +94,8 @@ class Optimization:
         self.rules, self.policy, self.budget, self.step, self.timed = rules, policy, budget, step, timed
         self.stated = self.target = target
         """The target as it was stated, and with the prices that choices went by."""
+        self.sizes = stated_sizes(graph)
+        """What the model's named sizes count as, in bodies too, which capture values that have them."""
         self.growth = allowance(stored_bytes(graph), target, growth)
         self.limit = stored_bytes(graph) + self.growth.free
         """Bytes of constants that the result may store: as many as it may grow by for any gain, or as choices took."""
@@ -184,7 +186,7 @@ class Optimization:
 
     def model(self, graph: Graph) -> CostModel:
         """The prices of the target for a graph of these sizes."""
-        return CostModel(self.stated, stated_sizes(graph), profiles=self.profiles)
+        return CostModel(self.stated, self.sizes | stated_sizes(graph), profiles=self.profiles)
 
     def timed_model(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> CostModel | None:
         """The prices by what was timed of the terms among which was chosen; None where nothing was."""
@@ -196,7 +198,7 @@ class Optimization:
         self.target = self.timed(self.stated, every, chosen)
         if self.target is self.stated:
             return None
-        return CostModel(self.target, stated_sizes(graph), profiles=self.profiles)
+        return CostModel(self.target, self.sizes | stated_sizes(graph), profiles=self.profiles)
 
     @property
     def noted(self) -> dict[str, Any]:

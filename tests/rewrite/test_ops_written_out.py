@@ -47,3 +47,13 @@ def test_for_onnxruntime_they_are_others(op: str, steepest: float, tmp_path: Pat
         onnx_io.save(made, tmp_path / "model.onnx")
         results.append(onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": x})[0])
     assert error(*results) <= 1
+
+
+def test_few_elements_of_a_branch_are_as_few_as_outside() -> None:
+    branches = "then_branch={ q: ? r = Relu(q) return r }, else_branch={ q: ? r = Elu(q) return r }"
+    graph = parse(f"x: float32[n, 30] c: bool[] y = If(c | x, {branches}) return y")
+    made, report = optimize_graph(graph, target=target("ort"))
+    assert report.cost_before is not None
+    assert report.cost_after <= report.cost_before
+    inner = {node.op for if_ in made.nodes() for body in if_.bodies.values() for node in body.nodes()}
+    assert {"Relu", "Elu"} <= inner
