@@ -63,7 +63,9 @@ def evaluated(
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
         compute_node: Evaluation = _WITH_BODIES.get(node.op, _computed)
-        outputs = compute_node(node, arrays, ulps)
+        made = compute_node(node, arrays, ulps)
+        # numpy makes numbers of its own of arrays without axes
+        outputs = tuple(np.asarray(output) if isinstance(output, np.generic) else output for output in made)
         if ulps is not None and ulps.digits is not None:
             outputs = tuple(_nudged(output, ulps.digits, ulps) if _is_double(output) else output for output in outputs)
         values.update(zip(node.outputs, outputs, strict=False))
@@ -71,7 +73,7 @@ def evaluated(
 
 
 def _is_double(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic) and value.dtype == np.float64
+    return isinstance(value, np.ndarray) and value.dtype == np.float64
 
 
 def _taken(node: Node, arrays: list[Any], ulps: Ulps | None) -> tuple[Any, ...]:

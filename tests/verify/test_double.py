@@ -30,6 +30,15 @@ def test_float32_is_widened_and_not_rounded_on_the_way() -> None:
     assert np.array_equal(y, X.astype(np.float64) * np.float64(np.float32(0.1)))
 
 
+def test_a_value_without_axes_is_an_array() -> None:
+    graph = parse("x: float32[]\ny = Mul(Mul(x, 0.1), x)\nreturn y\n")
+    (y,) = graph.outputs
+    assert y is not None
+    found = evaluated(graph, {graph.inputs[0]: np.array(3, np.float32)}, [y], Ulps(np.random.default_rng(0)))[y]
+    assert isinstance(found, np.ndarray)
+    assert found.shape == ()
+
+
 @pytest.mark.parametrize(("number", "dtype", "digits"), [(10, np.float16, 10), (16, ml_dtypes.bfloat16, 7)])
 def test_narrower_floats_are_widened_too(number: int, dtype: type, digits: int) -> None:
     x = X.astype(dtype)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt.ir.graph import Graph
+from graphopt.ir.onnx_io.source import GraphSource
 
 
 class ValueNames:
-    """The names that a model uses, and new ones beside them."""
+    """The names that a model uses, or had when it was read, and new ones beside them: no two values, of the model as it
+    was and of what became of it, have one name unless they are the same."""
 
     def __init__(self, graph: Graph) -> None:
         self._used = set(_names(graph))
@@ -27,6 +29,8 @@ class ValueNames:
 def _names(graph: Graph) -> Iterator[str]:
     yield from graph.names.values()
     yield from graph.output_names
+    if isinstance(graph.origin.extra, GraphSource):
+        yield from (name for node in graph.origin.extra.proto.node for name in node.output)
     for node in graph.nodes():
         for value in node.attrs.values():
             for item in value if isinstance(value, tuple) else (value,):

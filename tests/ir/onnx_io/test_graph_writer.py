@@ -83,6 +83,16 @@ def test_new_names_clash_with_no_other() -> None:
     assert spelled(written(graph))[-2:] == ["Neg_3 = Neg(Neg_0)", "y = If(p)"]
 
 
+def test_new_values_are_not_called_what_others_of_the_model_were() -> None:
+    graph = load(model("agraph (float[4] x) => (float[4] y) { Neg_0 = Neg (x) y = Abs (Neg_0) }"))
+    gone, last = node(graph, "Neg"), node(graph, "Abs")
+    (x,) = graph.inputs
+    new = graph.add("Neg", (graph.add("Neg", (x,)).outputs[0],)).outputs[0]
+    graph.update(last.id, inputs=(new,))
+    graph.remove(gone.id)
+    assert spelled(written(graph)) == ["Neg_1 = Neg(x)", "Neg_2 = Neg(Neg_1)", "y = Abs(Neg_2)"]
+
+
 def test_nodes_of_a_graph_that_was_made_have_names_of_their_own() -> None:
     graph = Graph("g", Header(opsets=(("", 21),)))
     value = graph.add_input("x", TensorType("float32", (2,)))
