@@ -8,7 +8,7 @@ from graphopt.ir import ops
 from graphopt.ir.call import OpCall
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import dtype_of
-from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes, product, rank_of
+from graphopt.ir.infer_shapes import Inference, Types, axis_of, known_axes, product, rank_of, same
 from graphopt.ir.types import Shape, Size, TensorType, fresh_symbol, is_size, maximum, real, unranked
 
 
@@ -42,8 +42,7 @@ def scatter_nd(call: OpCall) -> Types:
         rank = len(indices) - 1 + len(x) - indices[-1]
         if len(updates) != rank:
             raise ValueError(f"the updates have {len(updates)} axes, and not {rank}")
-    shape = call.any_shape(0)
-    return [None if shape is None else call.tensor(shape)]
+    return same(call)
 
 
 def one_hot(call: OpCall) -> Types:

@@ -34,7 +34,7 @@ SLACK = 4.0
 _FLOATS = ("float16", "float32", "float64")
 
 
-def moved(graph: Graph, ulps: int, rng: np.random.Generator) -> Graph:
+def moved_weights(graph: Graph, ulps: int, rng: np.random.Generator) -> Graph:
     """The graph with every float of its constants moved by some ulps, up or down."""
     twin = graph.copy()
     for node in graph.nodes():
@@ -66,7 +66,7 @@ def off(want: Any, got: Any, coarsest: float = 0.0) -> float:
             return inf
         return max((off(a, b, coarsest) for a, b in zip(want, got, strict=True)), default=0.0)
     if want is None or got is None or isinstance(want, dict):
-        return 0.0 if want == got else inf
+        return 0.0 if type(want) is type(got) and want == got else inf
     return error(np.asarray(want), np.asarray(got), coarsest)
 
 
@@ -116,7 +116,7 @@ def _with_weights_moved(engine: str, graph: Graph, feeds: Feeds, ulps: int) -> I
     rng = np.random.default_rng(0)
     for _ in range(MOVES_OF_WEIGHTS):
         with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
-            save(moved(graph, ulps, rng), Path(name) / "moved.onnx")
+            save(moved_weights(graph, ulps, rng), Path(name) / "moved.onnx")
             yield open_model(Path(name) / "moved.onnx", engine)[0](feeds)
 
 

@@ -132,63 +132,81 @@ def code_of(element: Expr, largest: bool) -> Expr:
     return word ^ every if largest else word
 
 
+class Digits:
+    """The digits of numbers without a sign that stand in buffers of ``dtype``: how often there is which, and where that
+    sends what is sorted by one. ``bits`` are those of a digit, ``below`` those under the first one."""
+
+    def __init__(self, count: int, bits: int, dtype: str, below: int = 0) -> None:
+        self.bits, self.dtype, self.below = bits, dtype, below
+        self.often = Buffer("often", (Const(count), Const(1 << bits)), INDEX)
+        self.at = Buffer("digit", (Const(2),), INDEX, "local")
+        self.total, self.here = self.at[0], self.at[1]
+
+    def of(self, word: Expr, place: int) -> Expr:
+        """A digit of a number."""
+        shifted = apply("shr", word, const(place * self.bits + self.below, self.dtype))
+        return cast(shifted & const((1 << self.bits) - 1, self.dtype), INDEX)
+
+    def empty(self) -> Stmt:
+        """No digit was counted yet."""
+        return over(self.often.shape, lambda place: Store(self.often, place, Const(0)))
+
+    def counted(self, word: Expr, places: Iterable[int]) -> Stmt:
+        """Count these digits of a number."""
+        counts = [(Const(place), self.of(word, place)) for place in places]
+        return seq(*(Store(self.often, count, self.often[count] + 1) for count in counts))
+
+    def moved(self, place: int, size: Expr, words: Buffer, *pairs: tuple[Buffer, Buffer]) -> Stmt:
+        """Put what stands beside words, from the first to the second buffer of each pair, in the order of a digit."""
+
+        def begin(k: Expr) -> Stmt:
+            count = Const(place), k
+            seen = self.put(1, self.often[count])
+            return seq(seen, Store(self.often, count, self.total), self.put(0, self.total + self.here))
+
+        def move(i: Expr) -> Stmt:
+            count = Const(place), self.here
+            stores = (Store(after, (self.often[count],), before[i]) for before, after in pairs)
+            return seq(self.put(1, self.of(words[i], place)), *stores, Store(self.often, count, self.often[count] + 1))
+
+        return seq(self.put(0, Const(0)), loop(1 << self.bits, begin), loop(size, move))
+
+    def put(self, slot: int, value: Expr) -> Stmt:
+        """Let ``total`` (0) or ``here`` (1) be another number."""
+        return Store(self.at, (Const(slot),), value)
+
+
 class RadixSort:
-    """Sorts numbers, stably, by codes without a sign: a digit of 8 bits at a time, but those that are the same in all.
+    """Sorts numbers, stably, by codes without a sign, but for digits that are the same in all.
 
     ``numbers`` are sorted, others are memory beside them; ``buffers`` is all the memory that it wants.
     """
 
-    DIGIT = 8
-
     def __init__(self, count: Expr, bits: int) -> None:
-        self.count, self.digits = count, -(-bits // self.DIGIT)
-        self.code_type = CODE if bits <= 32 else WORD
+        self.count, self.places = count, range(-(-bits // 8))
+        self.digits = Digits(len(self.places), 8, CODE if bits <= 32 else WORD)
         self.numbers, self.moved = (Buffer(name, (count,), INDEX) for name in ("numbers", "numbers_moved"))
-        self.codes, self.codes_moved = (Buffer(name, (count,), self.code_type) for name in ("codes", "codes_moved"))
-        self.often = Buffer("digits", (Const(self.digits), Const(1 << self.DIGIT)), INDEX)
-        self.at = Buffer("digit", (Const(2),), INDEX, "local")
-        self.buffers = (self.numbers, self.moved, self.codes, self.codes_moved, self.often, self.at)
+        self.codes, self.codes_moved = (Buffer(name, (count,), self.digits.dtype) for name in ("codes", "codes_moved"))
+        self.buffers = (self.numbers, self.moved, self.codes, self.codes_moved, self.digits.often, self.digits.at)
 
     def by(self, code_of: Callable[[Expr], Expr]) -> Stmt:
         """Put the numbers in the order of their codes."""
 
         def coded(i: Expr) -> Stmt:
-            counts = [(Const(d), self._digit(i, d)) for d in range(self.digits)]
-            more = (Store(self.often, place, self.often[place] + 1) for place in counts)
-            return seq(Store(self.codes, (i,), code_of(self.numbers[i])), *more)
+            code = Store(self.codes, (i,), code_of(self.numbers[i]))
+            return seq(code, self.digits.counted(self.codes[i], self.places))
 
-        empty = over(self.often.shape, lambda place: Store(self.often, place, Const(0)))
-        differ = (
-            If(self.often[d, self._digit(Const(0), d)] < self.count, self._by_digit(d)) for d in range(self.digits)
-        )
-        return If(self.count > 0, seq(empty, loop(self.count, coded), *differ))
-
-    def _by_digit(self, d: int) -> Stmt:
-        total, here = self.at[0], self.at[1]
-
-        def begin(k: Expr) -> Stmt:
-            place = Const(d), k
-            seen = Store(self.at, (Const(1),), self.often[place])
-            return seq(seen, Store(self.often, place, total), Store(self.at, (Const(0),), total + here))
-
-        def move(i: Expr) -> Stmt:
-            where = self.often[d, here]
-            moved = (Store(self.moved, (where,), self.numbers[i]), Store(self.codes_moved, (where,), self.codes[i]))
-            return seq(
-                Store(self.at, (Const(1),), self._digit(i, d)), *moved, Store(self.often, (Const(d), here), where + 1)
+        def by_digit(place: int) -> Stmt:
+            pairs = (self.numbers, self.moved), (self.codes, self.codes_moved)
+            back = (
+                loop(self.count, lambda i, pair=pair: Store(pair[0], (i,), pair[1][i]))  # type: ignore[misc]
+                for pair in pairs
             )
+            first = Const(place), self.digits.of(self.codes[0], place)
+            moved = self.digits.moved(place, self.count, self.codes, *pairs)
+            return If(self.digits.often[first] < self.count, seq(moved, *back))
 
-        return seq(
-            Store(self.at, (Const(0),), Const(0)),
-            loop(1 << self.DIGIT, begin),
-            loop(self.count, move),
-            loop(self.count, lambda i: Store(self.numbers, (i,), self.moved[i])),
-            loop(self.count, lambda i: Store(self.codes, (i,), self.codes_moved[i])),
-        )
-
-    def _digit(self, i: Expr, d: int) -> Expr:
-        shifted = apply("shr", self.codes[i], const(d * self.DIGIT, self.code_type))
-        return cast(shifted & const((1 << self.DIGIT) - 1, self.code_type), INDEX)
+        return If(self.count > 0, seq(self.digits.empty(), loop(self.count, coded), *map(by_digit, self.places)))
 
 
 def _ranked(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tensor]:
@@ -228,10 +246,9 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
     shape, size = op.shape(), x.shape[axis]
     count, (bits, n_digits) = shape[axis], digits_of(size, x.dtype)
     words = Buffer("words", (size,), WORD), Buffer("moved", (size,), WORD)
-    often = Buffer("often", (Const(n_digits), Const(1 << bits)), INDEX)
-    at = Buffer("at", (Const(4),), INDEX, "local")
-    is_part, top = is_small_part(count, size), Const(n_digits - 1)
-    total, seen, left, bound = (at[k] for k in range(4))
+    digits, places, top = Digits(n_digits, bits, WORD, 32), range(n_digits), n_digits - 1
+    at = Buffer("at", (Const(2),), INDEX, "local")
+    is_part, (left, bound) = is_small_part(count, size), (at[k] for k in range(2))
     blocks = (size + (NEARBY - 1)) // NEARBY
     is_few = is_part and axis == x.rank - 1 and is_small_part(count * (NEARBY // PART), size)
     firsts, first = (
@@ -242,45 +259,25 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
     def put(place: int, value: Expr) -> Stmt:
         return Store(at, (Const(place),), value)
 
-    def digit(word: Expr, place: Expr) -> Expr:
-        shifted = apply("shr", word, cast(place * bits + 32, WORD))
-        return cast(shifted & const((1 << bits) - 1, WORD), INDEX)
+    def packed(code: Expr, i: Expr) -> Expr:
+        return apply("shl", cast(code, WORD), const(32, WORD)) | cast(i, WORD)
 
-    def counted(word: Expr, digits: Iterable[int]) -> Stmt:
-        places = [(Const(d), digit(word, Const(d))) for d in digits]
-        return seq(*(Store(often, place, often[place] + 1) for place in places))
+    begin = seq(digits.put(0, Const(0)), put(0, Const(0)), put(1, Const(0)))
 
-    def summed(place: int) -> Stmt:
-        """Where the elements with each digit begin."""
+    def reached(k: Expr) -> Stmt:
+        """The bound is the highest digit of which fewer come before than are asked for."""
+        found = put(1, select(digits.total < count, k, bound))
+        return seq(found, digits.put(0, digits.total + digits.often[top, k]))
 
-        def step(k: Expr) -> Stmt:
-            here = Const(place), k
-            return seq(put(1, often[here]), Store(often, here, total), put(0, total + seen))
-
-        return seq(put(0, Const(0)), loop(1 << bits, step))
-
-    def moved(place: int, source: Buffer, target: Buffer, size: Expr) -> Stmt:
-        def move(i: Expr) -> Stmt:
-            here = Const(place), seen
-            where = put(1, digit(source[i], Const(place)))
-            return seq(where, Store(target, (often[here],), source[i]), Store(often, here, often[here] + 1))
-
-        return seq(summed(place), loop(size, move))
+    def kept_where(word: Expr) -> Stmt:
+        """Keep a word whose highest digit is within the bound."""
+        kept = select(digits.of(words[0][left], top) <= bound, 1, Const(0))
+        return seq(Store(words[0], (left,), word), put(0, left + kept))
 
     def chosen() -> Stmt:
         """Only elements whose highest digit is at most that of the last one that is asked for."""
-
-        def step(k: Expr) -> Stmt:
-            reached = put(3, select(total < count, k, bound))
-            return seq(reached, put(0, total + often[top, k]))
-
-        def keep(i: Expr) -> Stmt:
-            kept = select(digit(words[0][left], top) <= bound, 1, Const(0))
-            return seq(Store(words[0], (left,), words[0][i]), put(2, left + kept))
-
-        start = [put(0, Const(0)), put(2, Const(0)), put(3, Const(0)), loop(1 << bits, step), loop(size, keep)]
-        others = range(n_digits - 1)
-        return seq(*start, loop(left, lambda i: counted(words[0][i], others)))
+        others = loop(left, lambda i: digits.counted(words[0][i], places[:-1]))
+        return seq(begin, loop(1 << bits, reached), loop(size, lambda i: kept_where(words[0][i])), others)
 
     def in_blocks(code: Callable[[Expr], Expr]) -> Stmt:
         """As ``chosen``, of blocks whose first element has such a digit: there are as many of these as are asked for,
@@ -293,25 +290,22 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
             var = fresh()
             best = minimum(first[0], code(number * NEARBY + var))
             looked = For(var, length(number), Store(first, (Const(0),), best), "vectorized")
-            here = top, cast(apply("shr", first[0], const((n_digits - 1) * bits, CODE)), INDEX)
-            counts = seq(Store(firsts, (number,), here[1]), Store(often, here, often[here] + 1))
+            here = Const(top), cast(apply("shr", first[0], const(top * bits, CODE)), INDEX)
+            counts = seq(Store(firsts, (number,), here[1]), Store(digits.often, here, digits.often[here] + 1))
             return seq(Store(first, (Const(0),), const(0xFFFFFFFF, CODE)), looked, counts)
 
         def step(k: Expr) -> Stmt:
-            reached = seq(put(3, select(total < count, k, bound)), put(0, total + often[top, k]))
-            return seq(reached, Store(often, (top, k), Const(0)))
-
-        def keep(i: Expr) -> Stmt:
-            word = apply("shl", cast(code(i), WORD), const(32, WORD)) | cast(i, WORD)
-            kept = select(digit(words[0][left], top) <= bound, 1, Const(0))
-            return seq(Store(words[0], (left,), word), put(2, left + kept))
+            return seq(reached(k), Store(digits.often, (Const(top), k), Const(0)))
 
         def kept(number: Expr) -> Stmt:
-            return If(firsts[number] <= bound, loop(length(number), lambda k: keep(number * NEARBY + k)))
+            def keep(k: Expr) -> Stmt:
+                i = number * NEARBY + k
+                return kept_where(packed(code(i), i))
 
-        start = [put(0, Const(0)), put(2, Const(0)), put(3, Const(0)), loop(blocks, look), loop(1 << bits, step)]
-        counts = loop(left, lambda i: counted(words[0][i], range(n_digits)))
-        return seq(*start, loop(blocks, kept), counts)
+            return If(firsts[number] <= bound, loop(length(number), keep))
+
+        counts = loop(left, lambda i: digits.counted(words[0][i], places))
+        return seq(begin, loop(blocks, look), loop(1 << bits, step), loop(blocks, kept), counts)
 
     def build(values: Buffer, indices: Buffer) -> Stmt:
         def row(rest: tuple[Expr, ...]) -> Stmt:
@@ -319,9 +313,8 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
                 return (*rest[:axis], i, *rest[axis:])
 
             def coded(i: Expr) -> Stmt:
-                code = cast(code_of(x[there(i)], largest), WORD)
-                word = Store(words[0], (i,), apply("shl", code, const(32, WORD)) | cast(i, WORD))
-                return seq(word, counted(words[0][i], [n_digits - 1] if is_part else range(n_digits)))
+                word = Store(words[0], (i,), packed(code_of(x[there(i)], largest), i))
+                return seq(word, digits.counted(words[0][i], places[-1:] if is_part else places))
 
             last, sorted_size = words[n_digits % 2], left if is_part else size
 
@@ -330,19 +323,21 @@ def _sorted(op: Operation, x: Tensor, axis: int, largest: bool) -> Sequence[Tens
                 return seq(Store(indices, there(i), index), Store(values, there(i), x[there(indices[there(i)])]))
 
             return seq(
-                over(often.shape, lambda place: Store(often, place, Const(0))),
+                digits.empty(),
                 *(
                     [in_blocks(lambda i: code_of(x[there(i)], largest))]
                     if is_few
                     else [loop(size, coded), *([chosen()] if is_part else [])]
                 ),
-                *(moved(d, words[d % 2], words[1 - d % 2], sorted_size) for d in range(n_digits)),
+                *(digits.moved(d, sorted_size, words[d % 2], (words[d % 2], words[1 - d % 2])) for d in places),
                 loop(count, given),
             )
 
         return _checked(count, size, over((*x.shape[:axis], *x.shape[axis + 1 :]), row))
 
-    return procedure(_outputs(op, x), (x,), build, (*words, often, at, *((firsts, first) if is_few else ())))
+    return procedure(
+        _outputs(op, x), (x,), build, (*words, digits.often, digits.at, at, *((firsts, first) if is_few else ()))
+    )
 
 
 @dataclass(frozen=True)

@@ -471,13 +471,12 @@ def target(shape: Sizes) -> tuple[int, ...]:
 
 
 def target_from(shapes: tuple[Sizes, Sizes]) -> tuple[int, ...]:
-    """The same from one shape to another: where more sizes have symbols, with 0 for those that stay there."""
+    """The same from one shape to another: with 0 for sizes that have symbols where all of several stay in place."""
     before, shape = shapes
-    if sum(not isinstance(s, int) for s in shape) <= 1 or 0 in shape:
-        return target(shape)
-    stays = [i < len(before) and not isinstance(s, int) and s == before[i] for i, s in enumerate(shape)]
-    kept = [1 if stays[i] else s for i, s in enumerate(shape)]
-    return tuple(0 if stays[i] else s for i, s in enumerate(target(kept)))
+    open_axes = [i for i, s in enumerate(shape) if not isinstance(s, int)]
+    if len(open_axes) < 2 or 0 in shape or any(shape[i : i + 1] != before[i : i + 1] for i in open_axes):
+        return target(shape)  # not both: of nothing, -1 stands for no size
+    return tuple(s if isinstance(s, int) else 0 for s in shape)
 
 
 def _shape(shape: Sizes) -> str:

@@ -26,11 +26,11 @@ from graphopt.ir.types import Size, TensorType
 AxisOrder: TypeAlias = tuple[int, ...]
 """A permutation: axis ``i`` of what is kept is axis ``order[i]`` of the value."""
 
-KNOWN = 1 << 14
-"""Orders of which it is kept what becomes of them: the same few are asked for again and again."""
-
 Blocks: TypeAlias = tuple[tuple[AxisOrder, AxisOrder], ...]
 """Axes of the operand, and the axes of the result that they become; either may be none."""
+
+KNOWN = 1 << 14
+"""Orders of which it is kept what becomes of them: the same few are asked for again and again."""
 
 
 @dataclass(frozen=True)

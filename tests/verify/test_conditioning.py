@@ -1,0 +1,82 @@
+"""What rounding does to a model: how far outputs are off, and whether the model itself moves as far."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.ir.onnx_io import save
+from graphopt.ir.text import parse
+from graphopt.verify.conditioning import is_rounding, is_whole, moved_inputs, moved_weights, movements, off
+from graphopt.verify.runtimes import ONNX_RUNTIME, open_model
+
+X = np.float32([1.5, -2.25, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "units"),
+    [
+        (X, X, 0.0),
+        ([X, X], [X, X + 1], 1.0),
+        ([X], [X, X], inf),
+        (None, None, 0.0),
+        (None, X, inf),
+        ({1: 2.0}, {1: 2.0}, 0.0),
+        ({1: 2.0}, {1: 3.0}, inf),
+    ],
+)
+def test_how_far_outputs_are_off(want: Any, got: Any, units: float) -> None:
+    assert off(want, got) == units if units in (0.0, inf) else off(want, got) > units
+
+
+def test_inputs_and_weights_move_by_one_ulp_but_for_whole_numbers() -> None:
+    feeds = {"x": X, "whole": np.float32([1, 2]), "i": np.array([3])}
+    seen = [moved["x"] for moved in moved_inputs(feeds)]
+    assert seen
+    for x in seen:
+        assert x[2] == 0
+        assert (np.abs(x - X)[:2] == np.spacing(np.abs(X))[:2]).all() or (x != X)[:2].all()
+    assert all(moved["whole"] is feeds["whole"] and moved["i"] is feeds["i"] for moved in moved_inputs(feeds))
+    assert not list(moved_inputs({"i": np.array([3])}))
+    assert is_whole(feeds["whole"])
+    graph = parse("x: float32[2] w = float32[2]{0.1, 0.3} k = float32[2]{1.0, 2.0} y = Mul(Add(x, w), k) return y")
+    before, after = (
+        [n.attrs["value"].array for n in g.nodes() if n.op == "Constant"]  # type: ignore[union-attr]
+        for g in (graph, moved_weights(graph, 1, np.random.default_rng(0)))
+    )
+    changed = [not np.array_equal(a, b) for a, b in zip(before, after, strict=True)]
+    assert sorted(changed) == [False, True]
+
+
+def test_rounding_is_what_moves_a_value_about_as_far() -> None:
+    wide = np.float32([10.0, 20.0])
+    assert is_rounding(wide, wide + 4, wide + 1)
+    assert not is_rounding(wide, wide + 5, wide + 1)
+    assert not is_rounding(wide, wide.astype(np.float64), wide + 1)
+    assert not is_rounding(wide, np.float32([np.nan, 20]), wide)
+    assert is_rounding(np.array([1, 2]), np.array([1, 3]), np.array([2, 2]))
+    assert is_rounding([wide], [wide + 4], [wide + 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "feeds", "how"),
+    [
+        ("x: float32[2] y = Sub(Add(x, 300000.5), 300001.25) return y", {"x": np.float32([0.3, 0.6])}, "its weights"),
+        ("x: float32[2] y = Mul(x, x) return y", {"x": np.float32([0.3, 0.6])}, "its inputs"),
+        ("i: int64[2] y = Mul(Cast(i, to=1), 0.1) return y", {"i": np.array([3, 4])}, "its weights"),
+        ("i: int64[2] y = Add(i, i) return y", {"i": np.array([3, 4])}, ""),
+    ],
+)
+def test_how_a_model_moves(text: str, feeds: dict[str, Any], how: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    graph = parse(text)
+    save(graph, tmp_path / "m.onnx")
+    run, _ = open_model(tmp_path / "m.onnx", ONNX_RUNTIME)
+    once = run(feeds)
+    what, moves = movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, [0])
+    assert what.startswith(how) if how else what == ""
+    assert bool(moves) == bool(how)
