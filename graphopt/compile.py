@@ -181,8 +181,10 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.program.pipeline import priced_target, tuned_prices
     from graphopt.rewrite.passes import PASSES
     from graphopt.rewrite.passes.dims import spell_out_sums
+    from graphopt.rewrite.passes.functions import INLINE
+    from graphopt.rewrite.passes.precision import in_single_precision
     from graphopt.rewrite.passes.simplify import simplify
-    from graphopt.rewrite.rule.rule import soundness
+    from graphopt.rewrite.rule.rule import Soundness, soundness
     from graphopt.run.derivation import Preparation
     from graphopt.runtime.limits import memory_of
 
@@ -199,6 +201,8 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
         made = settings.pipeline(graph, step)
         return PreparedGraph(made.graph() if isinstance(made, Module) else made, is_whole, original)
     policy = soundness(settings.policy)
+    if is_host and Soundness.REALS.allowed_by(policy):
+        graph = in_single_precision(simplify(graph, (), (INLINE,)) if graph.functions else graph)
     if not settings.optimize:
         passes = tuple(p for p in PASSES if p.soundness.allowed_by(policy))
         return PreparedGraph(packed(step("tidy", simplify, graph, (), passes)), is_whole, original)

@@ -1,7 +1,7 @@
-"""bfloat16 products: products of float32 by weights kept in bfloat16; semantics and type inference.
+"""Mixed-precision products: float32 by weights kept in half precision; semantics and type inference.
 
-A weight is the bfloat16 that is nearest to it, ties to even, and so off by 2^-8 of itself at most, where that is no
-subnormal number; one beyond the largest is the largest. Infinities and NaN stay, and sums are those of float32.
+A weight that becomes bfloat16 is the one nearest to it, ties to even, and so off by 2^-8 of itself at most, where that
+is no subnormal number; one beyond the largest is the largest. Infinities and NaN stay, and sums are those of float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphopt.ir.ops import attribute
 
 LARGEST = (2.0 - 2.0**-7) * 2.0**127
 """The largest number that a weight may be."""
-WEIGHTS, PRODUCT = "graphopt::BfloatWeights", "graphopt::BfloatMatMul"
+WEIGHTS, PRODUCT = "graphopt::BfloatWeights", "graphopt::MixedMatMul"
 
 
 def _weights(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:

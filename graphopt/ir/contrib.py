@@ -176,7 +176,7 @@ CONTRIB: dict[str, Contrib] = {
         _FLOATS,
         {"mean": ("float32",), "inv_std_var": ("float32",)},
     ),
-    "graphopt::BfloatMatMul": Contrib("A B", "Y", typed={"B": ("bfloat16",)}),
+    "graphopt::MixedMatMul": Contrib("A B", "Y", typed={"B": ("bfloat16", "float16")}),
     "graphopt::BfloatWeights": Contrib("W", "Y", {"transposed": 0}, typed={"Y": ("bfloat16",)}),
     "graphopt::Block": Contrib("X", "Y", {"size": 16}, _FLOATS),
     "graphopt::BlockWeights": Contrib("W", "Y", {"size": 16, "form": "blocked"}, _FLOATS),

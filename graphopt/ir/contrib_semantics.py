@@ -15,6 +15,7 @@ from graphopt.ir.call import ApplyOp, Arrays, Semantics
 from graphopt.ir.composites import COMPOSITES, body_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import Attrs
+from graphopt.ir.infer_products import fused_axes
 from graphopt.ir.op_table import OPS, Row, interpret
 from graphopt.ir.ops import LATEST, attribute
 
@@ -46,13 +47,11 @@ def _scalar(value: Any, like: Array | None) -> Array:
 
 def _fused_matmul(apply: ApplyOp, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     op = "com.microsoft::FusedMatMul"
-    if attribute(op, attrs, "transBatchA") or attribute(op, attrs, "transBatchB"):
-        raise NotImplementedError("transposed batches")
-    a, b = (
-        np.swapaxes(m, -1, -2) if m is not None and m.ndim > 1 and attribute(op, attrs, name) else m
-        for m, name in zip(x, ("transA", "transB"), strict=True)
-    )
-    (product,) = apply("MatMul", [a, b])
+    a, b = x
+    assert a is not None
+    assert b is not None
+    left, right = fused_axes((a.ndim, b.ndim), lambda name: attribute(op, attrs, name))
+    (product,) = apply("MatMul", [a.transpose(left), b.transpose(right)])
     alpha = attribute(op, attrs, "alpha")
     return (product,) if alpha == 1.0 else apply("Mul", [product, _scalar(alpha, product)])
 

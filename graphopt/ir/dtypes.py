@@ -17,6 +17,9 @@ ALIASES: dict[str, str] = {
 }  # fmt: skip
 """What people call dtypes besides, and their names."""
 
+HALVES = frozenset({"float16", "bfloat16"})
+"""Half precision."""
+
 CODES: dict[str, int] = {name: code for code, name in DTYPES.items()}
 """The name of a dtype -> ONNX's number."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from math import isfinite
 from operator import mul
@@ -26,8 +26,26 @@ def matmul_shape(a: tuple[Size, ...], b: tuple[Size, ...]) -> tuple[Size, ...]:
     return result + (() if len(a) == 1 else (left[-2],)) + (() if len(b) == 1 else (right[-1],))
 
 
-def _swapped(shape: tuple[Size, ...], swap: bool) -> tuple[Size, ...]:
-    return (*shape[:-2], shape[-1], shape[-2]) if swap and len(shape) > 1 else shape
+def operand_axes(rank: int, is_transposed: bool, has_rows_first: bool = False) -> tuple[int, ...]:
+    """The axes of an operand in the order in which a matrix product takes them.
+
+    FusedMatMul exchanges the last two (``transA``) of what may have its first axis behind the batch (``transBatchA``).
+    """
+    axes = [*range(rank)]
+    if has_rows_first:
+        axes.insert(rank - 2, axes.pop(0))
+    if is_transposed and rank > 1:
+        axes[-2:] = axes[-1], axes[-2]
+    return tuple(axes)
+
+
+def fused_axes(ranks: tuple[int, int], attribute: Callable[[str], object]) -> list[tuple[int, ...]]:
+    """The axes of both operands of a FusedMatMul, by its attributes; ValueError where their ranks do not fit."""
+    batched = [bool(attribute(name)) for name in ("transBatchA", "transBatchB")]
+    if any(batched) and (ranks[0] != ranks[1] or ranks[0] < 3):
+        raise ValueError("both operands need one rank of at least 3 where batches are transposed")
+    exchanged = [bool(attribute(name)) for name in ("transA", "transB")]
+    return [*map(operand_axes, ranks, exchanged, batched)]
 
 
 def matmul(call: OpCall) -> Types:
@@ -36,10 +54,8 @@ def matmul(call: OpCall) -> Types:
     a, b = call.shape(0), call.shape(second)
     if a is None or b is None:
         return [call.tensor(call.shape_of_its_own("product"))]
-    if call.integer("transBatchA") or call.integer("transBatchB"):
-        return [None]
-    a, b = _swapped(a, bool(call.integer("transA"))), _swapped(b, bool(call.integer("transB")))
-    return [call.tensor(matmul_shape(a, b))]
+    left, right = fused_axes((len(a), len(b)), call.integer)
+    return [call.tensor(matmul_shape(tuple(a[k] for k in left), tuple(b[k] for k in right)))]
 
 
 def gemm(call: OpCall) -> Types:

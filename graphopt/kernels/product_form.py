@@ -3,9 +3,9 @@
 One scheme serves all kinds (after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008):
 columns of the second operand lie in panels, rows of the first are packed for a block that stays in the caches, and
 tiles of results stay in registers. A kind says what operands and sums are, and how many neighbouring products of a sum
-one lane of a vector does (a group): one of floats; two of float32 by weights in bfloat16, which are made float32 as
-they are read, and are off by 2^-8 of themselves at most; four of bytes, for which processors have an instruction that
-takes an operand without signs and one with signs.
+one lane of a vector does (a group): one of floats, and of float32 by weights in float16, which are made float32 as they
+are read; two of float32 by weights in bfloat16, a word of which has both; four of bytes, for which processors have an
+instruction that takes an operand without signs and one with signs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from graphopt.runtime import cpu
 
 FLOATS: Final = ("float32", "float64")
 BFLOAT: Final = "bfloat16"
+HALF: Final = "float16"
+HALVES: Final = (BFLOAT, HALF)
+"""Weights that are made float32 as they are read."""
 BYTES: Final = ("uint8", "int8")
 GROUPS: Final = {BFLOAT: 2, **dict.fromkeys(BYTES, 4)}
 """Products of a sum that one lane does, by the dtype of the second operand, where that is more than one."""
@@ -53,7 +56,7 @@ addresses, and gets more of several than of one."""
 
 def sums_of(dtype: str) -> str:
     """The dtype of sums and results, by that of the second operand."""
-    return "float32" if dtype == BFLOAT else "int32" if dtype in BYTES else dtype
+    return "float32" if dtype in HALVES else "int32" if dtype in BYTES else dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,15 @@ class Kind:
     is_dot: bool = False
     has_matrices: bool = False
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the second operand is in half precision."""
+        return self.left != self.right
+
 
 KINDS: Final[Mapping[str, Kind]] = {
     **{dtype: Kind(dtype, dtype, dtype, 1) for dtype in FLOATS},
-    BFLOAT: Kind("float32", "uint16", "float32", PAIR),
+    **{dtype: Kind("float32", "uint16", "float32", GROUPS.get(dtype, 1)) for dtype in HALVES},
     **{
         f"{b}_{w}": Kind("uint8", "uint8", "int32", QUAD, b == "int8", w != "plain", w == "amx")
         for b in BYTES
@@ -83,12 +91,12 @@ KINDS: Final[Mapping[str, Kind]] = {
 """The kinds of products, by the dtype of their second operand and how bytes are multiplied."""
 
 
-FIXED: Final[Mapping[int, Mapping[str, int]]] = {
-    1: {},
-    PAIR: {"step": 1, "form": PANELS, "most_depth": 0, "most_height": 0},
-    QUAD: {"step": 1, "most_depth": 0, "most_height": 0},
+FIXED: Final[Mapping[str, Mapping[str, int]]] = {
+    **{dtype: {} for dtype in FLOATS},
+    **{dtype: {"step": 1, "form": PANELS, "most_depth": 0, "most_height": 0} for dtype in HALVES},
+    **{dtype: {"step": 1, "most_depth": 0, "most_height": 0} for dtype in BYTES},
 }
-"""Parameters of the loops that are always the same, by the products of a group."""
+"""Parameters of the loops that are always the same, by the dtype of the second operand."""
 
 
 def instruction() -> str:
@@ -205,11 +213,11 @@ def source(name: str, rows: int, lanes: int) -> str:
         "KIND": name, "GROUP": kind.group, "SIGNED": int(kind.is_signed), "OTHER": int(not kind.is_signed),
         "DOT": int(kind.is_dot), "LANES": lanes,
         "BYTES": QUAD * lanes, "PANEL": 2 * lanes, "SLICE": 2 * lanes * kind.group, "ROWS": rows, "DEPTH": deep,
-        "HEIGHT": tall, "STRIDE": apart, "LEFT": left, "RIGHT": right, "WIDE": 4 if kind.group == PAIR else 2,
+        "HEIGHT": tall, "STRIDE": apart, "LEFT": left, "RIGHT": right, "WIDE": 4 if kind.is_mixed else 2,
         "FEW": 0 if kind.group == QUAD else THIN,
     }  # fmt: skip
     text = (Path(__file__).parent / "product_loops.py").read_text(encoding="utf-8")
-    return specialized(text, {**constants, **FIXED[kind.group]})
+    return specialized(text, {**constants, **FIXED[name.partition("_")[0]]})
 
 
 def specialized(text: str, constants: Mapping[str, int | str]) -> str:

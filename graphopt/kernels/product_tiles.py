@@ -17,6 +17,7 @@ from numba.core.errors import TypingError
 
 from graphopt.frozen import dataclass
 from graphopt.kernels import amx, memory, values
+from graphopt.kernels.halves import from_half
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.product_form import KINDS, PAIR, QUAD, THIN, Kind, beside
 from graphopt.kernels.quads import multiply, words
@@ -151,7 +152,7 @@ def tiles(kind: str, rows: int, width: int, *constants: int) -> llvm.Module:
     shapes = [_Shape(spec, i, v, width, True, *constants) for v in (1, 2) for i in counts]
     n = arguments["n"]
     chosen = builder.select(builder.icmp_signed("<=", n, _WORD(width)), _WORD(0), _WORD(rows))
-    if spec.group == 1:  # masks take part of what multiplies; the other kinds read whole panels
+    if spec.group == 1 and not spec.is_mixed:  # masks take part of what multiplies; the other kinds read whole panels
         shapes += [_Shape(spec, i, 2, width, False, *constants) for i in counts]
         chosen = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), chosen)
     end = llvm_function.append_basic_block("end")
@@ -387,6 +388,9 @@ class _Body:
         """The vectors of columns, for each of the products that are done one after another."""
         shape, group, vectors = self.shape, self.kind.group, range(self.shape.in_panel)
         if group == 1:
+            if self.kind.is_mixed:
+                parts = [panel.past(shape.lanes * v) for panel in panels for v in vectors]
+                return [[from_half(memory.read(part, shape.lanes)) for part in parts]]
             return [[self.line.read(panel, v) for panel in panels for v in vectors]]
         laid = [words(panel.past(group * shape.lanes * v), shape.lanes) for panel in panels for v in vectors]
         return [laid] if group == QUAD else [[from_bits(w << 16) for w in laid], [from_bits(w & -65536) for w in laid]]

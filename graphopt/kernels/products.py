@@ -18,7 +18,7 @@ from graphopt.kernels.product_form import (
     BYTES,
     FIXED,
     FLOATS,
-    GROUPS,
+    HALF,
     KINDS,
     PANELS,
     PLAIN,
@@ -44,9 +44,9 @@ _DEFAULTS: Mapping[str, int] = {**dict.fromkeys(("line", "pixel"), 0), **dict.fr
 """What calls pass that are not given it: a window of one place."""
 
 
-def _words(group: int) -> list[str]:
-    """The sizes that the shared code is called with."""
-    return [w for w in (*_WORDS, *(_OF_BYTES if group == QUAD else ())) if w not in FIXED[group]]
+def _words(right: str) -> list[str]:
+    """The sizes that the shared code is called with, by the dtype of the second operand."""
+    return [w for w in (*_WORDS, *(_OF_BYTES if right in BYTES else ())) if w not in FIXED[right]]
 
 
 def product(kind: str, rows: int, lanes: int) -> Any:
@@ -55,7 +55,7 @@ def product(kind: str, rows: int, lanes: int) -> Any:
     is_byte = spec.group == QUAD
     dtypes = [spec.sums, spec.left, spec.right, *([spec.sums] * 2 if is_byte else [])]
     pointers = [types.CPointer(getattr(types, dtype)) for dtype in dtypes]  # type: ignore[no-untyped-call]
-    words = [types.int64] * len(_words(spec.group))
+    words = [types.int64] * len(_words(kind.partition("_")[0]))
     source = product_form.source(kind, rows, lanes)
     return exported(f"graphopt_product_{kind}_{rows}x{lanes}", source, (*pointers, *words))
 
@@ -70,8 +70,9 @@ def _floats(c: str, a: str, b: str) -> str:
     return c if c == a == b and c in FLOATS else ""
 
 
-def _bfloats(c: str, a: str, b: str) -> str:
-    return BFLOAT if (c, a, b) == ("float32", "float32", "uint16") else ""
+def _mixed_with(right: str) -> Callable[[str, str, str], str]:
+    """The same for weights in half precision, of which no dtype of a pointer tells which it is."""
+    return lambda c, a, b: right if (c, a, b) == ("float32", "float32", "uint16") else ""
 
 
 def _bytes(c: str, a: str, b: str) -> str:
@@ -114,7 +115,7 @@ def _product(
             places["b"] = places["b"].at(passed["pixel"])
         if zeros:
             places |= {p: places[p].cast(types.uint8) for p in ("a", "b")}
-        words = [values.cast(passed[n], types.int64).ir for n in _words(GROUPS.get(right, 1))]
+        words = [values.cast(passed[n], types.int64).ir for n in _words(right)]
         callee = product_form.name(right)
         values.call(one.builder, callee, llvm.VoidType(), [*(p.ir for p in places.values()), *words])
 
@@ -131,7 +132,8 @@ product_nn = _product("product_nn", _floats, PLAIN, ("ldb",), _FLOAT)
 product_nt = _product("product_nt", _floats, TRANSPOSED, ("ldb",), _FLOAT)
 product_tn = _product("product_tn", _floats, PLAIN, ("ldb",), _FLOAT, True)
 product_tt = _product("product_tt", _floats, TRANSPOSED, ("ldb",), _FLOAT, True)
-bfloat_product = _product("bfloat_product", _bfloats, PANELS, ("ldb", "ldb_pair", "ldb_column"), SIZES)
+bfloat_product = _product("bfloat_product", _mixed_with(BFLOAT), PANELS, ("ldb", "ldb_pair", "ldb_column"), SIZES)
+half_product = _product("half_product", _mixed_with(HALF), PANELS, ("ldb", "width"), SIZES)
 integer_product_q = _product("integer_product_q", _bytes, PANELS, ("ldb", "ldb_group", "ldb_column"), _BYTE)
 integer_product_n = _product("integer_product_n", _bytes, PLAIN, ("ldb",), _BYTE)
 integer_product_t = _product("integer_product_t", _bytes, TRANSPOSED, ("ldb",), _BYTE)

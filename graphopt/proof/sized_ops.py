@@ -9,6 +9,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.contrib_semantics import MEANINGS
 from graphopt.ir.graph import Attr, Attrs
+from graphopt.ir.infer_products import fused_axes
 from graphopt.proof.sized_terms import (
     ONE,
     START,
@@ -218,9 +219,7 @@ def _transpose(e: Evaluator, op: str, attrs: Attrs, inputs: Sequence[Tensor | No
     perm = [int(p) for p in given] if given is not None else [*range(x.rank)][::-1]
     if sorted(perm) != [*range(x.rank)]:
         raise Impossible
-    return [
-        Tensor(tuple(x.extents[p] for p in perm), lambda places: x.at([places[perm.index(i)] for i in range(x.rank)]))
-    ]
+    return [_in_order(x, perm)]
 
 
 def _squeeze(e: Evaluator, op: str, attrs: Attrs, inputs: Sequence[Tensor | None], n: int) -> list[Tensor]:
@@ -408,8 +407,9 @@ def _scaled(e: Evaluator, factor: Any, x: Tensor) -> Tensor:
     return Tensor(x.extents, lambda places: e.algebra.call("Mul", (), [number, x.at(places)]))
 
 
-def _turned(x: Tensor) -> Tensor:
-    return Tensor((*x.extents[:-2], x.extents[-1], x.extents[-2]), lambda p: x.at([*p[:-2], p[-1], p[-2]]))
+def _in_order(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The tensor with its axes in another order."""
+    return Tensor(tuple(x.extents[k] for k in axes), lambda p: x.at([p[axes.index(k)] for k in range(x.rank)]))
 
 
 def _gemm(e: Evaluator, op: str, attrs: Attrs, inputs: Sequence[Tensor | None], n: int) -> list[Tensor]:
@@ -420,8 +420,7 @@ def _gemm(e: Evaluator, op: str, attrs: Attrs, inputs: Sequence[Tensor | None], 
     assert b is not None
     if a.rank != 2 or b.rank != 2:
         raise Impossible
-    left, right = (_turned(a) if attrs.get("transA") else a), (_turned(b) if attrs.get("transB") else b)
-    whole = _scaled(e, attrs.get("alpha"), _matmul(e, op, Attrs(), [left, right], 1)[0])
+    whole = _fused_matmul(e, op, attrs, [a, b], 1)[0]
     if c is None:
         return [whole]
     added = e._elementwise("Add", Attrs(), [whole, _scaled(e, attrs.get("beta"), c)])
@@ -431,14 +430,15 @@ def _gemm(e: Evaluator, op: str, attrs: Attrs, inputs: Sequence[Tensor | None], 
 
 
 def _fused_matmul(e: Evaluator, op: str, attrs: Attrs, inputs: Sequence[Tensor | None], n: int) -> list[Tensor]:
-    if attrs.get("transBatchA") or attrs.get("transBatchB"):
-        raise Opaque("FusedMatMul of transposed batches")
     a, b = inputs[:2]
     assert a is not None
     assert b is not None
-    left = _turned(a) if attrs.get("transA") and a.rank > 1 else a
-    right = _turned(b) if attrs.get("transB") and b.rank > 1 else b
-    return [_scaled(e, attrs.get("alpha"), _matmul(e, op, Attrs(), [left, right], 1)[0])]
+    try:
+        left, right = fused_axes((a.rank, b.rank), attrs.get)
+    except ValueError:
+        raise Impossible from None
+    product = _matmul(e, op, Attrs(), [_in_order(a, left), _in_order(b, right)], 1)[0]
+    return [_scaled(e, attrs.get("alpha"), product)]
 
 
 def _softmax(e: Evaluator, op: str, attrs: Attrs, inputs: Sequence[Tensor | None], n: int) -> list[Tensor]:

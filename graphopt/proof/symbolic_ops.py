@@ -21,6 +21,7 @@ from graphopt.ir.dtypes import DTYPES
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.infer_products import fused_axes
 from graphopt.ir.types import TensorType
 from graphopt.proof.symbols import Algebra, Opaque, integer
 
@@ -491,14 +492,11 @@ def _global_mean(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> 
 
 
 def _fused_matmul(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
-    if attrs.get("transBatchA") or attrs.get("transBatchB"):
-        raise Opaque("FusedMatMul of transposed batches")
     a, b = inputs[:2]
     assert a is not None
     assert b is not None
-    left = np.swapaxes(a, -1, -2) if attrs.get("transA") and a.ndim > 1 else a
-    right = np.swapaxes(b, -1, -2) if attrs.get("transB") and b.ndim > 1 else b
-    return _scaled(attrs.get("alpha"), _matmul(attrs, [left, right], algebra), algebra)
+    left, right = fused_axes((a.ndim, b.ndim), attrs.get)
+    return _scaled(attrs.get("alpha"), _matmul(attrs, [a.transpose(left), b.transpose(right)], algebra), algebra)
 
 
 def _rms_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:

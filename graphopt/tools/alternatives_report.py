@@ -39,14 +39,14 @@ from graphopt.target import CPU, Target, ops
 BLOCK, UNBLOCK = "graphopt::Block", "graphopt::Unblock"
 
 WEIGHTY = ops(
-    "Conv ConvTranspose Gemm MatMul com.microsoft::FusedMatMul graphopt::BfloatMatMul graphopt::BlockedConv "
+    "Conv ConvTranspose Gemm MatMul com.microsoft::FusedMatMul graphopt::MixedMatMul graphopt::BlockedConv "
     "graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv MaxPool AveragePool graphopt::BlockedMaxPool "
     "graphopt::BlockedAveragePool GlobalAveragePool ReduceMean Resize Concat Softmax LayerNormalization "
     "BatchNormalization InstanceNormalization LRN Transpose LSTM GRU RNN Attention Gelu com.microsoft::Gelu "
     "com.microsoft::SkipLayerNormalization HardSwish Swish com.microsoft::QuickGelu"
 )
 """Ops that are worth telling of: what elementwise arithmetic becomes is in the report of rewrites."""
-PRODUCTS = ops("Gemm MatMul com.microsoft::FusedMatMul graphopt::BfloatMatMul")
+PRODUCTS = ops("Gemm MatMul com.microsoft::FusedMatMul graphopt::MixedMatMul")
 """Ops that are products of matrices, whatever their operands lie in."""
 
 

@@ -9,11 +9,10 @@ the side that its operand is on.
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import ml_dtypes
 import numpy as np
@@ -21,18 +20,17 @@ import numpy as np
 from graphopt.errors import GraphoptError, UsageError, VerificationError, nearest
 from graphopt.frozen import dataclass
 from graphopt.ir import onnx_io, ops
-from graphopt.ir.bounds import fact_of
-from graphopt.ir.constants import Array, Constant
-from graphopt.ir.dtypes import ALIASES, CODES, dtype_of
-from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.constants import Array
+from graphopt.ir.dtypes import ALIASES, dtype_of
+from graphopt.ir.facts import Fact
 from graphopt.ir.functions import own_calls
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
-from graphopt.ir.infer import infer, infer_node
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.infer import infer
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
 from graphopt.ir.work import excess, most_operations, most_seconds, sparse_bytes
-from graphopt.rewrite.match.workspace import facts_within
 from graphopt.rewrite.passes.functions import INLINE
+from graphopt.rewrite.passes.precision import MOVING, SOURCES, DtypeConversion, moves
 from graphopt.rewrite.passes.simplify import simplify
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import standard
@@ -46,13 +44,6 @@ from graphopt.verify.runtimes import EngineError, Feeds, open_model
 if TYPE_CHECKING:
     from graphopt.progress import Listener
     from graphopt.verify.inputs import Given
-
-SOURCES = {
-    "float16": frozenset({"float32"}),
-    "bfloat16": frozenset({"float32"}),
-    "float32": frozenset({"float16", "bfloat16"}),
-}
-"""What can be converted to, and from which dtypes."""
 
 WIDE = ops_where(is_wide=True)
 """Ops that half precision does not serve."""
@@ -161,8 +152,8 @@ def converted(
     return simplified, Conversion(to, work.count, kept, max(added, 0), (), tuple(warnings))
 
 
-class _Converting:
-    """One graph on its way to another dtype."""
+class _Converting(DtypeConversion):
+    """One graph on its way to another dtype, as far as its ops keep their precision."""
 
     def __init__(
         self,
@@ -173,68 +164,18 @@ class _Converting:
         widths: Mapping[Value, float],
         facts: Mapping[Value, Fact] | None = None,
     ) -> None:
-        self.original, self.graph = graph, graph.copy()
-        self.before = infer(graph, facts)
-        self.to, self.sources, self.keep, self.io, self.widths = to, SOURCES[to], keep, io, widths
-        self.facts: dict[Value, Fact] = {}
-        self.casts: dict[tuple[Value, str], Value] = {}
-        self.kept: Counter[str] = Counter()
-        self.count = self.saturated = 0
+        super().__init__(graph, to, io, facts)
+        self.keep, self.widths = keep, widths
         self.indices = _indices(graph) if to != "float32" else set()
         self.alone: set[int] = set()
         if to != "float32":
             self.alone = self._alone()
 
-    def run(self) -> None:
-        """Convert all nodes, and put casts where outputs keep their types."""
-        for node in self.original.order():
-            if node.op in (INPUT, CONSTANT):
-                self._leaf(node)
-            else:
-                self._node(node)
-        for i, value in enumerate(self.original.outputs):
-            if value is None:
-                continue
-            name, wanted = self.graph.output_names[i], self.before[value].dtype
-            result = value if self.io or wanted is None else self._as(value, wanted)
-            if result != value:
-                if self.graph.names.get(value) == name:
-                    del self.graph.names[value]
-                self.graph.outputs[i] = result
-                if value in self.original.types:
-                    self.graph.types[result] = self.original.types[value]
-        for value, declared in self.original.types.items():
-            now = self.facts.get(value, NOTHING).dtype
-            if isinstance(declared, TensorType) and now is not None and now != declared.dtype:
-                self.graph.types[value] = TensorType(now, declared.shape)
+    def inside(self, body: Graph, facts: Mapping[Value, Fact]) -> Self:
+        """The same of a body: what goes in and comes out of it keeps its type."""
+        return type(self)(body, self.to, self.keep, False, {}, facts)
 
-    def _leaf(self, node: Node) -> None:
-        value = Value(node.id)
-        fact = self.before[value]
-        if self.io and node.op == INPUT and fact.dtype in self.sources and isinstance(fact.type, TensorType):
-            fact = Fact(TensorType(self.to, fact.type.shape))
-            default = node.attrs.get("default")
-            if isinstance(default, Constant):
-                self.graph.update(node.id, attrs=node.attrs.with_(default=self._constant(default, self.to)))
-        self.facts[value] = fact
-
-    def _node(self, node: Node) -> None:
-        reason = self._reason(node)
-        if reason is None and self._apply(node, True):
-            self.count += self._has_floats(node)
-            return
-        if reason is None:
-            reason = f"{node.op}: not defined for {self.to}"
-        if reason:
-            self.kept[reason] += 1
-        self._bodies(node)
-        self._apply(self.graph.node(node.id), False)
-
-    def _has_floats(self, node: Node) -> bool:
-        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-        return any(self.before[v].dtype in self.sources for v in values)
-
-    def _reason(self, node: Node) -> str | None:
+    def reason(self, node: Node) -> str | None:
         """Why the node stays as it is: empty where there is nothing to convert; None where nothing is against it."""
         if not self._has_floats(node):
             return ""
@@ -253,7 +194,7 @@ class _Converting:
             return "between dequantized and quantized numbers"
         first = node.inputs[0] if node.inputs else None
         stays = first is not None and first in self.facts and self.facts[first].dtype in self.sources
-        if stays and _moves(node) and self.original.constant_of(first) is None:
+        if stays and moves(node) and self.original.constant_of(first) is None:
             return ""
         if node.id in self.alone:
             return "between ops that stay"
@@ -273,49 +214,6 @@ class _Converting:
         reads = (self.original.node(v.node).op for v in node.inputs if v is not None)
         return any(map(_quantizes, (*reads, *(self.original.node(r).op for r in self.original.readers(node.id)))))
 
-    def _apply(self, node: Node, new: bool) -> bool:
-        """Put the node on one side or the other; False where it cannot be there."""
-        plan = self._plan(node, new, self.facts)
-        if plan is None:
-            if new:
-                return False
-            wanted = [None if v is None else self.before[v].dtype for v in node.inputs]
-            plan = wanted, node.attrs, tuple(self.before[v] for v in node.outputs)
-        dtypes, attrs, outputs = plan
-        pairs = zip(node.inputs, dtypes, strict=True)
-        inputs = tuple(v if v is None or d is None else self._as(v, d) for v, d in pairs)
-        self.graph.update(node.id, inputs=inputs, attrs=attrs)
-        for value, fact in zip(node.outputs, outputs, strict=True):
-            self.facts[value] = fact if fact.type is not None else self.before[value]
-        return True
-
-    def _plan(
-        self, node: Node, new: bool, facts: Mapping[Value, Fact]
-    ) -> tuple[list[str | None], Attrs, tuple[Fact, ...]] | None:
-        """The dtypes of the node's inputs, its attributes, and what it makes, on one side; None where it has no place
-        there."""
-        schema = ops.schema(node.op, self.graph.opset)
-        dtypes: list[str | None] = []
-        for i, value in enumerate(node.inputs):
-            dtype = None if value is None else self.before[value].dtype
-            if new and dtype in self.sources:
-                letter = ops.input_constraint(node.op, i)
-                allowed = schema.allowed.get(letter, frozenset()) if schema is not None else frozenset()
-                dtype = self.to if self.to in allowed else dtype
-            elif not new and _moves(node) and value is not None and i == 0:
-                dtype = facts[value].dtype  # it moves what there is
-            dtypes.append(dtype)
-        if new and self.to not in dtypes and any(d in self.sources for d in dtypes):
-            return None
-        attrs = self._attrs(node) if new else node.attrs
-        assumed = [None if v is None else _with_dtype(facts[v], d) for v, d in zip(node.inputs, dtypes, strict=True)]
-        try:
-            if new and ops.refusal(node.op, attrs, assumed, self.graph.opset):
-                return None
-            return dtypes, attrs, infer_node(node.op, attrs, assumed, node.n_outputs, self.graph.opset)
-        except GraphoptError:
-            return None
-
     def _alone(self) -> set[int]:
         """Elementwise nodes that no way over others like them leads from to an op that is worth converting."""
         light: set[int] = set()
@@ -326,7 +224,7 @@ class _Converting:
                     waiting.append(node)
             elif _is_light(node) and self.original.constant_of(node.inputs[0] if node.inputs else None) is None:
                 light.add(node.id)
-            elif self._has_floats(node) and self._reason(node) is None and self._plan(node, True, self.before):
+            elif self._has_floats(node) and self.reason(node) is None and self._plan(node, True, self.before):
                 waiting.append(node)
         while waiting:
             node = waiting.pop()
@@ -335,93 +233,14 @@ class _Converting:
             light -= near
         return light
 
-    def _attrs(self, node: Node) -> Attrs:
-        """The attributes with the new dtype where they name one that is converted."""
-        attrs = node.attrs
-        for name in ("to", "dtype", "output_dtype"):
-            code = attrs.get(name)
-            if isinstance(code, int) and dtype_of(code) in self.sources:
-                attrs = attrs.with_(**{name: CODES[self.to]})
-        constant = attrs.get("value")
-        if isinstance(constant, Constant) and constant.dtype in self.sources:
-            attrs = attrs.with_(value=self._constant(constant, self.to))
-        return attrs
-
-    def _bodies(self, node: Node) -> None:
-        """Convert the bodies inside: what goes in and comes out of them keeps its type."""
-        changed: dict[str, Any] = {}
-        for name, body in node.bodies.items():
-            captured = facts_within(node, body, self.before)
-            inner = _Converting(body, self.to, self.keep, False, {}, captured)
-            inner.run()
-            changed[name] = inner.graph
-            self.kept.update(inner.kept)
-            self.count += inner.count
-            self.saturated += inner.saturated
-        if changed:
-            self.graph.update(node.id, attrs=node.attrs.with_(**changed))
-
-    def _as(self, value: Value, dtype: str) -> Value:
-        """The value in a dtype: itself, a converted constant, what it was cast from without loss, or a cast of it."""
-        now = self.facts[value].dtype
-        if now is None or now == dtype or now not in (*self.sources, self.to):
-            return value
-        cast = self.casts.get((value, dtype))
-        if cast is None:
-            cast = self.casts[value, dtype] = self._cast(value, dtype)
-        return cast
-
-    def _cast(self, value: Value, dtype: str) -> Value:
-        constant = self.original.constant_of(value) if value.node in self.original else None
-        if constant is not None:
-            result = self.graph.add_constant(self._constant(constant, dtype))
-            self.facts[result] = fact_of(self.graph.constant_of(result))  # type: ignore[arg-type]
-            return result
-        result = Value(self.graph.add("Cast", (value,), Attrs(to=CODES[dtype])).id)
-        self.facts[result] = _with_dtype(self.facts[value], dtype)
-        return result
-
-    def _constant(self, constant: Constant, dtype: str) -> Constant:
-        """The constant in a dtype; what is too large for it becomes its largest number."""
-        target = np.dtype(getattr(ml_dtypes, dtype, dtype))
-        if constant.splat is not None:
-            return Constant.full(constant.shape, self._rounded(constant.splat, target))
-        return Constant.of(self._rounded(constant.array, target), dtype)
-
-    def _rounded(self, array: Array, target: np.dtype[Any]) -> Array:
-        info: Any = ml_dtypes.finfo(target)  # type: ignore[no-untyped-call]
-        largest = float(info.max)
-        wide = np.asarray(array)
-        if wide.dtype.itemsize > target.itemsize:
-            beyond = np.isfinite(wide) & (np.abs(wide) > largest)
-            if beyond.any():
-                self.saturated += int(beyond.sum())
-                wide = np.where(beyond, np.copysign(np.float32(largest), wide), wide)
-        return wide.astype(target)
-
-
-MOVING = names("Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Gather Split Expand Tile")
-"""Ops that stay on the side that what they move is on."""
-
-
-def _moves(node: Node) -> bool:
-    return ops.kind(node.op) == "movement" or node.op in MOVING
-
 
 def _is_light(node: Node) -> bool:
     """Whether the node does so little work that casts around it cost more."""
-    return ops.kind(node.op) in ("unary", "binary", "elementwise") or _moves(node)
+    return ops.kind(node.op) in ("unary", "binary", "elementwise") or moves(node)
 
 
 def _quantizes(op: str) -> bool:
     return op in ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear")
-
-
-def _with_dtype(fact: Fact, dtype: str | None) -> Fact:
-    """The fact of the same tensor in another dtype."""
-    if dtype is None or fact.dtype == dtype or not isinstance(fact.type, TensorType):
-        return fact
-    return Fact(TensorType(dtype, fact.type.shape), fact.is_const)
 
 
 def _indices(graph: Graph) -> set[int]:

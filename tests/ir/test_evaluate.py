@@ -282,6 +282,12 @@ CONTRIB_CASES: dict[str, tuple[str, Sequence[tuple[int, ...] | None], dict[str, 
     "scaled tanh": ("ScaledTanh", [(3, 4)], {"alpha": 1.5, "beta": 0.5}, 1),
     "matmul": ("com.microsoft::FusedMatMul", [(2, 3, 4), (2, 4, 5)], {"alpha": 0.25}, 1),
     "matmul transposed": ("com.microsoft::FusedMatMul", [(2, 4, 3), (5, 4)], {"transA": 1, "transB": 1}, 1),
+    "matmul of rows before batches": (
+        "com.microsoft::FusedMatMul", [(2, 4, 3), (4, 2, 5)], {"transA": 1, "transBatchB": 1}, 1,
+    ),
+    "matmul of both": (
+        "com.microsoft::FusedMatMul", [(3, 2, 1, 4), (4, 2, 6, 5)], {"transBatchA": 1, "transBatchB": 1}, 1,
+    ),
     "gemm": ("com.microsoft::FusedGemm", [(3, 4), (5, 4), (5,)], {"transB": 1, "activation": "Relu"}, 1),
     "gemm leaky": (
         "com.microsoft::FusedGemm", [(3, 4), (4, 5)], {"activation": "LeakyRelu", "activation_alpha": 0.5}, 1,

@@ -91,6 +91,8 @@ def outputs(text: str) -> list[str]:
         (shape("MatMul", of(3), of(3)), ()),
         (shape("Gemm", of(3, N), of(M, 3), transA=1, transB=1), (N, M)),
         (shape("com.microsoft::FusedMatMul", of(2, N, 3), of(2, M, 3), transB=1), (2, N, M)),
+        (shape("com.microsoft::FusedMatMul", of(N, 2, 3), of(2, M, 3), transB=1, transBatchA=1), (2, N, M)),
+        (shape("com.microsoft::FusedMatMul", of(3, 2, N), of(2, 3, M), transA=1, transBatchA=1), (2, N, M)),
         (shape("Conv", of(N, 3, M, 7), of(8, 3, 3, 3), strides=(2, 2), pads=(1,) * 4), (N, 8, (M + 1) // 2, 4)),
         (shape("Conv", of(N, 3, M, 7), of(8, 3, 3, 3), strides=(2, 2), auto_pad="SAME_UPPER"), (N, 8, (M + 1) // 2, 4)),
         (shape("ConvTranspose", of(N, 3, M), of(3, 8, 4), strides=(2,), pads=(1, 1)), (N, 8, 2 * M)),

@@ -1,5 +1,5 @@
 """Our own products of matrices against numpy, for any sizes, strides, layouts and vectors: of floats; of float32 by
-weights in bfloat16, to its bound; of bytes, bit by bit, for any signs, zero points and instructions."""
+weights in half precision, to its bound; of bytes, bit by bit, for any signs, zero points and instructions."""
 
 import ctypes
 from functools import cache
@@ -129,68 +129,80 @@ def test_panels_hold_neighbouring_columns():
     assert not laid[1, :, 2:].any()
 
 
-BFLOAT_SIZES = [
+HALF_SIZES = [
     (0, 3, 5), (3, 0, 5), (3, 5, 0), (1, 1, 1), (1, 100, 71), (4, 33, 17), (12, 32, 16), (13, 31, 401), (40, 65, 9),
     (200, 40, 30), (90, 70, 800), (1, 300, 33), (2, 330, 9), (3, 290, 71),
 ]  # fmt: skip
 """Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
-BFLOAT_SOURCE = '''"""products in vectors of {} bytes"""
-from graphopt.kernels.products import bfloat_product
+HALF_SOURCE = '''"""products in vectors of {bytes} bytes"""
+from graphopt.kernels.products import {name}
 
 
 def kernel(c, a, b, ldc, lda, ldb, m, n, k, lo, hi):
-    bfloat_product(c, 0, ldc, a, 0, lda, b, 0, ldb, 0, 0, m, n, k)
+    {name}(c, 0, ldc, a, 0, lda, b, 0, ldb, {strides}, m, n, k)
     return 0
 '''
+HALVES = {"bfloat16": ("bfloat_product", "0, 0", 2.0**-8), "float16": ("half_product", "0", 2.0**-11)}
+"""By the dtype of weights: the product, distances that it takes beside those of panels, and by what share of itself a
+weight is off at most."""
 
 
 @cache
-def bfloat_entry(vector_bytes: int):
+def half_entry(dtype: str, vector_bytes: int):
     """A kernel that makes the call, for vectors of so many bytes."""
+    name, strides, _ = HALVES[dtype]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "vector_bytes", lambda: vector_bytes)
-        kernel = Kernel(BFLOAT_SOURCE.format(vector_bytes), ("float32", "float32", "bfloat16") + (SIZE,) * 6)
+        source = HALF_SOURCE.format(bytes=vector_bytes, name=name, strides=strides)
+        kernel = Kernel(source, ("float32", "float32", dtype) + (SIZE,) * 6)
         image = Image(compile_kernels([kernel], jobs=0))
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return function(image.entries[0]), image
 
 
-def bfloat_computed(a: np.ndarray, b: np.ndarray, vector_bytes: int) -> np.ndarray:
+def half_computed(a: np.ndarray, b: np.ndarray, dtype: str, vector_bytes: int) -> np.ndarray:
     """``a @ b`` by the kernel, the first operand and the result being part of larger arrays."""
     (m, k), n = a.shape, b.shape[1]
     left = np.full((m + 1, k + 3), np.nan, np.float32)
     left[:m, :k] = a
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "vector_bytes", lambda: vector_bytes)
-        right = in_panels(b.astype(ml_dtypes.bfloat16))
+        right = in_panels(rounded(b, dtype))
     out = np.full((m + 1, n + 5), 7, np.float32)
     words = [out, left, right, out.shape[1], left.shape[1], int(np.prod(right.shape[1:])), m, n, k]
     args = np.array([w.ctypes.data if isinstance(w, np.ndarray) else w for w in words], np.int64)
-    assert bfloat_entry(vector_bytes)[0](args.ctypes.data, 0, 1) == 0
+    assert half_entry(dtype, vector_bytes)[0](args.ctypes.data, 0, 1) == 0
     assert (out[m:] == 7).all()
     assert (out[:, n:] == 7).all()
     return out[:m, :n]
 
 
+def rounded(b: np.ndarray, dtype: str) -> np.ndarray:
+    return b.astype(getattr(ml_dtypes, dtype, dtype))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("vector_bytes", [host.vector_bytes(), 32, 16])
-def test_bfloat_products_of_any_size(vector_bytes):
+def test_half_products_of_any_size(dtype, vector_bytes):
     rng = np.random.default_rng(0)
-    for m, n, k in BFLOAT_SIZES:
+    for m, n, k in HALF_SIZES:
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
-        got, wide = bfloat_computed(a, b, vector_bytes), a.astype(np.float64)
+        got, wide = half_computed(a, b, dtype, vector_bytes), a.astype(np.float64)
         terms = np.abs(wide) @ np.abs(b)
         sums = 2 * terms * np.finfo(np.float32).eps
-        assert (np.abs(got - wide @ b.astype(ml_dtypes.bfloat16).astype(np.float64)) <= sums).all()
-        assert (np.abs(got - wide @ b) <= terms * 2.0**-8 + sums).all()
+        assert (np.abs(got - wide @ rounded(b, dtype).astype(np.float64)) <= sums).all()
+        assert (np.abs(got - wide @ b) <= terms * HALVES[dtype][2] + sums).all()
 
 
-def test_bfloat_special_values_stay_in_their_rows_and_columns():
+@pytest.mark.parametrize("dtype", HALVES)
+def test_special_values_of_half_products_stay_in_their_rows_and_columns(dtype):
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((30, 51), np.float32), rng.standard_normal((51, 70), np.float32)
     a[3, 7], a[29, 0], b[9, 69], b[0, 11], b[50, 3] = np.nan, np.inf, -np.inf, 0.0, np.nan
+    b[1, 20], b[2, 21] = 6e-8, 1e-7  # subnormal numbers of float16
     with np.errstate(invalid="ignore"):
-        want = a @ b.astype(ml_dtypes.bfloat16).astype(np.float32)
-    got = bfloat_computed(a, b, host.vector_bytes())
+        want = a @ rounded(b, dtype).astype(np.float32)
+    got = half_computed(a, b, dtype, host.vector_bytes())
     assert np.isnan(want).any()
     assert np.array_equal(np.isnan(got), np.isnan(want))
     assert np.array_equal(np.isinf(got), np.isinf(want))

@@ -39,4 +39,4 @@ def e(id: int, op: str, *children: int, node: bool = False, **attrs: object) -> 
 
 def constant(array: Array) -> tuple[Attrs, Fact]:
     held = Constant.of(array)
-    return Attrs(value=held), Fact(TensorType("float32", array.shape), True, held)
+    return Attrs(value=held), Fact(TensorType(held.dtype, array.shape), True, held)

@@ -63,7 +63,7 @@ def test_the_command_tells_them(graph: Graph, tmp_path: object, capsys: pytest.C
 def test_weights_in_bfloat16_are_told_beside_those_in_float32() -> None:
     graph = parse("x: float32[4, 256]\nw = float32[256, 512]{0.5, ...}\ny = MatMul(x, w)\nreturn y")
     (chosen,) = (c for c in choices(graph, policy="approx") if c.kind == "library")
-    assert (chosen.chosen.what, chosen.chosen.how) == ("graphopt::BfloatMatMul", "library")
+    assert (chosen.chosen.what, chosen.chosen.how) == ("graphopt::MixedMatMul", "library")
     (plain,) = chosen.others
     assert plain.what == "MatMul"
     assert plain.seconds > chosen.chosen.seconds > 0

@@ -9,12 +9,23 @@ from typing import TypeAlias
 from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.kernels import host
-from graphopt.kernels.product_form import BFLOAT, BLOCKS, BYTES, GROUPS, block, groups, near, panel, rows, sums_of
+from graphopt.kernels.product_form import (
+    BLOCKS,
+    BYTES,
+    FLOATS,
+    GROUPS,
+    HALVES,
+    block,
+    groups,
+    near,
+    panel,
+    rows,
+)
 from graphopt.lowering.analysis.access_analysis import is_finished, is_longer, known_size
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cpu.tiled_calls import BY_LIBRARY, BY_PANELS, wanted
 from graphopt.lowering.index.arithmetic import polynomial
-from graphopt.lowering.intrinsics.bfloat import PRODUCT
+from graphopt.lowering.intrinsics.mixed import PRODUCTS
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops.nest import Axis, Buffer, BufferRegion, Invoke, Nest, Range
@@ -103,7 +114,7 @@ class MatrixProduct:
         c = MatrixOperand(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
         sizes = (rows.extent, columns.extent, self.k.extent, *map(Const, blocks))
-        if self.b.load.dtype == BFLOAT:
+        if self.b.load.dtype in HALVES:
             return Invoke(name, (c, a, b, *sizes))
         ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
         return Invoke(f"{name}_{ways}_{target.dtype}", (c, a, b, *sizes))
@@ -111,17 +122,17 @@ class MatrixProduct:
 
 def product_of(chain: Chain) -> MatrixProduct | None:
     """The product of matrices that a reduction is, where a library can compute it; None where there is none."""
-    operands = factors_of(chain, ("float32", "float64"))
+    operands = factors_of(chain, FLOATS)
     if operands is None:
         return None
     accumulator, x, y, steps = operands
-    x, y = (_widened(e) if accumulator.dtype == sums_of(BFLOAT) else e for e in (x, y))
+    x, y = (_widened(e) if accumulator.dtype == "float32" else e for e in (x, y))
     return _oriented(chain, accumulator, x, y, steps) if isinstance(x, Load) and isinstance(y, Load) else None
 
 
 def _widened(factor: Expr) -> Expr:
-    """The weight in bfloat16 that becomes a factor; the factor, where it is none."""
-    is_weight = isinstance(factor, Apply) and factor.fn == "cast" and factor.args[0].dtype == BFLOAT
+    """The weight in half precision that becomes a factor; the factor, where it is none."""
+    is_weight = isinstance(factor, Apply) and factor.fn == "cast" and factor.args[0].dtype in HALVES
     return factor.args[0] if isinstance(factor, Apply) and is_weight else factor
 
 
@@ -141,13 +152,13 @@ def _oriented(chain: Chain, accumulator: Load, x: Load, y: Load, k: Axis) -> Mat
     for a, b in ((x, y), (y, x)):
         if a.dtype != accumulator.dtype:
             continue
-        is_bfloat = b.dtype != accumulator.dtype
+        is_mixed = b.dtype != accumulator.dtype
         for m in axes_of(chain, a, b):
             for n, second in second_operands(chain, a, b, k):
                 first, result = matrix(a, m, k), matrix(accumulator, m, n)
                 if first is None or second is None or result is None or result.is_transposed:
                     continue
-                if is_bfloat and first.is_transposed:
+                if is_mixed and first.is_transposed:
                     continue
                 units = tuple(a for a in chain.reduced if a is not k)
                 return MatrixProduct(m, n, k, first, second, result, units)
@@ -259,7 +270,7 @@ def ways(product: MatrixProduct, prices: LibraryPrices = CPU.prices.products) ->
     prices = {**CPU.prices.products, **prices}
     m, n, k = (OPEN if (size := known_size([a.extent])) is None else size for a in (product.m, product.n, product.k))
     if not isinstance(product.b, MatrixOperand):
-        name = PRODUCT if product.b.load.dtype == BFLOAT else "product"
+        name = PRODUCTS.get(product.b.load.dtype, "product")
         return {name: _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
     moved = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
     others = 0 if m * n * k <= SMALL and not product.b.is_transposed else m * k + k * n

@@ -16,7 +16,7 @@ from graphopt.errors import ScheduleError
 from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import BLOCKS, panel
-from graphopt.lowering.intrinsics import bfloat, block_quantized, integer, tile, warp
+from graphopt.lowering.intrinsics import block_quantized, integer, mixed, tile, warp
 from graphopt.lowering.intrinsics.contractions import contraction
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops.nest import (
@@ -268,7 +268,7 @@ FAMILIES: Mapping[str, IntrinFamily] = {
     block_quantized.PRODUCT.format("(4|8)"): lambda bits: _by_function(
         block_quantized.product(bits), f"block_quantized.block_quantized_product_{bits}"
     ),
-    bfloat.PRODUCT: lambda: _by_function(bfloat.product(), "products.bfloat_product"),
+    "(bfloat|half)_product": lambda word: _by_function(mixed.product(mixed.DTYPES[word]), f"products.{word}_product"),
     warp.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
         warp.product(dtype), f"cuda.functions.{warp.FUNCTIONS[dtype]}"
     ),

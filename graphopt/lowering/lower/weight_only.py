@@ -1,5 +1,5 @@
 """Weights as they are stored: products with weights that each run would make floats become products with weights of a
-few bits, and those with weights that are numbers of bfloat16 read them in bfloat16, half the bytes, which is exact."""
+few bits, and those with weights that are numbers of half precision read them so, half the bytes, which is exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from graphopt.frozen import dataclass
-from graphopt.ir.bfloat import PRODUCT as BFLOAT16_PRODUCT
+from graphopt.ir.bfloat import PRODUCT as MIXED_PRODUCT
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Graph, Node, Value
@@ -25,13 +25,11 @@ BITS: Final = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8":
 LEAST_BLOCK: Final = 16
 """Rows of the smallest block that the op knows; all are powers of two."""
 FLOATS: Final = ("float32", "float16")
-LOW: Final = np.uint32(0xFFFF)
-"""The bits of a float32 that bfloat16 has not."""
 
 
 def weights_as_stored(graph: Graph) -> Graph:
-    """The graph with products that read weights of a few bits, and of bfloat16, as such."""
-    return bfloat16_products(packed_products(graph))
+    """The graph with products that read weights of a few bits, and of half precision, as such."""
+    return mixed_products(packed_products(graph))
 
 
 def packed_products(graph: Graph) -> Graph:
@@ -52,11 +50,11 @@ def packed_products(graph: Graph) -> Graph:
     return result
 
 
-def bfloat16_products(graph: Graph) -> Graph:
-    """The graph with products of float32 by weights that are numbers of bfloat16 as products by these, where there are
-    so many that they come from memory in each run; the graph itself where there are none.
+def mixed_products(graph: Graph) -> Graph:
+    """The graph with products of float32 by weights that are numbers of bfloat16, or of float16, as products by these,
+    where there are so many that they come from memory in each run; the graph itself where there are none.
 
-    Checkpoints are often stored in bfloat16, and exported in float32, or behind a Cast that is folded.
+    Checkpoints are often stored in half precision, and exported in float32, or behind a Cast that is folded.
     """
     facts: Mapping[Value, Fact] = {}
     found: list[tuple[Node, Value, bool]] = []
@@ -70,9 +68,9 @@ def bfloat16_products(graph: Graph) -> Graph:
         if _has_few_rows(facts, node.inputs[0]) and _is_plain(graph, node, constant.shape[0 if turns else 1]):
             found.append((node, weights, turns))
     read = {weights: graph.constant_of(weights) for _, weights, _ in found}
-    if sum(c.nbytes for c in read.values() if c is not None) <= cpu.cache_bytes(3):
+    if sum(c.nbytes for c in read.values() if c is not None) <= cpu.cache_bytes(2):
         return graph
-    halves = {weights: _as_bfloat16(c.array) for weights, c in read.items() if c is not None}
+    halves = {weights: _as_halves(c.array) for weights, c in read.items() if c is not None}
     result = graph
     made: dict[tuple[Value, bool], Value] = {}
     for node, weights, turns in found:
@@ -84,9 +82,9 @@ def bfloat16_products(graph: Graph) -> Graph:
             made[weights, turns] = result.add_constant(Constant.of(half.T if turns else half))
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if bias is None:
-            result.update(node.id, op=BFLOAT16_PRODUCT, inputs=(node.inputs[0], made[weights, turns]), attrs=Attrs())
+            result.update(node.id, op=MIXED_PRODUCT, inputs=(node.inputs[0], made[weights, turns]), attrs=Attrs())
             continue
-        total = result.add(BFLOAT16_PRODUCT, (node.inputs[0], made[weights, turns])).outputs[0]
+        total = result.add(MIXED_PRODUCT, (node.inputs[0], made[weights, turns])).outputs[0]
         result.update(node.id, op="Add", inputs=(total, bias), attrs=Attrs())
     return result
 
@@ -99,13 +97,19 @@ def _has_few_rows(facts: Mapping[Value, Fact], x: Value | None) -> bool:
     return prod(n for n in shape[:-1] if isinstance(n, int)) <= FEW
 
 
-def _as_bfloat16(array: Array) -> Array | None:
-    """The elements as bfloat16, where that is what they are; None where some are not."""
-    words = np.ascontiguousarray(array).view(np.uint32)
-    if (words[:1] & LOW).any() or (words & LOW).any():
-        return None
-    halves: Array = (words >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
-    return halves
+def _as_halves(array: Array) -> Array | None:
+    """The elements as bfloat16 or float16, where that is what they are; None where some are neither."""
+    for dtype in (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
+        if _are_numbers_of(array[:1], dtype) and _are_numbers_of(array, dtype):
+            halves: Array = array.astype(dtype)
+            return halves
+    return None
+
+
+def _are_numbers_of(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype has all elements, of which a NaN may be any NaN."""
+    with np.errstate(over="ignore"):
+        return np.array_equal(array.astype(dtype).astype(array.dtype), array, equal_nan=True)
 
 
 def _forget(graph: Graph, value: Value | None) -> None:

@@ -23,4 +23,4 @@ def _weights(op: Operation) -> Tensor:
     return compute(op.shape(), element, op.dtype(), label(op))
 
 
-TABLE: LoweringTable = {"graphopt::BfloatWeights": _weights, "graphopt::BfloatMatMul": PRODUCTS["MatMul"]}
+TABLE: LoweringTable = {"graphopt::BfloatWeights": _weights, "graphopt::MixedMatMul": PRODUCTS["MatMul"]}

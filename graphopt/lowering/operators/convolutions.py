@@ -28,6 +28,9 @@ WASTE = 1.25
 """What phases of a transposed convolution may multiply more than there is before a product of matrices is faster,"""
 DEEP = 8
 """and how many channels make a product worth what is written and read in between."""
+LONG = 11
+"""Elements of a window in a row from which on its padding is written once, in a depthwise convolution: to ask at each
+element whether it is there takes longer. Measured on rows of 100 to 1 000."""
 
 
 def _conv(op: Operation) -> Tensor:
@@ -45,7 +48,9 @@ def convolution(op: Operation, x: Tensor, w: Tensor) -> Tensor:
     is_depthwise = {x.shape[1], *w.shape[:1], shape[1]} == {Const(group)} and w.shape[1] == Const(1)
     if is_depthwise and channels_at_once(op, x, where):
         return _depthwise(op, x, w, where)
-    x, where = image(x, where, shape[2:], const(0, x.dtype))
+    row = where.kernel[-1]
+    is_long = is_depthwise and op.is_for_host and isinstance(row, Const) and row.value >= LONG
+    x, where = image(x, where, shape[2:], const(0, x.dtype), is_stored=is_long)
     share = w.shape[0] // group
 
     def element(n: Expr, o: Expr, *at: Expr) -> t.ReduceStage:

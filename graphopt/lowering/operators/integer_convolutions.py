@@ -1,10 +1,14 @@
-"""Integer convolution: weights times windows of a byte image, by the kernel of integer products."""
+"""Integer convolution: weights times windows of a byte image, by the kernel of integer products.
+
+The kernel's windows are planes. A line is a plane of one row; of more axes, the first ones are unrolled: what windows
+see along them are more channels (im2col along these axes alone), and where they stand is one more image.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from graphopt.frozen import dataclass
 from graphopt.kernels.product_form import BYTES, QUAD
@@ -18,6 +22,7 @@ from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import Operation
 from graphopt.lowering.operators.windows import windows
 
+T = TypeVar("T")
 SUMS: Final = "int32"
 ONE: Final = Const(1)
 ROWS: Final = 256
@@ -49,11 +54,11 @@ def fits(op: Operation, x: Tensor, w: Tensor) -> bool:
     group, wide = integer(op, "group"), w.shape[0]
     is_narrow = isinstance(wide, Const) and int(wide.value) < FEW * group
     is_nonempty = all(s != Const(0) for s in w.shape)
-    return op.is_for_host and x.rank == 4 and {x.dtype, w.dtype} <= set(BYTES) and not is_narrow and is_nonempty
+    return op.is_for_host and x.rank > 2 and {x.dtype, w.dtype} <= set(BYTES) and not is_narrow and is_nonempty
 
 
 def convolved(op: Operation, x: QuantizedOperand, w: QuantizedOperand) -> Tensor:
-    """The sums over windows of a plane image, in int32."""
+    """The sums over windows of an image, in int32."""
     return _ConvolutionWriter(op, x, w).total
 
 
@@ -62,19 +67,25 @@ class _ConvolutionWriter:
 
     def __init__(self, op: Operation, x: QuantizedOperand, w: QuantizedOperand) -> None:
         self.x, self.zeros, self.shape = x.tensor, (w, x), op.shape()
-        self.group, kernel = integer(op, "group"), w.tensor.shape[2:]
-        self.depth, self.kernel = w.tensor.shape[1], kernel
-        self.where = windows(op, self.x.shape[2:], kernel, self.shape[2:])
+        self.group, window = integer(op, "group"), w.tensor.shape[2:]
+        self.where = windows(op, self.x.shape[2:], window, self.shape[2:])
+        self.outer, self.has_rows = max(len(window) - 2, 0), len(window) > 1
+        self.kernel, self.plane = self.in_plane(window, ONE), self.in_plane(self.shape[2:], ONE)
+        self.strides, self.dilations = self.in_plane(self.where.strides, 1), self.in_plane(self.where.dilations, 1)
+        unrolled, channels, kernel = window[: self.outer], w.tensor.shape[1], self.kernel
+        self.depth, self.images = _product(channels, unrolled), _product(self.shape[0], self.places)
         depth = self.depth
 
         def weight(o: Expr, p: Expr) -> Expr:
-            tap = p // depth
-            return w.tensor[o, p % depth, tap // kernel[1], tap % kernel[1]]
+            tap, (seen, channel) = p // depth, _apart(p % depth, unrolled, channels)
+            in_window = (tap // kernel[1], tap % kernel[1]) if self.has_rows else (tap,)
+            return w.tensor[(o, channel, *seen, *in_window)]
 
-        checked = (self.x.shape[1], w.tensor.shape[0]), (depth * self.group, self.shape[1])
+        checked = (self.x.shape[1], w.tensor.shape[0]), (channels * self.group, self.shape[1])
         self.fits = [*matching(op, *checked), *w.fits, *x.fits]
-        self.is_pointwise = kernel == (Const(1),) * 2 and set(self.where.strides) == {1} and not self.where.is_padded
-        self.image = self.x if self.is_pointwise else self.in_quads(x)
+        is_step = window == (ONE,) * 2 and set(self.where.strides) == {1}
+        self.is_pointwise = is_step and not self.where.is_padded
+        self.image = self.x if self.is_pointwise else self.in_quads(x, channels)
         self.w = compute(
             (w.tensor.shape[0], kernel[0] * kernel[1] * depth), weight, w.tensor.dtype, "laid",
             requirements=self.fits,
@@ -92,30 +103,46 @@ class _ConvolutionWriter:
             stores_once=True,
         )[0]
 
-    def in_quads(self, x: QuantizedOperand) -> Tensor:
+    @property
+    def places(self) -> tuple[Expr, ...]:
+        """How many places windows have along the axes that are unrolled."""
+        return self.shape[2 : 2 + self.outer]
+
+    def in_plane(self, sizes: Sequence[T], one: T) -> tuple[T, T]:
+        """What is said of the last two axes, of which a line has one."""
+        first, second = (one, *sizes)[-2:]
+        return first, second
+
+    def in_quads(self, x: QuantizedOperand, channels: Expr) -> Tensor:
         """The image with its padding, four channels as the bytes of a number: ``[N, groups, H, channels / 4, W]``."""
-        where, shape, depth = self.where, self.shape[2:], self.depth
-        reach = zip(shape, where.strides, self.kernel, where.dilations, strict=True)
+        where, depth, outer = self.where, self.depth, self.outer
+        reach = zip(self.plane, self.strides, self.kernel, self.dilations, strict=True)
         # of an image without pixels there is no window, and so no side, whatever the strides
         sides = [maximum((n - 1) * s + (k - 1) * d + 1, 0) for n, s, k, d in reach]
 
-        def element(n: Expr, group: Expr, row: Expr, quad: Expr, column: Expr) -> Expr:
-            position = [i - b for i, b in zip((row, column), where.before, strict=True)]
-            inside = [c for i, size in zip(position, self.x.shape[2:], strict=True) for c in (i >= 0, i < size)]
+        def element(image: Expr, group: Expr, row: Expr, quad: Expr, column: Expr) -> Expr:
+            item, place = _apart_first(image, self.places)
+            pixel = (row, column) if self.has_rows else (column,)
             outside = cast(x.zero(Const(0)), "uint8")
             quad_bytes: Expr = Const(0, SUMS)
             for d in range(QUAD):
-                channel = quad * QUAD + d
-                value = cast(self.x[(n, group * depth + channel, *position)], "uint8")
+                p = quad * QUAD + d
+                seen, channel = _apart(p, where.kernel[:outer], channels)
+                steps = zip(place, seen, where.strides, where.dilations, strict=False)
+                along = [i * s + k * apart for i, k, s, apart in steps]
+                position = [i - b for i, b in zip((*along, *pixel), where.before, strict=True)]
+                value = cast(self.x[(item, group * channels + channel, *position)], "uint8")
                 if where.is_padded:
+                    axes = zip(position, self.x.shape[2:], strict=True)
+                    inside = [c for i, size in axes for c in (i >= 0, i < size)]
                     value = select(conjunction(*inside), value, outside)
                 if not (isinstance(depth, Const) and int(depth.value) % QUAD == 0):
-                    value = select(channel < depth, value, Const(0, "uint8"))
+                    value = select(p < depth, value, Const(0, "uint8"))
                 quad_bytes = quad_bytes | apply("shl", cast(value, SUMS), Const(8 * d, SUMS))
             return quad_bytes
 
-        shape_ = (self.shape[0], Const(self.group), sides[0], (depth + (QUAD - 1)) // QUAD, sides[1])
-        return compute(shape_, element, SUMS, "quads", self.fits)
+        shape = (self.images, Const(self.group), sides[0], (depth + (QUAD - 1)) // QUAD, sides[1])
+        return compute(shape, element, SUMS, "quads", self.fits)
 
     # -- pieces
 
@@ -126,8 +153,8 @@ class _ConvolutionWriter:
 
     @cached_property
     def pixels(self) -> Expr:
-        """Pixels of the result."""
-        return self.shape[2] * self.shape[3]
+        """Pixels of the result, in a plane."""
+        return self.plane[0] * self.plane[1]
 
     @cached_property
     def rows(self) -> int:
@@ -157,7 +184,7 @@ class _ConvolutionWriter:
         o = item // across % down * self.rows
         group = item // (across * down) % self.group
         body = self.piece(y, item // (across * down * self.group), group, o, item % across * self.columns)
-        return For(item, self.shape[0] * self.group * down * across, body, "parallel")
+        return For(item, self.images * self.group * down * across, body, "parallel")
 
     def piece(self, y: Buffer, n: Expr, group: Expr, o: Expr, pixel: Expr) -> Stmt:
         """Some channels of a group and some pixels of an image."""
@@ -180,17 +207,42 @@ class _ConvolutionWriter:
         if self.is_pointwise:
             call = Invoke(PIXELS.format(self.w.dtype, self.x.dtype), (*regions, *sizes, *image.shape[-2:]))
         else:
-            steps = (self.shape[3], *map(Const, (*self.where.strides, *self.where.dilations)))
+            steps = (self.plane[1], *map(Const, (*self.strides, *self.dilations)))
             name = WINDOWS.format(self.x.dtype, self.w.dtype)
             call = Invoke(name, (*regions, *sizes, *self.kernel, *steps, *image.shape[-3:]))
 
+        item, place = _apart_first(n, self.places)
+
         def element(i: Expr, p: Expr) -> Stmt:
             at = pixel + p
-            value = Load(self.near, (i, p))
-            return Store(y, (n, first + i, at // self.shape[3], at % self.shape[3]), value)
+            in_plane = (at // self.plane[1], at % self.plane[1]) if self.has_rows else (at,)
+            return Store(y, (item, first + i, *place, *in_plane), Load(self.near, (i, p)))
 
         stored = loop(rows, lambda i: _vectorized(columns, lambda p: element(i, p)))
         return seq(*filled, call, stored)
+
+
+def _product(first: Expr, sizes: Sequence[Expr]) -> Expr:
+    for size in sizes:
+        first = first * size
+    return first
+
+
+def _apart(index: Expr, sizes: Sequence[Expr], last: Expr) -> tuple[list[Expr], Expr]:
+    """The indices that a row-major one over ``sizes`` and ``last`` stands for."""
+    if not sizes:
+        return [], index
+    rest, at = _apart_first(index // last, sizes[1:])
+    return [rest, *at], index % last
+
+
+def _apart_first(index: Expr, sizes: Sequence[Expr]) -> tuple[Expr, list[Expr]]:
+    """The first index, of any size, and the others that a row-major one stands for."""
+    others: list[Expr] = []
+    for size in reversed(sizes):
+        index, other = index // size, index % size
+        others.insert(0, other)
+    return index, others
 
 
 def _vectorized(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphopt.ir.infer_products import operand_axes
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, cast, const, equal
@@ -19,7 +20,7 @@ from graphopt.lowering.operators.elements import (
     wide,
     widened,
 )
-from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation
+from graphopt.lowering.operators.operation import LoweringTable, Operation
 
 
 def product(
@@ -61,6 +62,11 @@ def _element(
     return tensor[(*spread(tensor.shape[:-2], stack[skipped:], batch[skipped:]), *indices)]
 
 
+def _in_order(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The tensor with its axes in another order."""
+    return compute([x.shape[k] for k in axes], lambda *at: x[tuple(at[axes.index(k)] for k in range(x.rank))], x.dtype)
+
+
 def _matmul(op: Operation) -> Tensor:
     total = product(op.input(0), op.input(1), op.shape(), op.dtype(), label(op))
     return rounded(total, op.dtype())
@@ -95,8 +101,10 @@ def _gemm(op: Operation) -> Tensor:
 
 def _fused_matmul(op: Operation) -> Tensor:
     a, b, dtype = op.input(0), op.input(1), op.dtype()
-    if integer(op, "transBatchA") or integer(op, "transBatchB"):
-        raise NotLowered("FusedMatMul with transposed batches")
+    a, b = (
+        _in_order(x, operand_axes(x.rank, False, True)) if integer(op, name) else x
+        for x, name in ((a, "transBatchA"), (b, "transBatchB"))
+    )
     transpose = bool(integer(op, "transA")), bool(integer(op, "transB"))
     total, alpha = product(a, b, op.shape(), dtype, "matmul", transpose), number(op, "alpha")
     if alpha == 1:

@@ -7,7 +7,7 @@ from functools import reduce
 
 from graphopt.ir.contrib_quantized import LARGEST, is_in_bytes
 from graphopt.kernels.product_form import FLOATS, IN_WORD, NIBBLE, QUAD, panel
-from graphopt.lowering.analysis.access_analysis import total_size
+from graphopt.lowering.analysis.access_analysis import known_size, total_size
 from graphopt.lowering.cpu.integer_products import columns_of
 from graphopt.lowering.cpu.library_dispatch import OPEN, READ
 from graphopt.lowering.cpu.tiled_calls import OF_BYTES, wanted
@@ -37,6 +37,8 @@ from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
 
 SUMS = "int32"
 """The dtype of sums of products of bytes."""
+EXACT = (1 << 24) // 255**2
+"""Products of bytes, each counted from its zero point, whose sums float32 holds exactly; it multiplies faster."""
 WORD, WORD_BYTES = "uint32", 4
 ROWS = 8
 """Rows that share weights of a few bits in registers; for more, weights become floats first,"""
@@ -79,15 +81,16 @@ def _same(op: Operation, k: int) -> Const | None:
     return const(elements[0].item(), constant.dtype) if (elements == elements[0]).all() else None
 
 
-def _shifted(op: Operation, x: Tensor, zero: int, axis: int) -> Tensor:
+def _shifted(op: Operation, x: Tensor, zero: int, axis: int, dtype: str = SUMS) -> Tensor:
     """The integers counted from their zero point, which stands at ``zero``."""
 
     def element(*at: Expr) -> Expr:
-        value = cast(x[at], SUMS)
-        return value - cast(_parameter(op, zero, x.shape, at, axis), SUMS) if op.has(zero) else value
+        value = cast(x[at], dtype)
+        return value - cast(_parameter(op, zero, x.shape, at, axis), dtype) if op.has(zero) else value
 
     along = x.shape[axis : axis + 1 or None] if op.has(zero) and op.input(zero).rank == 1 else x.shape
-    return compute(x.shape, element, SUMS, "shifted", inputs_fitting(op, (zero,), along))
+    fits = inputs_fitting(op, (zero,), along)
+    return compute(x.shape, element, dtype, "shifted", fits, is_stored=dtype != SUMS)
 
 
 def _matrices(op: Operation, a: tuple[int, int], b: tuple[int, int]) -> Tensor:
@@ -100,10 +103,15 @@ def _matrices(op: Operation, a: tuple[int, int], b: tuple[int, int]) -> Tensor:
 
 def _images(op: Operation, x: tuple[int, int], w: tuple[int, int]) -> Tensor:
     """The convolution of two operands, each given by where it and its zero point stand. Padding stands for 0."""
-    (image, zero_x), (weights, zero_w) = x, w
+    image, weights = x[0], w[0]
     if fits(op, op.input(image), op.input(weights)):
         return convolved(op, _counted(op, *x), _counted(op, *w, op.input(weights).shape[0]))
-    return convolution(op, _shifted(op, op.input(image), zero_x, 0), _shifted(op, op.input(weights), zero_w, 0))
+    window = known_size(op.input(weights).shape[1:])
+    is_exact = op.is_for_host and window is not None and window <= EXACT
+    dtype = "float32" if is_exact else SUMS
+    counted = (_shifted(op, op.input(k), zero, 0, dtype) for k, zero in (x, w))
+    total = convolution(op, *counted)
+    return compute(total.shape, lambda *at: cast(total[at], SUMS), SUMS, label(op)) if is_exact else total
 
 
 def _counted(op: Operation, k: int, zero: int, channels: Expr = ONE) -> QuantizedOperand:

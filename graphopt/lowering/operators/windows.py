@@ -68,7 +68,9 @@ def windows(op: Operation, image: Sequence[Expr], kernel: Sequence[Expr], output
     return Windows(tuple(kernel), strides, dilations, tuple(before), tuple(after), bool(op.attr("ceil_mode")))
 
 
-def padded(x: Tensor, fill: Expr, before: Sequence[Expr], after: Sequence[Expr], first: int = 2) -> Tensor:
+def padded(
+    x: Tensor, fill: Expr, before: Sequence[Expr], after: Sequence[Expr], first: int = 2, is_stored: bool = False
+) -> Tensor:
     """The tensor with so many elements more at both ends of its axes from ``first`` on."""
     pads = zip(x.shape[first : first + len(before)], before, after, strict=True)
     grown = [b + size + a for size, b, a in pads]
@@ -83,10 +85,12 @@ def padded(x: Tensor, fill: Expr, before: Sequence[Expr], after: Sequence[Expr],
             inside += [where[k] < x.shape[k]] if a != Const(0) else []
         return select(conjunction(*inside), x[tuple(where)], fill)
 
-    return compute(shape, element, x.dtype, "padded")
+    return compute(shape, element, x.dtype, "padded", is_stored=is_stored)
 
 
-def image(x: Tensor, w: Windows, output: Sequence[Expr], fill: Expr, first: int = 2) -> tuple[Tensor, Windows]:
+def image(
+    x: Tensor, w: Windows, output: Sequence[Expr], fill: Expr, first: int = 2, *, is_stored: bool = False
+) -> tuple[Tensor, Windows]:
     """The image with its padding, as far as windows reach beyond it, and the windows without any."""
     if not w.is_padded:
         return x, w
@@ -95,7 +99,7 @@ def image(x: Tensor, w: Windows, output: Sequence[Expr], fill: Expr, first: int 
         reach = (out - 1) * s + (k - 1) * d + 1 - size - b  # windows may end before the padding does, or beyond it
         after.append(maximum(reach, 0))
     none = (Const(0),) * len(w.kernel)
-    return padded(x, fill, w.before, after, first), Windows(w.kernel, w.strides, w.dilations, none, none)
+    return padded(x, fill, w.before, after, first, is_stored), Windows(w.kernel, w.strides, w.dilations, none, none)
 
 
 # -- windows over each channel

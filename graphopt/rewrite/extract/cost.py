@@ -49,7 +49,7 @@ COPYING = ops("Transpose Slice Pad Gather GatherND")
 PRODUCTS = ops(
     "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
     "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
-    "graphopt::BfloatMatMul graphopt::BlockedConv graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv "
+    "graphopt::MixedMatMul graphopt::BlockedConv graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv "
     "com.microsoft::MatMulIntegerToFloat com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulNBits"
 )
 """Ops that multiply and add along an axis."""
@@ -365,7 +365,7 @@ class CostModel:
             matrices, *_ = self._matrices_of_einsum(attrs, inputs)
             moved = 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
             return 3 * prices.node + moved + prices.matrix * matrices
-        if op in ("MatMul", "com.microsoft::FusedMatMul", "graphopt::BfloatMatMul"):
+        if op in ("MatMul", "com.microsoft::FusedMatMul", "graphopt::MixedMatMul"):
             is_one = len(self.shape(inputs[1])) < 3 and not attrs.get("transA", 0)  # all rows lie one below another
             return prices.matrix * (1 if is_one or not outputs else product(self.shape(outputs[0])[:-2]))
         return 0.0
@@ -490,7 +490,7 @@ class CostModel:
     def _width(self, op: str, attrs: Attrs, operands: Sequence[Fact | None]) -> float:
         """How long products of operands of this width take, as a share of those of floats."""
         first, second = operands
-        if op == "graphopt::BfloatMatMul":
+        if op == "graphopt::MixedMatMul":
             return WIDENED
         if op == "com.microsoft::MatMulNBits":
             return BYTES if is_in_bytes(attrs) else 1.0

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cached_property
 
+from graphopt.ir import ops
 from graphopt.ir.constants import Constant
+from graphopt.ir.dtypes import HALVES
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.ir.work import OPERATIONS
@@ -36,6 +39,7 @@ class Terms:
         self.is_open = True
         self.classes = saturated.classes
         self.constants = self._constants()
+        self._sources_of: dict[int, tuple[int, ...]] = {}
         self.constant_bytes = {c: self._bytes(c) for c in self.constants}
         self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
         """The e-nodes of each class that is computed when the model runs, that of the graph first."""
@@ -85,11 +89,20 @@ class Terms:
 
     def stored(self, node: ENode) -> int:
         """Bytes of the constants that the e-node reads; those of what is still to be computed count twice, for what the
-        graph has lies in its file already."""
+        graph has lies in its file already, unless that stays an expression of what others read."""
         return sum(map(self._weight, {c for c in node.children if c is not None}))
 
     def _weight(self, c: int) -> int:
-        return self.constant_bytes.get(c, 0) * (1 if c not in self.constants or self.constants[c].op == CONSTANT else 2)
+        if c not in self.constants or self.constants[c].op == CONSTANT:
+            return self.constant_bytes.get(c, 0)
+        sources = self._sources(c)
+        return 0 if sources and self._read.issuperset(sources) else 2 * self.constant_bytes[c]
+
+    @cached_property
+    def _read(self) -> frozenset[int]:
+        """The constants that nodes of the graph that was explored read as they are."""
+        nodes = (node for c, node in self.saturated.originals.items() if c in self.working)
+        return frozenset(n for node in nodes for n in node.children if n is not None)
 
     def stored_by(self, choice: Mapping[int, ENode]) -> int:
         """Bytes of the constants that the working nodes of a choice read, each once. One that is computed from others
@@ -104,7 +117,7 @@ class Terms:
         for c in sorted(computed):
             sources = self._sources(c)
             more = sum(self.constant_bytes[s] for s in sources if s not in stored)
-            stored.update(sources if more < self.constant_bytes[c] else (c,))
+            stored.update(sources if sources and more < self.constant_bytes[c] else (c,))
         return sum(self.constant_bytes[c] for c in stored)
 
     def complete(self, choice: Mapping[int, ENode]) -> dict[int, ENode] | None:
@@ -158,13 +171,22 @@ class Terms:
         return min([*sizes, sum(map(self._bytes, sources))]) if sources else min(sizes)
 
     def _sources(self, c: int) -> tuple[int, ...]:
-        """The constants of the graph and of rules that a class is computed from, where it is computed."""
+        """The constants of the graph and of rules that a class is computed from, where it is computed; none where it
+        may not stay an expression, since runtimes would compute it anew in each run."""
+        if (known := self._sources_of.get(c)) is None:
+            known = self._sources_of[c] = self._found_sources(c)
+        return known
+
+    def _found_sources(self, c: int) -> tuple[int, ...]:
         if self.constants[c].op == CONSTANT:
             return ()
         sources: dict[int, None] = {}
         waiting, seen = [c], {c}
         while waiting:
-            for n in self.constants[waiting.pop()].children:
+            at = waiting.pop()
+            if not self._is_folded_when_loaded(at):
+                return ()
+            for n in self.constants[at].children:
                 if n is None or n in seen:
                     continue
                 seen.add(n)
@@ -173,6 +195,12 @@ class Terms:
                 else:
                     waiting.append(n)
         return tuple(sources)
+
+    def _is_folded_when_loaded(self, c: int) -> bool:
+        """Whether runtimes compute a class of constants when they load the model: of half precision they have kernels
+        for what moves elements alone, and convert the operands of others in each run."""
+        op = self.constants[c].op
+        return self.saturated.facts[c].dtype not in HALVES or ops.kind(op) == "movement" or op in ("Cast", PROJECTION)
 
     def cost(self, c: int, node: ENode, blocked: bool = False) -> Cost:
         """What an e-node of a class costs by itself."""

@@ -14,10 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.ir import onnx_io
-from graphopt.ir.bfloat import PRODUCT as BFLOAT16_PRODUCT
+from graphopt.ir.bfloat import PRODUCT as MIXED_PRODUCT
 from graphopt.ir.text import parse
 from graphopt.lowering.lower import expand
-from graphopt.lowering.lower.weight_only import PRODUCT, bfloat16_products, packed_products
+from graphopt.lowering.lower.weight_only import PRODUCT, mixed_products, packed_products
 from graphopt.runtime import cpu
 
 CODES = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
@@ -121,17 +121,17 @@ def test_a_product_without_weights_stays() -> None:
     assert packed_products(graph) is graph
 
 
-# -- weights that are numbers of bfloat16
+# -- weights that are numbers of half precision
 
 
-def _numbers(*shape: int) -> np.ndarray:
+def _numbers(*shape: int, dtype: type = ml_dtypes.bfloat16) -> np.ndarray:
     drawn = np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
-    return drawn.astype(ml_dtypes.bfloat16).astype(np.float32)
+    return drawn.astype(dtype).astype(np.float32)
 
 
-def _products(rows: int | str, weights: np.ndarray) -> onnx.ModelProto:
+def _products(rows: int | str, weights: np.ndarray, dtype: type = ml_dtypes.bfloat16) -> onnx.ModelProto:
     """A product, and a Gemm with a bias by weights that are turned."""
-    held = {"w": weights, "u": _numbers(33, 40), "b": np.full(33, 1.01, np.float32)}
+    held = {"w": weights, "u": _numbers(33, 40, dtype=dtype), "b": np.full(33, 1.01, np.float32)}
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Gemm", ["y", "u", "b"], ["z"], transB=1)]
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [rows, k]) for n, k in (("x", 48), ("z", 33))]
     tensors = [numpy_helper.from_array(array, name) for name, array in held.items()]
@@ -143,22 +143,25 @@ def _ops(graph: graphopt.Graph) -> list[str]:
     return [n.op for n in graph.order() if n.op.endswith(("MatMul", "Gemm", "Add"))]
 
 
-def test_weights_that_are_numbers_of_bfloat16_are_read_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = _products("n", _numbers(48, 40))
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_weights_that_are_numbers_of_half_precision_are_read_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dtype: type
+) -> None:
+    made = _products("n", _numbers(48, 40, dtype=dtype), dtype)
     read = onnx_io.load(made)
-    assert bfloat16_products(read) is read, "they stay in a cache"
-    monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 3 else 1 << 15)
-    assert _ops(bfloat16_products(read)) == [BFLOAT16_PRODUCT, BFLOAT16_PRODUCT, "Add"]
+    assert mixed_products(read) is read, "they stay in a cache"
+    monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 2 else 1 << 15)
+    assert _ops(mixed_products(read)) == [MIXED_PRODUCT, MIXED_PRODUCT, "Add"]
     x = np.random.default_rng(1).standard_normal((3, 48)).astype(np.float32)
     with graphopt.compile(made, jobs=0, verify="require") as compiled:
-        assert BFLOAT16_PRODUCT in [n.op for n in compiled.graph.nodes()]
+        assert MIXED_PRODUCT in [n.op for n in compiled.graph.nodes()]
         np.testing.assert_allclose(compiled(x)["z"], run(made, x, tmp_path), rtol=1e-4, atol=1e-4)
 
 
 def test_other_weights_and_those_that_many_rows_read_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 3 else 1 << 15)
+    monkeypatch.setattr(cpu, "cache_bytes", lambda level: 0 if level == 2 else 1 << 15)
     changed = _numbers(48, 40)
     changed[-1, -1] = 1.01
-    assert _ops(bfloat16_products(onnx_io.load(_products("n", changed)))) == ["MatMul", BFLOAT16_PRODUCT, "Add"]
+    assert _ops(mixed_products(onnx_io.load(_products("n", changed)))) == ["MatMul", MIXED_PRODUCT, "Add"]
     read = onnx_io.load(_products(64, _numbers(48, 40)))
-    assert bfloat16_products(read) is read
+    assert mixed_products(read) is read

@@ -14,20 +14,20 @@ from tests.lowering.cpu.test_integer_products import bytes_, compiled, kernels, 
 
 def sums(x: Array, w: Array, zx: int, zw: Array, pads: int, stride: int, dilation: int, group: int) -> Array:
     """The convolution, place by place in the window."""
-    n, channels = x.shape[:2]
+    n, rank = x.shape[0], x.ndim - 2
     size = [
         (s + 2 * pads - (k - 1) * dilation - 1) // stride + 1 for s, k in zip(x.shape[2:], w.shape[2:], strict=True)
     ]
-    padded = np.zeros((n, channels, *(s + 2 * pads for s in x.shape[2:])), np.int64)
-    padded[:, :, pads : pads + x.shape[2], pads : pads + x.shape[3]] = x.astype(np.int64) - zx
-    weights = w.astype(np.int64) - zw.reshape(-1, 1, 1, 1)
+    padded = np.pad(x.astype(np.int64) - zx, [(0, 0)] * 2 + [(pads, pads)] * rank)
+    weights = w.astype(np.int64) - zw.reshape(-1, *(1,) * (rank + 1))
     out = np.zeros((n, w.shape[0], *size), np.int64)
     share = w.shape[0] // group
-    for g, i, j in itertools.product(range(group), range(w.shape[2]), range(w.shape[3])):
-        own = padded[:, g * w.shape[1] : (g + 1) * w.shape[1], i * dilation :, j * dilation :]
-        seen = own[:, :, ::stride, ::stride][:, :, : size[0], : size[1]]
+    for g, *place in itertools.product(range(group), *map(range, w.shape[2:])):
+        first = [i * dilation for i in place]
+        seen = [slice(i, i + (s - 1) * stride + 1, stride) for i, s in zip(first, size, strict=True)]
+        own = padded[:, g * w.shape[1] : (g + 1) * w.shape[1], *seen]
         part = slice(g * share, (g + 1) * share)
-        out[:, part] += np.einsum("nchw,oc->nohw", seen, weights[part, :, i, j])
+        out[:, part] += np.einsum("nc...,oc->no...", own, weights[part, :, *place])
     return out
 
 
@@ -38,12 +38,20 @@ def sums(x: Array, w: Array, zx: int, zw: Array, pads: int, stride: int, dilatio
         ((1, 6, 11, 13), (12, 3, 3, 2), 1, 2, 1, 2),
         ((1, 9, 6, 7), (5, 9, 1, 1), 0, 1, 1, 1),
         ((1, 4, 15, 40), (300, 4, 2, 3), 2, 3, 2, 1),
+        ((2, 6, 50), (10, 3, 5), 2, 2, 1, 2),
+        ((1, 9, 70), (300, 9, 3), 1, 1, 3, 1),
+        ((3, 8, 37), (6, 8, 1), 0, 1, 1, 1),
+        ((2, 3, 6, 7, 8), (5, 3, 3, 2, 3), 1, 2, 1, 1),
+        ((1, 8, 4, 5, 6), (12, 4, 2, 3, 1), 1, 1, 2, 2),
+        ((1, 5, 3, 4, 5), (7, 5, 1, 1, 1), 0, 1, 1, 1),
+        ((1, 2, 3, 4, 4, 5), (5, 2, 2, 1, 2, 2), 0, 1, 1, 1),
     ],
 )
 @pytest.mark.parametrize("open_", [False, True])
 def test_convolutions_of_constants(shape, weights, pads, stride, dilation, group, open_):
     x, w = bytes_(*shape), bytes_(*weights, dtype="int8")
-    attrs = {"pads": [pads] * 4, "strides": [stride] * 2, "dilations": [dilation] * 2, "group": group}
+    rank = len(shape) - 2
+    attrs = {"pads": [pads] * 2 * rank, "strides": [stride] * rank, "dilations": [dilation] * rank, "group": group}
     program, got = compiled("ConvInteger", [x, w, one(77, "uint8")], (1, 2), open_, **attrs)
     is_pointwise = weights[2:] == (1, 1)
     assert kernels(program) == {"integer_pixels_int8_uint8" if is_pointwise else "integer_windows_uint8_int8"}
@@ -113,8 +121,13 @@ def test_images_without_pixels(known):
     assert program({"x0": x[:, :, :0]})["y"].shape == (1, 16, 0, 3)
 
 
-def test_each_channel_by_itself_is_no_product():
-    x, w = bytes_(1, 40, 7, 8), bytes_(40, 1, 3, 3, dtype="int8")
-    program, got = compiled("ConvInteger", [x, w, one(3, "uint8")], (1, 2), open_=False, group=40)
+@pytest.mark.parametrize("size", [(7, 8), (40,), (3, 4, 5)])
+@pytest.mark.parametrize("window", [3, 17])
+def test_each_channel_by_itself_is_no_product(size, window):
+    rank = len(size)
+    x, w = bytes_(1, 40, *size), bytes_(40, 1, *(window,) * rank, dtype="int8")
+    x[:, :2], w[:2] = 255, -128  # the largest sums, which are exact as well
+    attrs = {"group": 40, "pads": [window // 2] * 2 * rank}
+    program, got = compiled("ConvInteger", [x, w, one(3, "uint8")], (1, 2), open_=False, **attrs)
     assert kernels(program) == set()
-    assert np.array_equal(got, sums(x, w, 3, np.zeros(1, int), 0, 1, 1, 40))
+    assert np.array_equal(got, sums(x, w, 3, np.zeros(1, int), window // 2, 1, 1, 40))

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,8 @@ from graphopt.lowering.operators import products
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import agree, cases_of, check
 from tests.lowering.operators.shaped import numbers
+
+TRANSPOSED = ("transA", "transB", "transBatchA", "transBatchB")
 
 
 @pytest.mark.parametrize("case", cases_of(products.TABLE))
@@ -19,3 +23,17 @@ def test_stacks_of_matrices_are_repeated_as_is_found_out_at_run_time(n: int, m: 
     agree(
         "MatMulInteger", [a.astype(np.int8) for a in (numbers(n, 2, 2), numbers(m, 2, 2))], [("n", 2, 2), ("m", 2, 2)]
     )
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize("on", [*itertools.product((0, 1), repeat=4)])
+def test_transposed_operands_and_batches(rank: int, on: tuple[int, ...]) -> None:
+    attrs, batch = dict(zip(TRANSPOSED, on, strict=True)), (2, 6)[: rank - 2]
+
+    def operand(rows: int, columns: int, is_transposed: int, has_rows_first: int) -> tuple[int, ...]:
+        rows, columns = (columns, rows) if is_transposed else (rows, columns)
+        return (rows, *batch, columns) if has_rows_first else (*batch, rows, columns)
+
+    a = operand(3, 5, attrs["transA"], attrs["transBatchA"])
+    b = operand(5, 4, attrs["transB"], attrs["transBatchB"])
+    agree("com.microsoft::FusedMatMul", [numbers(*a), numbers(*b)], alpha=0.5, **attrs)

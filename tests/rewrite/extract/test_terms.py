@@ -123,3 +123,23 @@ def test_what_is_too_much_to_do_ahead_costs_what_each_run_takes(n: int) -> None:
     terms = Terms(as_classes(graph, infer(graph)), MODEL)
     working = [own[0].children for own in terms.working.values() if own[0].op == "MatMul"]
     assert len(working) == (1 if n == 64 else 2)
+
+
+@pytest.mark.parametrize(("dtype", "op", "stays"), [
+    ("float32", "Neg", True), ("float16", "Transpose", True), ("float16", "Neg", False),
+])  # fmt: skip
+def test_runtimes_compute_half_precision_in_each_run_unless_it_is_only_moved(dtype: str, op: str, stays: bool) -> None:
+    weights, fact = constant(np.random.default_rng(0).standard_normal((1024, 1024)).astype(dtype))
+    nbytes = 1024 * 1024 * np.dtype(dtype).itemsize
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [ENode(1, CONSTANT, weights, node=1)],
+        [e(2, op, 1, node=True)],
+        [e(3, "Gather", 1, 0, node=True)],
+        [e(4, "MatMul", 3, 2, node=True)],
+        facts={1: fact, 2: Fact(fact.type, True)},
+        roots=(4,),
+    )
+    terms = Terms(s, MODEL)
+    assert terms.stored_by(s.originals) == nbytes * (1 if stays else 2)
+    assert terms.stored(s.classes[4][0]) == (0 if stays else 2 * nbytes), "the weights are read by others"

@@ -147,7 +147,7 @@ def sampler_of(op: str, kind: str) -> Sampler:
 
 SAMPLERS: dict[str, Sampler] = {
     "DFT": dft, "STFT": stft,
-    "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul, "BfloatMatMul": matmul,
+    "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul, "MixedMatMul": matmul,
     "MatMulIntegerToFloat": integer_product,
     "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
     "ConvInteger": conv_integer, "ConvTranspose": conv_transpose,

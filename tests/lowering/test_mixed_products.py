@@ -1,4 +1,5 @@
-"""Products of float32 by weights in bfloat16: found in nests, laid out in pairs, called, and never those of others."""
+"""Products of float32 by weights in half precision: found in nests, laid out in panels, called, and never those of
+others."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ from tests.lowering.native import run
 
 
 def product(
-    n: int, k: int, transpose: bool = False, after: bool = False, left: str = "float32", turned: bool = False
-) -> Nest:
-    """``x @ w`` by weights in bfloat16; how many rows there are is not known."""
+    n: int, k: int, transpose: bool = False, after: bool = False, left: str = "float32", turned: bool = False,
+    weights: str = "bfloat16",
+) -> Nest:  # fmt: skip
+    """``x @ w`` by weights in half precision; how many rows there are is not known."""
     size, depth, width = Var("m"), Const(k), Const(n)
     x = placeholder((depth, size) if turned else (size, depth), left, "x")
-    w = placeholder((width, depth) if transpose else (depth, width), "bfloat16", "w")
+    w = placeholder((width, depth) if transpose else (depth, width), weights, "w")
     p = te.reduce_axis(depth)
 
     def element(i: Var, j: Var) -> te.ReduceStage:
@@ -38,22 +40,25 @@ def product(
 
 
 @pytest.mark.parametrize(("m", "transpose", "after"), [(1, False, True), (3, True, False)])
-def test_the_nest_means_the_same_and_its_kernel_does_it(m, transpose, after):
+@pytest.mark.parametrize(
+    ("weights", "intrinsic"), [(ml_dtypes.bfloat16, "bfloat_product"), (np.float16, "half_product")]
+)
+def test_the_nest_means_the_same_and_its_kernel_does_it(weights, intrinsic, m, transpose, after):
     n, k = 66, 63
-    written = product(n, k, transpose, after)
+    written = product(n, k, transpose, after, weights=np.dtype(weights).name)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((m, k), np.float32)
-    w = rng.standard_normal((n, k) if transpose else (k, n), np.float32).astype(ml_dtypes.bfloat16)
+    w = rng.standard_normal((n, k) if transpose else (k, n), np.float32).astype(weights)
     want, meant, got = (np.empty((m, n), np.float32) for _ in range(3))
     interpret(written, [x, w, want])
     laid = laid_out(written, [written.buffers[1]])
     assert laid is not None
     weight = laid.array(w)
-    assert weight.dtype == ml_dtypes.bfloat16
+    assert weight.dtype == weights
     interpret(laid.nest, [x, weight, meant])
     assert np.array_equal(meant, want)
     made = scheduled(laid.nest)
-    assert [s.intrinsic for s in statements(made.body) if isinstance(s, Invoke)] == ["bfloat_product"]
+    assert [s.intrinsic for s in statements(made.body) if isinstance(s, Invoke)] == [intrinsic]
     interpret(made, [x, weight, meant], intrinsics=descriptions(made))
     np.testing.assert_allclose(meant, want, rtol=1e-5, atol=1e-5)
     run(made, [x, weight, got], (m,), pieces=2)
