@@ -95,8 +95,9 @@ class Terms:
     def _weight(self, c: int) -> int:
         if c not in self.constants or self.constants[c].op == CONSTANT:
             return self.constant_bytes.get(c, 0)
-        sources = self._sources(c)
-        return 0 if sources and self._read.issuperset(sources) else 2 * self.constant_bytes[c]
+        taken = self.constant_bytes[c]
+        sources = self._sources(c) if taken > LARGE else ()
+        return 0 if sources and self._read.issuperset(sources) else 2 * taken
 
     @cached_property
     def _read(self) -> frozenset[int]:
