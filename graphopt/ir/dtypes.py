@@ -17,8 +17,8 @@ ALIASES: dict[str, str] = {
 }  # fmt: skip
 """What people call dtypes besides, and their names."""
 
-HALVES = frozenset({"float16", "bfloat16"})
-"""Half precision."""
+HALVES = {"float16": "half", "bfloat16": "bfloat"}
+"""The dtypes of half precision, and what functions of kernels call them."""
 
 CODES: dict[str, int] = {name: code for code, name in DTYPES.items()}
 """The name of a dtype -> ONNX's number."""

@@ -18,14 +18,12 @@ from typing import Any, Final
 import numpy as np
 
 from graphopt.frozen import dataclass
+from graphopt.ir.dtypes import HALVES
 from graphopt.kernels import host
 from graphopt.runtime import cpu
 
 FLOATS: Final = ("float32", "float64")
 BFLOAT: Final = "bfloat16"
-HALF: Final = "float16"
-HALVES: Final = (BFLOAT, HALF)
-"""Weights that are made float32 as they are read."""
 BYTES: Final = ("uint8", "int8")
 GROUPS: Final = {BFLOAT: 2, **dict.fromkeys(BYTES, 4)}
 """Products of a sum that one lane does, by the dtype of the second operand, where that is more than one."""

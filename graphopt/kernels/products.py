@@ -13,12 +13,10 @@ from numba.core.errors import TypingError
 from graphopt.kernels import product_form, values
 from graphopt.kernels.numba_frontend import exported
 from graphopt.kernels.product_form import (
-    BFLOAT,
     BLOCKS,
     BYTES,
     FIXED,
     FLOATS,
-    HALF,
     KINDS,
     PANELS,
     PLAIN,
@@ -132,8 +130,8 @@ product_nn = _product("product_nn", _floats, PLAIN, ("ldb",), _FLOAT)
 product_nt = _product("product_nt", _floats, TRANSPOSED, ("ldb",), _FLOAT)
 product_tn = _product("product_tn", _floats, PLAIN, ("ldb",), _FLOAT, True)
 product_tt = _product("product_tt", _floats, TRANSPOSED, ("ldb",), _FLOAT, True)
-bfloat_product = _product("bfloat_product", _mixed_with(BFLOAT), PANELS, ("ldb", "ldb_pair", "ldb_column"), SIZES)
-half_product = _product("half_product", _mixed_with(HALF), PANELS, ("ldb", "width"), SIZES)
+bfloat_product = _product("bfloat_product", _mixed_with("bfloat16"), PANELS, ("ldb", "ldb_pair", "ldb_column"), SIZES)
+half_product = _product("half_product", _mixed_with("float16"), PANELS, ("ldb", "width"), SIZES)
 integer_product_q = _product("integer_product_q", _bytes, PANELS, ("ldb", "ldb_group", "ldb_column"), _BYTE)
 integer_product_n = _product("integer_product_n", _bytes, PLAIN, ("ldb",), _BYTE)
 integer_product_t = _product("integer_product_t", _bytes, TRANSPOSED, ("ldb",), _BYTE)

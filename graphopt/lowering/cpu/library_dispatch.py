@@ -8,19 +8,9 @@ from typing import TypeAlias
 
 from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
+from graphopt.ir.dtypes import HALVES
 from graphopt.kernels import host
-from graphopt.kernels.product_form import (
-    BLOCKS,
-    BYTES,
-    FLOATS,
-    GROUPS,
-    HALVES,
-    block,
-    groups,
-    near,
-    panel,
-    rows,
-)
+from graphopt.kernels.product_form import BLOCKS, BYTES, FLOATS, GROUPS, block, groups, near, panel, rows
 from graphopt.lowering.analysis.access_analysis import is_finished, is_longer, known_size
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cpu.tiled_calls import BY_LIBRARY, BY_PANELS, wanted

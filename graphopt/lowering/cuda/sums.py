@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.frozen import dataclass
-from graphopt.lowering.emit.vocabulary import HALVES
+from graphopt.ir.dtypes import HALVES
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load
 from graphopt.lowering.loops.loop_nests import peeled

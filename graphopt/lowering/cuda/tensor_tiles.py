@@ -13,6 +13,7 @@ from typing import Final
 
 from graphopt.frozen import dataclass
 from graphopt.ir.constants import BITS
+from graphopt.ir.dtypes import HALVES
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.barriers import BARRIER
 from graphopt.lowering.cuda.contraction import Contraction
@@ -20,7 +21,6 @@ from graphopt.lowering.cuda.operands import ProductOperand, below, operand, stor
 from graphopt.lowering.cuda.product_tiles import PointInTile, TileEpilogue, over_tiles, slabs
 from graphopt.lowering.cuda.threads import AHEAD, DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import OPEN, TOGETHER, chosen_shape, splits_of
-from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.intrinsics import warp as warps
 from graphopt.lowering.loops.expressions import Const, Expr, Load, conjunction
 from graphopt.lowering.loops.loop_nests import LoopSpec, wrapped

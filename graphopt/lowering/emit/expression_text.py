@@ -7,10 +7,11 @@ from dataclasses import field
 from math import isfinite, isnan
 
 from graphopt.frozen import dataclass
+from graphopt.ir.dtypes import HALVES
 from graphopt.ir.text.elements import numpy_dtype
 from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
-from graphopt.lowering.emit.vocabulary import FLOATS, HALVES, MATH, NARROW, OF_INTEGERS, OPERATORS, VECTORS
+from graphopt.lowering.emit.vocabulary import FLOATS, MATH, NARROW, OF_INTEGERS, OPERATORS, VECTORS
 from graphopt.lowering.index.arithmetic import address_of, polynomial
 from graphopt.lowering.index.polynomials import Polynomial, atom, replaced
 from graphopt.lowering.loops.expressions import (

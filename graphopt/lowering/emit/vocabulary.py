@@ -5,10 +5,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping
 
+from graphopt.ir.dtypes import HALVES
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, apply, select
 
-HALVES = {"float16": "half", "bfloat16": "bfloat"}
-"""The dtypes that are kept in 16 bits and computed in single precision, and what conversions are called."""
 FLOATS = frozenset({"float32", "float64", *HALVES})
 """The dtypes whose products are rounded."""
 OPERATORS = {

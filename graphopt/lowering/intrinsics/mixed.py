@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from graphopt.ir.dtypes import HALVES
 from graphopt.kernels.product_form import GROUPS, panel, sums_of
 from graphopt.lowering.intrinsics.contractions import contraction
 from graphopt.lowering.loops.nest import Nest
 
-DTYPES = {"bfloat": "bfloat16", "half": "float16"}
-"""The dtypes of weights by the words for them in names."""
-PRODUCTS = {dtype: f"{word}_product" for word, dtype in DTYPES.items()}
+PRODUCTS = {dtype: f"{word}_product" for dtype, word in HALVES.items()}
 """The names of products by the dtype of their weights."""
 
 

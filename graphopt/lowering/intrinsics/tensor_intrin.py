@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from graphopt.errors import ScheduleError
 from graphopt.frozen import dataclass
@@ -141,6 +141,10 @@ def own_product(a: str, b: str, dtype: str) -> TensorIntrin:
     return _by_function(_product(f"product_{a}{b}_{dtype}", a, b, dtype, BLOCKS), f"products.product_{a}{b}")
 
 
+def _mixed_product(dtype: str) -> TensorIntrin:
+    return _by_function(mixed.product(dtype), f"products.{mixed.PRODUCTS[dtype]}")
+
+
 def _product(name: str, a: str, b: str, dtype: str, others: Sequence[str] = ()) -> Nest:
     width = panel(dtype)
     left, first = {"n": ("(m, k)", "vi, vp"), "t": ("(k, m)", "vp, vi")}[a]
@@ -268,7 +272,7 @@ FAMILIES: Mapping[str, IntrinFamily] = {
     block_quantized.PRODUCT.format("(4|8)"): lambda bits: _by_function(
         block_quantized.product(bits), f"block_quantized.block_quantized_product_{bits}"
     ),
-    "(bfloat|half)_product": lambda word: _by_function(mixed.product(mixed.DTYPES[word]), f"products.{word}_product"),
+    **{name: partial(_mixed_product, dtype) for dtype, name in mixed.PRODUCTS.items()},
     warp.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
         warp.product(dtype), f"cuda.functions.{warp.FUNCTIONS[dtype]}"
     ),

@@ -1,4 +1,4 @@
-"""Mixed-precision matrix multiply: float32 by weights in bfloat16."""
+"""Mixed-precision matrix multiply: float32 by weights in half precision."""
 
 from __future__ import annotations
 

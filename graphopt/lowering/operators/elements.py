@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import log
 
-from graphopt.lowering.emit.vocabulary import HALVES
+from graphopt.ir.dtypes import HALVES
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require
 from graphopt.lowering.loops.expressions import (
     FLOATS,

@@ -12,13 +12,14 @@ from typing import Final, TypeVar
 
 from graphopt.frozen import dataclass
 from graphopt.kernels.product_form import BYTES, QUAD
+from graphopt.lowering.analysis.access_analysis import total_size
 from graphopt.lowering.cpu.integer_products import columns_of
 from graphopt.lowering.intrinsics.integer import PIXELS, WINDOWS
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh, loop, procedure
 from graphopt.lowering.loops.expressions import Const, Expr, Load, apply, cast, conjunction, maximum, minimum, select
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, For, Invoke, Range, Stmt, Store, seq
 from graphopt.lowering.operators.elements import broadcast, fitting, integer
-from graphopt.lowering.operators.indices import matching
+from graphopt.lowering.operators.indices import digits, matching
 from graphopt.lowering.operators.operation import Operation
 from graphopt.lowering.operators.windows import windows
 
@@ -73,11 +74,12 @@ class _ConvolutionWriter:
         self.kernel, self.plane = self.in_plane(window, ONE), self.in_plane(self.shape[2:], ONE)
         self.strides, self.dilations = self.in_plane(self.where.strides, 1), self.in_plane(self.where.dilations, 1)
         unrolled, channels, kernel = window[: self.outer], w.tensor.shape[1], self.kernel
-        self.depth, self.images = _product(channels, unrolled), _product(self.shape[0], self.places)
+        self.places = self.shape[2 : 2 + self.outer]
+        self.depth, self.images = total_size((channels, *unrolled)), total_size((self.shape[0], *self.places))
         depth = self.depth
 
         def weight(o: Expr, p: Expr) -> Expr:
-            tap, (seen, channel) = p // depth, _apart(p % depth, unrolled, channels)
+            tap, (*seen, channel) = p // depth, digits(p % depth, (*unrolled, channels))
             in_window = (tap // kernel[1], tap % kernel[1]) if self.has_rows else (tap,)
             return w.tensor[(o, channel, *seen, *in_window)]
 
@@ -103,11 +105,6 @@ class _ConvolutionWriter:
             stores_once=True,
         )[0]
 
-    @property
-    def places(self) -> tuple[Expr, ...]:
-        """How many places windows have along the axes that are unrolled."""
-        return self.shape[2 : 2 + self.outer]
-
     def in_plane(self, sizes: Sequence[T], one: T) -> tuple[T, T]:
         """What is said of the last two axes, of which a line has one."""
         first, second = (one, *sizes)[-2:]
@@ -121,13 +118,13 @@ class _ConvolutionWriter:
         sides = [maximum((n - 1) * s + (k - 1) * d + 1, 0) for n, s, k, d in reach]
 
         def element(image: Expr, group: Expr, row: Expr, quad: Expr, column: Expr) -> Expr:
-            item, place = _apart_first(image, self.places)
+            item, *place = digits(image, (self.shape[0], *self.places))
             pixel = (row, column) if self.has_rows else (column,)
             outside = cast(x.zero(Const(0)), "uint8")
             quad_bytes: Expr = Const(0, SUMS)
             for d in range(QUAD):
                 p = quad * QUAD + d
-                seen, channel = _apart(p, where.kernel[:outer], channels)
+                *seen, channel = digits(p, (*where.kernel[:outer], channels))
                 steps = zip(place, seen, where.strides, where.dilations, strict=False)
                 along = [i * s + k * apart for i, k, s, apart in steps]
                 position = [i - b for i, b in zip((*along, *pixel), where.before, strict=True)]
@@ -211,7 +208,7 @@ class _ConvolutionWriter:
             name = WINDOWS.format(self.x.dtype, self.w.dtype)
             call = Invoke(name, (*regions, *sizes, *self.kernel, *steps, *image.shape[-3:]))
 
-        item, place = _apart_first(n, self.places)
+        item, *place = digits(n, (self.shape[0], *self.places))
 
         def element(i: Expr, p: Expr) -> Stmt:
             at = pixel + p
@@ -220,29 +217,6 @@ class _ConvolutionWriter:
 
         stored = loop(rows, lambda i: _vectorized(columns, lambda p: element(i, p)))
         return seq(*filled, call, stored)
-
-
-def _product(first: Expr, sizes: Sequence[Expr]) -> Expr:
-    for size in sizes:
-        first = first * size
-    return first
-
-
-def _apart(index: Expr, sizes: Sequence[Expr], last: Expr) -> tuple[list[Expr], Expr]:
-    """The indices that a row-major one over ``sizes`` and ``last`` stands for."""
-    if not sizes:
-        return [], index
-    rest, at = _apart_first(index // last, sizes[1:])
-    return [rest, *at], index % last
-
-
-def _apart_first(index: Expr, sizes: Sequence[Expr]) -> tuple[Expr, list[Expr]]:
-    """The first index, of any size, and the others that a row-major one stands for."""
-    others: list[Expr] = []
-    for size in reversed(sizes):
-        index, other = index // size, index % size
-        others.insert(0, other)
-    return index, others
 
 
 def _vectorized(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:

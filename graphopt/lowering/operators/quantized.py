@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from graphopt.ir.dtypes import dtype_of
+from graphopt.ir.dtypes import HALVES, dtype_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs
 from graphopt.ir.types import TensorType
 from graphopt.kernels.host import looks_up
-from graphopt.lowering.emit.vocabulary import HALVES
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, byte_table, compute, compute_several
 from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select

@@ -93,9 +93,9 @@ class Terms:
         return sum(map(self._weight, {c for c in node.children if c is not None}))
 
     def _weight(self, c: int) -> int:
-        if c not in self.constants or self.constants[c].op == CONSTANT:
-            return self.constant_bytes.get(c, 0)
-        taken = self.constant_bytes[c]
+        taken = self.constant_bytes.get(c, 0)
+        if not taken or self.constants[c].op == CONSTANT:
+            return taken
         sources = self._sources(c) if taken > LARGE else ()
         return 0 if sources and self._read.issuperset(sources) else 2 * taken
 

@@ -30,7 +30,7 @@ from graphopt.target import ops as names
 SOURCES: Final[Mapping[str, frozenset[str]]] = {
     "float16": frozenset({"float32"}),
     "bfloat16": frozenset({"float32"}),
-    "float32": HALVES,
+    "float32": frozenset(HALVES),
 }
 """What can be converted to, and from which dtypes."""
 
@@ -216,7 +216,7 @@ class DtypeConversion(ABC):
 
 
 class SinglePrecision(DtypeConversion):
-    """Half precision computed in float32, as processors do that have no instructions for it.
+    """Type legalization: half precision computed in float32, for processors without instructions for it.
 
     Products with weights are, and all that reads only what was computed so; elementwise ops and normalizations where
     they read any of it. Casts to half precision stay, and so do states and tables: what is read from inputs and only
@@ -247,7 +247,7 @@ class SinglePrecision(DtypeConversion):
             return None if (len(wide) == len(halves) if node.op == "Concat" else node.inputs[0] in wide) else ""
         if node.op == "DequantizeLinear" or (node.op in WEIGHED and len(moving) < len(halves)):
             return None
-        if not wide or (node.op == "Cast" and _names_half(node, self.sources)):
+        if not wide or (node.op == "Cast" and self.before[node.outputs[0]].dtype in self.sources):
             return ""
         is_light = ops.kind(node.op) in ("unary", "binary", "elementwise", "normalization")
         return None if is_light or len(wide) == len(moving) else ""
@@ -260,13 +260,10 @@ WEIGHED: Final = ops.KINDS["product"] | names("LSTM GRU RNN com.microsoft::MatMu
 def in_single_precision(graph: Graph) -> Graph:
     """The graph with half precision computed in float32; the graph itself where it has none."""
     work = SinglePrecision(graph)
+    if not any(node.bodies for node in graph.nodes()) and all(f.dtype not in HALVES for f in work.before.values()):
+        return graph
     work.run()
     return work.graph if work.count else graph
-
-
-def _names_half(node: Node, halves: frozenset[str]) -> bool:
-    code = node.attrs.get("to")
-    return isinstance(code, int) and dtype_of(code) in halves
 
 
 def moves(node: Node) -> bool:
