@@ -79,6 +79,7 @@ LAYERS = (
     *(Layer(64, 64, k, 40) for k in (5, 9)),
     *(Layer(96, 24, 3, 160), Layer(64, 128, 3, 56, 2), Layer(256, 512, 1, 28, 2), Layer(64, 64, 3, 40, 1, 2)),
     *(Layer(n, n, k, side, s, 1, n) for n, k, side, s in ((96, 3, 56, 1), (96, 3, 112, 2), (192, 5, 28, 1))),
+    *(Layer(64, 64, k, 100, 1, 1, 64) for k in (7, 11, 15)),
     *(Layer(64, 64, 3, 40, 1, 1, 2), Layer(128, 128, 3, 28, 1, 1, 32)),
     *(Layer(64, 32, 4, 28, 2, op="ConvTranspose"), Layer(24, 24, 2, 160, 2, op="ConvTranspose")),
 )

@@ -1151,6 +1151,10 @@ def fused_product(d: Draw) -> Instance:
         return Instance(
             d.op, [d.x(a, axes=[]), d.w(b), d.w([n])], {**flips, "activation": d.one("Relu", "Tanh", "Sigmoid")}
         )
+    if batch and d.chance(0.3):  # rows before batches, as ONNX Runtime's optimizer writes them
+        flips |= {"transBatchA": d.one(0, 1), "transBatchB": 1}
+        b = [b[1], b[0], b[2]]
+        a = [a[1], a[0], a[2]] if flips["transBatchA"] else a
     return Instance(d.op, [d.x(a), d.either(b)], flips)
 
 

@@ -30,7 +30,7 @@ DEEP = 8
 """and how many channels make a product worth what is written and read in between."""
 LONG = 11
 """Elements of a window in a row from which on its padding is written once, in a depthwise convolution: to ask at each
-element whether it is there takes longer. Measured on rows of 100 to 1 000."""
+element whether it is there takes longer (``tests/bench/convolutions.py g64``; lines gain as much, from 15 on)."""
 
 
 def _conv(op: Operation) -> Tensor:
