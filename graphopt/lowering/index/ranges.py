@@ -279,11 +279,14 @@ class Ranges:
                     continue
                 assert isinstance(inner, Apply)
                 x, d = map(self.polynomial, inner.args)
+                n, others = d.number, Polynomial({_less(t, inner): c})
+                if inner.fn == "mod":  # (x // d) * d + x % d = x, which holds of every divisor
+                    gone = others * d * atom(Apply("floordiv", inner.args, INDEX))
+                    if _holds_all(p, gone):
+                        return p - gone + others * (x - atom(inner))
                 if not self.divides(d):
                     continue
-                n = d.number
-                others = Polynomial({_less(t, inner): c})
-                if inner.fn == "mod":  # (x // d) * d + x % d = x
+                if inner.fn == "mod":  # and where the quotient is written otherwise
                     gone = others * d * self.division(x, d)[0]
                     if gone.terms and _holds_all(p, gone):
                         return p - gone + others * (x - atom(inner))

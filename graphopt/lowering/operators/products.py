@@ -22,6 +22,9 @@ from graphopt.lowering.operators.elements import (
 )
 from graphopt.lowering.operators.operation import LoweringTable, Operation
 
+THIN = 4
+"""Columns of which fewer fill no vector."""
+
 
 def product(
     a: Tensor, b: Tensor, shape: Sequence[Expr], dtype: str, name: str, transpose: tuple[bool, bool] = (False, False),
@@ -67,8 +70,20 @@ def _in_order(x: Tensor, axes: Sequence[int]) -> Tensor:
     return compute([x.shape[k] for k in axes], lambda *at: x[tuple(at[axes.index(k)] for k in range(x.rank))], x.dtype)
 
 
+def _along_sums(op: Operation, b: Tensor, is_transposed: bool) -> tuple[Tensor, bool]:
+    """The second operand, and whether it is transposed. Too few columns to fill a vector are turned, so that vectors
+    lie along what is summed up."""
+    columns = b.shape[-1]
+    is_thin = op.is_for_host and b.rank == 2 and isinstance(columns, Const) and 1 < columns.value < THIN
+    if is_transposed or not is_thin:
+        return b, is_transposed
+    turned = compute(b.shape[::-1], lambda j, k: b[k, j], b.dtype, "turned", is_stored=True)
+    return turned, True
+
+
 def _matmul(op: Operation) -> Tensor:
-    total = product(op.input(0), op.input(1), op.shape(), op.dtype(), label(op))
+    b, is_transposed = _along_sums(op, op.input(1), False)
+    total = product(op.input(0), b, op.shape(), op.dtype(), label(op), (False, is_transposed))
     return rounded(total, op.dtype())
 
 
@@ -79,8 +94,8 @@ def rounded(total: Tensor, dtype: str) -> Tensor:
 
 def _gemm(op: Operation) -> Tensor:
     dtype = op.dtype()
-    transpose = bool(integer(op, "transA")), bool(integer(op, "transB"))
-    total = product(op.input(0), op.input(1), op.shape(), dtype, label(op), transpose)
+    b, is_transposed = _along_sums(op, op.input(1), bool(integer(op, "transB")))
+    total = product(op.input(0), b, op.shape(), dtype, label(op), (bool(integer(op, "transA")), is_transposed))
     alpha, beta, kind = number(op, "alpha"), number(op, "beta"), total.dtype
 
     def element(*at: Expr) -> Expr:
@@ -105,7 +120,8 @@ def _fused_matmul(op: Operation) -> Tensor:
         _in_order(x, operand_axes(x.rank, False, True)) if integer(op, name) else x
         for x, name in ((a, "transBatchA"), (b, "transBatchB"))
     )
-    transpose = bool(integer(op, "transA")), bool(integer(op, "transB"))
+    b, is_transposed = _along_sums(op, b, bool(integer(op, "transB")))
+    transpose = bool(integer(op, "transA")), is_transposed
     total, alpha = product(a, b, op.shape(), dtype, "matmul", transpose), number(op, "alpha")
     if alpha == 1:
         return rounded(total, dtype)

@@ -125,6 +125,14 @@ def test_loops_without_steps_and_divisions_by_nothing_are_left_alone() -> None:
     assert polynomial(I % 4, {I: 0}) == polynomial(I, {I: 0})
 
 
+def test_parts_of_an_index_are_it_again_whatever_the_divisor() -> None:
+    """A plane of ``(n - 2) * (m - 2)`` places, of which nobody knows that there are any, lies as one row."""
+    d = M - 2
+    assert polynomial(F // d * d + F % d, {F: 100}) == polynomial(F, {F: 100})
+    assert polynomial((F + 3) // d * (d * N * 5) + (F + 3) % d * N * 5, {F: 100}) == polynomial((F + 3) * N * 5)
+    assert polynomial(F // d * d + (F + 1) % d, {F: 100}) != polynomial(F, {F: 100})
+
+
 def test_a_divisor_of_unknown_size_is_not_0() -> None:
     assert prove(F % M < M, {F: 100})
     assert not prove(N - 1 >= 0, {})

@@ -37,3 +37,15 @@ def test_transposed_operands_and_batches(rank: int, on: tuple[int, ...]) -> None
     a = operand(3, 5, attrs["transA"], attrs["transBatchA"])
     b = operand(5, 4, attrs["transB"], attrs["transBatchB"])
     agree("com.microsoft::FusedMatMul", [numbers(*a), numbers(*b)], alpha=0.5, **attrs)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+@pytest.mark.parametrize("rows", [(5,), (2, 3), ()])
+def test_products_of_few_columns(rows: tuple[int, ...], columns: int) -> None:
+    a, b = numbers(*rows, 40), numbers(40, columns)
+    agree("MatMul", [a, b])
+    agree("MatMul", [a, b], [[*"nm"[: len(rows)], "k"], ["k", columns]])
+    agree("com.microsoft::FusedMatMul", [a, b], alpha=0.5)
+    if len(rows) == 1:
+        agree("Gemm", [a, b, numbers(columns)], alpha=0.5, beta=2.0)
+        agree("Gemm", [a.T.copy(), b], transA=1)
