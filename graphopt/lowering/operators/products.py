@@ -24,6 +24,8 @@ from graphopt.lowering.operators.operation import LoweringTable, Operation
 
 THIN = 4
 """Columns of which fewer fill no vector."""
+VECTOR = 8
+"""Summands of which fewer fill no vector."""
 
 
 def product(
@@ -73,9 +75,11 @@ def _in_order(x: Tensor, axes: Sequence[int]) -> Tensor:
 def _along_sums(op: Operation, b: Tensor, is_transposed: bool) -> tuple[Tensor, bool]:
     """The second operand, and whether it is transposed. Too few columns to fill a vector are turned, so that vectors
     lie along what is summed up."""
-    columns = b.shape[-1]
-    is_thin = op.is_for_host and b.rank == 2 and isinstance(columns, Const) and 1 < columns.value < THIN
-    if is_transposed or not is_thin:
+    if is_transposed or not op.is_for_host or b.rank != 2:
+        return b, is_transposed
+    summands, columns = b.shape
+    is_thin = isinstance(columns, Const) and 1 < columns.value < THIN
+    if not is_thin or (isinstance(summands, Const) and summands.value < VECTOR):
         return b, is_transposed
     turned = compute(b.shape[::-1], lambda j, k: b[k, j], b.dtype, "turned", is_stored=True)
     return turned, True

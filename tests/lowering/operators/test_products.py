@@ -39,10 +39,11 @@ def test_transposed_operands_and_batches(rank: int, on: tuple[int, ...]) -> None
     agree("com.microsoft::FusedMatMul", [numbers(*a), numbers(*b)], alpha=0.5, **attrs)
 
 
+@pytest.mark.parametrize("summands", [7, 8, 40])
 @pytest.mark.parametrize("columns", [2, 3, 4])
 @pytest.mark.parametrize("rows", [(5,), (2, 3), ()])
-def test_products_of_few_columns(rows: tuple[int, ...], columns: int) -> None:
-    a, b = numbers(*rows, 40), numbers(40, columns)
+def test_products_of_few_columns(rows: tuple[int, ...], columns: int, summands: int) -> None:
+    a, b = numbers(*rows, summands), numbers(summands, columns)
     agree("MatMul", [a, b])
     agree("MatMul", [a, b], [[*"nm"[: len(rows)], "k"], ["k", columns]])
     agree("com.microsoft::FusedMatMul", [a, b], alpha=0.5)
