@@ -207,6 +207,9 @@ _ARITHMETIC = (ops_where(group=("arithmetic", "bits")) - {"BitShift"}) | frozens
     "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd",
 ))  # fmt: skip
 _COMPARISONS = ops_where(group="comparison")
+_ORDERINGS = _COMPARISONS - {"Equal"}
+LENGTH = 8
+"""How long rows are that a model counts as it runs, at most."""
 
 
 def _is_free(graph: Graph, start: Value) -> bool:
@@ -259,9 +262,29 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
             other = graph.constant_of(node.inputs[1 - index])
             if other is not None and other.size == 1 and other.dtype not in ("string", "bool"):
                 return InputRange(choices=(float(other.array.reshape(-1)[0]),))
+        case op, _ if op in _ORDERINGS:
+            return _lengths(graph, facts, node.inputs[1 - index])
         case _ if table is not None:
             return _inside(_size(graph, facts, node, table, 0))
     return ANYTHING
+
+
+def _lengths(graph: Graph, facts: Mapping[Value, Fact], positions: Value | None) -> InputRange:
+    """Lengths that leave something of each row, for what is compared with the positions in a row, as masks are made."""
+    node = None if positions is None else graph.producer(positions)
+    while node is not None and node.op in _CARRIERS and 0 in _CARRIERS[node.op]:
+        positions = node.inputs[0]
+        node = None if positions is None else graph.producer(positions)
+    if node is not None and node.op == "Range":
+        end = node.inputs[1]
+        limit = facts[end].elements if end is not None and end in facts else None
+        return InputRange(1, limit[0] if limit and isinstance(limit[0], int) else LENGTH, whole=True)
+    known = graph.constant_of(positions)
+    if known is None or known.size < 2 or "int" not in known.dtype:
+        return ANYTHING
+    counted = np.unique(known.array)
+    is_counted = counted.size > 1 and counted[-1] - counted[0] == counted.size - 1
+    return InputRange(int(counted[0]) + 1, int(counted[-1]) + 1, whole=True) if is_counted else ANYTHING
 
 
 def _inside(size: Size | None) -> InputRange:
@@ -314,7 +337,7 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     known = solved(asked, fixed)
     named = {name: substitute(size, known) for name, size in sums(open_names(graph)).items() if name not in known}
     tried: list[dict[str, int]] = []
-    lengths = _lengths(graph, {*known, *named})
+    lengths = _of_masks(graph, {*known, *named})
     starts = [{**known, **named, **lengths}, *([{**known, **named}] if lengths else []), *([known] if named else [])]
     least = smallest(graph)
     guesses = [guess for start in starts for guess in _guesses(graph, start, least)]
@@ -326,7 +349,7 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
             yield guess
 
 
-def _lengths(graph: Graph, told: set[str]) -> dict[str, Size]:
+def _of_masks(graph: Graph, told: set[str]) -> dict[str, Size]:
     """The second sizes of matrices that nothing tells, as the sum of what the first cache keeps and of what is new."""
     grown = caches(graph)
     if not grown:

@@ -149,3 +149,11 @@ def test_floats_of_sizes_are_rounded_as_numpys(data: st.DataObject, n: int, h: i
     whole = symbolic.truncated()
     assert substitute(whole, sizes) == int(expected)
     assert evaluate(Symbols().size(whole), {"n": n, "h": h}) == int(expected)
+
+
+def test_what_is_no_less_than_zero_is_proved_in_a_bounded_number_of_steps() -> None:
+    few, many = (n - sum(minimum(symbol(f"n{i}"), 1) for i in range(n)) for n in (3, 90))
+    assert is_size(few)
+    before = is_size.cache_info().misses
+    is_size(many)  # each of the sum's 90 bounds can be tried, and after each of them 89 others
+    assert is_size.cache_info().misses - before < 1_000

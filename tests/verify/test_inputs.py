@@ -228,6 +228,22 @@ def test_integers_that_are_only_computed_with_may_be_any() -> None:
     assert (drawn > 300).any()
 
 
+@pytest.mark.parametrize(
+    ("positions", "most"),
+    [("Expand(Range(0, 20, 1), [2, 20])", 20), ("Range(0, Max(n), 1)", 8), ("[0, 1, 2, 3, 4, 5, 6]", 7)],
+)
+@pytest.mark.parametrize("op", ["Less", "GreaterOrEqual"])
+def test_lengths_leave_something_of_each_row(op: str, positions: str, most: int) -> None:
+    graph = parse(f"n: int64[2]\n y = {op}({positions}, Unsqueeze(n, [1]))\n return y")
+    assert ranges(graph) == {"n": InputRange(1, most, whole=True)}
+
+
+@pytest.mark.parametrize("others", ["[7, 2, 9]", "3", "[4]"])
+def test_what_is_compared_with_other_numbers_is_no_length(others: str) -> None:
+    graph = parse(f"n: int64[2, 1]\n y = Less(n, {others})\n return y")
+    assert ranges(graph)["n"].is_free
+
+
 def test_numbers_that_a_graph_compares_with_are_reached_and_passed() -> None:
     graph = parse("x: float32[256]\n y = Clip(x, -30.0, 40.0)\n return y")
     drawn = draw(graph, {}, ranges(graph), {}, 0, 0)["x"]
