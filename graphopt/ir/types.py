@@ -313,14 +313,19 @@ def fresh_number() -> Dim:
     return symbol(f"?~{next(_fresh)}")
 
 
+BOUNDS = 512
+"""How many sums of bounds are looked at to prove that a number is no less than 0."""
+
+
 @lru_cache(1 << 16)
-def is_size(number: Size, depth: int = 3) -> bool:
-    """Whether the number is provably at least 0."""
+def is_size(number: Size, tries: int = BOUNDS) -> bool:
+    """Whether the number is provably at least 0: it is a sum of sizes, or one of the sums that are less than it is."""
     if isinstance(number, int):
         return number >= 0
     if all(coefficient > 0 and all(map(_is_natural, monomial)) for monomial, coefficient in number.terms):
         return True
-    return depth > 0 and any(is_size(least, depth - 1) for least in _at_least(number))
+    lower = list(_at_least(number)) if tries > len(number.terms) else []
+    return any(is_size(least, tries // max(2, len(lower))) for least in lower)
 
 
 def _at_least(number: Dim) -> Iterator[Size]:

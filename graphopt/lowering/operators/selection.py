@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphopt.ir.types import Size
 from graphopt.ir.types import minimum as least
-from graphopt.lowering.loops.compute import Tensor, compute, loop, procedure
+from graphopt.lowering.loops.compute import Tensor, compute, fresh, loop, procedure
 from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, const, equal, maximum, minimum, select
-from graphopt.lowering.loops.nest import Buffer, If, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, For, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, only, widened
 from graphopt.lowering.operators.indices import axis_of, digits, linear
 from graphopt.lowering.operators.operation import LoweringTable, NotLowered, Operation, Shapes
 from graphopt.lowering.operators.sorting import Kept, RadixSort, code_bits, code_of
 
 ZERO = (Const(0),)
+TOGETHER = 32
+"""Boxes that another is compared with at once."""
 
 
 def _product(shape: Sequence[Size]) -> Size:
@@ -231,11 +233,13 @@ def suppression_shapes(op: Operation) -> Shapes:
     count, room = op.size(spatial), op.size(per_class)
     wanted = minimum(maximum(cast(only(op, 2), INDEX), 0), count) if op.has(2) else Const(0)
     overlap = only(op, 3) if op.has(3) else const(0.0, "float32")
+    nothing = const(0.0, boxes.dtype)
 
     dtype = scores.dtype
     keys, order = Buffer("keys", (count,), dtype), Buffer("order", (count,), INDEX)
-    corners = Buffer("corners", (room + 1, Const(5)), boxes.dtype)
+    corners = Buffer("corners", (Const(5), room + TOGETHER), boxes.dtype)
     at, spare = Buffer("at", (Const(7),), INDEX, "local"), Buffer("spare", (Const(1),), dtype, "local")
+    worst = Buffer("worst", (Const(1),), boxes.dtype, "local")
 
     def build(total: Buffer, found: Buffer) -> Stmt:
         kept = Kept(keys, order, lambda i: (i,), False, count)
@@ -263,12 +267,17 @@ def suppression_shapes(op: Operation) -> Shapes:
                     kept.sift(Const(0), left, at, spare),
                 )
 
-                def compare(k: Expr) -> Stmt:
-                    lost = Store(at, (Const(6),), Const(0))
-                    return If(equal(is_free, 1), _unless_apart(corners, taken, k, overlap, lost))
+                def compare(first: Expr) -> Stmt:
+                    var = fresh()
+                    is_lost = (first + var < taken) & _overlaps(corners, taken, first + var, overlap)
+                    more = maximum(worst[0], select(is_lost, const(1.0, worst.dtype), nothing))
+                    told = Store(at, (Const(6),), select(equal(worst[0], nothing), Const(1), Const(0)))
+                    lanes = For(var, Const(TOGETHER), Store(worst, ZERO, more), "vectorized")
+                    return If(equal(is_free, 1), seq(Store(worst, ZERO, nothing), lanes, told))
 
                 corner = _put_corners(op, boxes, image, box, corners, taken)
-                tried = seq(Store(at, (Const(6),), Const(1)), corner, loop(taken, compare))
+                blocks = (taken + (TOGETHER - 1)) // TOGETHER
+                tried = seq(Store(at, (Const(6),), Const(1)), corner, loop(blocks, lambda k: compare(TOGETHER * k)))
                 return If(taken < wanted, seq(tried, If(equal(is_free, 1), take), pop))
 
             return seq(
@@ -285,7 +294,7 @@ def suppression_shapes(op: Operation) -> Shapes:
 
     inputs = tuple(op.input(k) for k in range(5) if op.has(k))
     outputs = [("total", (Const(1),), INDEX), ("found", (op.size(most), Const(3)), INDEX)]
-    total, found = procedure(outputs, inputs, build, (keys, order, corners, at, spare))
+    total, found = procedure(outputs, inputs, build, (keys, order, corners, at, spare, worst))
     return Shapes([(total[0], Const(3))], [(found, (most, 3))])
 
 
@@ -296,21 +305,21 @@ def _put_corners(op: Operation, boxes: Tensor, image: Expr, box: Expr, corners: 
         edges = [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0]
     else:
         edges = [minimum(a, c), minimum(b, d), maximum(a, c), maximum(b, d)]
-    area = (corners[slot, 2] - corners[slot, 0]) * (corners[slot, 3] - corners[slot, 1])
-    stores = [Store(corners, (slot, Const(k)), edge) for k, edge in enumerate(edges)]
-    return seq(*stores, Store(corners, (slot, Const(4)), area))
+    area = (corners[2, slot] - corners[0, slot]) * (corners[3, slot] - corners[1, slot])
+    stores = [Store(corners, (Const(k), slot), edge) for k, edge in enumerate(edges)]
+    return seq(*stores, Store(corners, (Const(4), slot), area))
 
 
-def _unless_apart(corners: Buffer, one: Expr, other: Expr, threshold: Expr, then: Stmt) -> Stmt:
-    """What is done where two boxes have more in common than the threshold, as a share of what either covers."""
-    low = [maximum(corners[one, k], corners[other, k]) for k in (0, 1)]
-    high = [minimum(corners[one, k], corners[other, k]) for k in (2, 3)]
+def _overlaps(corners: Buffer, one: Expr, other: Expr, threshold: Expr) -> Expr:
+    """Whether two boxes have more in common than the threshold, as a share of what either covers."""
+    low = [maximum(corners[k, one], corners[k, other]) for k in (0, 1)]
+    high = [minimum(corners[k, one], corners[k, other]) for k in (2, 3)]
     sides = [b - a for a, b in zip(low, high, strict=True)]
-    common, areas = sides[0] * sides[1], (corners[one, 4], corners[other, 4])
+    common, areas = sides[0] * sides[1], (corners[4, one], corners[4, other])
     union = areas[0] + areas[1] - common
     zero = const(0.0, corners.dtype)
-    is_real = (areas[0] > zero) & (areas[1] > zero) & (union > zero)
-    return If(sides[0] > zero, If(sides[1] > zero, If(is_real, If(common / union > threshold, then))))
+    have_area = (areas[0] > zero) & (areas[1] > zero) & (union > zero)
+    return (sides[0] > zero) & (sides[1] > zero) & have_area & (common / union > threshold)
 
 
 def suppression(op: Operation) -> Tensor:

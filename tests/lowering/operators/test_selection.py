@@ -163,9 +163,9 @@ LIMITED = "m: int64[1] t: float32[1] u: float32[1] y = NonMaxSuppression(b, s, m
 LIMITS = f"b: float32[i, n, 4] s: float32[i, c, n] {LIMITED}"
 
 
-def drawn(images: int, classes: int, count: int, center: bool = False) -> dict[str, Array]:
+def drawn(images: int, classes: int, count: int, center: bool = False, width: int = 12) -> dict[str, Array]:
     """Boxes of which many overlap, some without area, and scores of which some are equal."""
-    low = RNG.integers(0, 12, (images, count, 2))
+    low = RNG.integers(0, width, (images, count, 2))
     size = RNG.integers(0 if count > 5 else 1, 9, (images, count, 2))
     corners = [low, size] if center else [low + size, low] if count % 2 else [low, low + size]
     scores = RNG.integers(0, 8, (images, classes, count)) / 8
@@ -181,6 +181,16 @@ def test_boxes_that_overlap_better_ones_are_left_out(center: int) -> None:
                 limits = {"m": np.array([most]), "t": np.float32([threshold]), "u": np.float32([least])}
                 (found,) = agree(text, {**drawn(images, classes, count, bool(center)), **limits})
                 assert found.shape[1] == 3
+
+
+def test_many_boxes_are_left() -> None:
+    for count in (64, 97, 300):
+        for far in (np.float32(0), np.inf, np.nan):
+            feeds = drawn(2, 2, count, width=90)
+            feeds["b"][:, 5:9, 1:3] = far
+            limits = {"m": np.array([1000]), "t": np.float32([0.2]), "u": np.float32([0])}
+            (found,) = agree(LIMITS.format(""), {**feeds, **limits})
+            assert len(found) > 4 * 40
 
 
 @pytest.mark.parametrize("count", [0, 1])
