@@ -221,19 +221,23 @@ class _ConvolutionTile:
                 self.columns(pixels, b.at(of["ldb_channels"] * c), j, coming.at(column))
 
     def edges(self, a: Pointer, b: Pointer) -> None:
-        """The steps over the other columns, zeros standing for what is outside of the image."""
+        """The steps over the other columns, zeros standing for what is outside of the image. Those that lie outside
+        for all pixels, as many do where dilations are large, are left out."""
         of, inside = self.given, self.given["high"] - self.given["low"]
-        zeros = self.kept(self.form.size)
+        zeros, past = self.kept(self.form.size), (self.count - 1) * self.form.step
         with self.loop(of["kernel"] - inside) as k:
             j = select(k < of["low"], k, k + inside)
-            for c in range(self.form.deep):
-                pixels = []
-                for p in range(self.count):
-                    column = of["begin"] + j * of["dilation"] + p * self.form.step
-                    is_inside = values.as_unsigned(column) < values.as_unsigned(of["side"])
-                    there = a.at(column * self.form.size + of["lda_channels"] * c)
-                    pixels.append(replace(there, ir=self.builder.select(is_inside.ir, there.ir, zeros.ir)))
-                self.columns(pixels, b.at(of["ldb_channels"] * c), j)
+            start = of["begin"] + j * of["dilation"]
+            some = values.as_unsigned(start + past) < values.as_unsigned(of["side"] + past)
+            with self.builder.if_then(some.ir):
+                for c in range(self.form.deep):
+                    pixels = []
+                    for p in range(self.count):
+                        column = start + p * self.form.step
+                        is_inside = values.as_unsigned(column) < values.as_unsigned(of["side"])
+                        there = a.at(column * self.form.size + of["lda_channels"] * c)
+                        pixels.append(replace(there, ir=self.builder.select(is_inside.ir, there.ir, zeros.ir)))
+                    self.columns(pixels, b.at(of["ldb_channels"] * c), j)
 
     def columns(self, pixels: Sequence[Pointer], b: Pointer, j: VectorValue, coming: Pointer | None = None) -> None:
         """The steps of one column of the kernel: the channels that lie side by side. With each, a pixel of those that

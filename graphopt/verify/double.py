@@ -36,6 +36,8 @@ _NARROW, _DOUBLE = (1, 10, 16), 11
 """ONNX's numbers of the dtypes."""
 ROUNDS = 64
 """A Loop of more is not evaluated."""
+SIZES = 64
+"""Elements that values have at most of which others are computed that are sizes."""
 DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 """Of the significands of the dtypes that are widened, in binary."""
 
@@ -55,11 +57,14 @@ def evaluated(
     values: dict[Value, Any] = {
         value: widened(array, ulps if value in rounded else None) for value, array in given.items()
     }
+    sizes: dict[Value, Any] = {}
     for node in within(graph, given, wanted):
         if node.op == CONSTANT:
             constant = node.attrs["value"]
             assert isinstance(constant, Constant)
             values[node.outputs[0]] = widened(constant.array, ulps)
+            if constant.size <= SIZES:
+                sizes[node.outputs[0]] = constant.array
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
         compute_node: Evaluation = _WITH_BODIES.get(node.op, _computed)
@@ -69,7 +74,25 @@ def evaluated(
         if ulps is not None and ulps.digits is not None:
             outputs = tuple(_nudged(output, ulps.digits, ulps) if _is_double(output) else output for output in outputs)
         values.update(zip(node.outputs, outputs, strict=False))
+        own = outputs if node.op == "Shape" else _as_in_model(node, sizes)
+        for value, array in zip(node.outputs, own, strict=False):
+            if isinstance(array, np.ndarray) and array.size <= SIZES:
+                sizes[value] = array
+                if array.dtype.kind in "iub":
+                    values[value] = array
     return values
+
+
+def _as_in_model(node: Node, sizes: Mapping[Value, Any]) -> tuple[Any, ...]:
+    """What a node makes of sizes and constants alone, in the model's own precision: the floor of 200 * 1.6 is 319 in
+    float32, and all that follows has that size."""
+    if node.bodies or not node.inputs or not all(value is None or value in sizes for value in node.inputs):
+        return ()
+    try:
+        arrays = [None if value is None else sizes[value] for value in node.inputs]
+        return tuple(np.asarray(output) for output in compute(node.op, node.attrs, arrays, node.n_outputs))
+    except GraphoptError:
+        return ()
 
 
 def _is_double(value: Any) -> bool:

@@ -30,6 +30,15 @@ def test_float32_is_widened_and_not_rounded_on_the_way() -> None:
     assert np.array_equal(y, X.astype(np.float64) * np.float64(np.float32(0.1)))
 
 
+def test_sizes_are_those_of_the_model() -> None:
+    graph = parse("""x: float32[7]
+        n = Cast(Floor(Mul(Cast(Squeeze(Shape(Pad(x, [7, 6]))), to=1), 0.35)), to=7)
+        y = Mul(x, Cast(n, to=1))
+        return y""")
+    assert np.float32(20) * np.float32(0.35) == 7  # 6.9999998 in float64
+    assert np.array_equal(output(graph), 7 * X.astype(np.float64))
+
+
 def test_a_value_without_axes_is_an_array() -> None:
     graph = parse("x: float32[]\ny = Mul(Mul(x, 0.1), x)\nreturn y\n")
     (y,) = graph.outputs

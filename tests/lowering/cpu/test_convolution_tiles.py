@@ -36,6 +36,9 @@ WEIGHTS = {  # how many blocks of how many channels, which kernel
     "plain pointwise": (2, 3, 1, 1, 16),
     "plain windows": (2, 1, 256, 16),
     "large": (2, 1, 5, 5, 16, 16),
+    "apart": (2, 1, 3, 3, 16, 16),
+    "apart and strided": (1, 1, 2, 5, 16, 16),
+    "plain apart": (2, 3, 3, 3, 16),
 }
 ATTRIBUTES: dict[str, dict[str, Any]] = {
     "blocked": {"pads": [1, 1, 1, 1]},
@@ -46,6 +49,9 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     "plain": {"pads": [1, 1, 0, 1], "strides": [2, 1]},
     "plain windows": {"strides": [128]},
     "large": {"pads": [4, 2, 2, 2], "dilations": [2, 1]},
+    "apart": {"pads": [12, 12, 12, 12], "dilations": [12, 12]},
+    "apart and strided": {"pads": [3, 31, 4, 33], "dilations": [7, 13], "strides": [2, 3]},
+    "plain apart": {"pads": [9, 9, 9, 9], "dilations": [9, 9]},
 }
 IMAGES: list[tuple[str, Sequence[int]]] = [
     *(("blocked", hw) for hw in ((1, 1), (3, 2), (5, 30), (2, 15))),
@@ -57,6 +63,9 @@ IMAGES: list[tuple[str, Sequence[int]]] = [
     *(("plain", hw) for hw in ((2, 3), (8, 31))),
     *(("plain pointwise", hw) for hw in ((1, 1), (6, 7))),
     *(("large", hw) for hw in ((2, 1), (3, 33))),
+    *(("apart", hw) for hw in ((1, 1), (2, 12), (3, 13), (14, 33))),
+    *(("apart and strided", hw) for hw in ((2, 4), (9, 40))),
+    *(("plain apart", hw) for hw in ((2, 3), (10, 31))),
 ]
 
 
