@@ -2,12 +2,12 @@
 
     python tests/bench/converted.py MODEL.onnx ... [--kinds half,optimized,static] [--seed N] [--threads N]
 
-A row is a model as one tool leaves it: ONNX Runtime's conversion to float16, its extended optimizations, its dynamic
-and static quantization and ``MatMulNBitsQuantizer``, whose formats are drawn from the seed and the model's name. It
-says how many milliseconds ONNX Runtime takes, how many times as fast the model optimized for ``ort`` and for
-``portable`` and the compiled program are, all taking turns, how many nodes the program left out, and by how many
-tolerances the program's results differ, which for rounded numbers may be many. All are verified as they are made; what
-a tool or we refuse is told in a line.
+A row is a model as one tool leaves it, the first as it is: ONNX Runtime's conversion to float16, its extended
+optimizations, its dynamic and static quantization and ``MatMulNBitsQuantizer``, whose formats are drawn from the seed
+and the model's name. It says how many milliseconds ONNX Runtime takes, how many times as fast the model optimized for
+``ort`` and for ``portable`` and the compiled program are, all taking turns, how many nodes the program left out, and
+by how many tolerances the program's results differ, which for rounded numbers may be many. All are verified as they
+are made; what a tool or we refuse is told in a line.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ TABLE = Table("", 44, "input:9.3f ort:7.2f portable:10.2f compiled:10.2f left:6 
 Inputs = Mapping[str, Any]
 Conversion = Callable[[Path, Path, Inputs, random.Random], str]
 """Writes what a tool makes of a model, and says how."""
+
+
+def unchanged(given: Path, made: Path, inputs: Inputs, drawn: random.Random) -> str:
+    """The model itself, to compare the others with."""
+    onnx.save(onnx.load(given), made)
+    return ""
 
 
 def half(given: Path, made: Path, inputs: Inputs, drawn: random.Random) -> str:
@@ -102,7 +108,7 @@ def bits(given: Path, made: Path, inputs: Inputs, drawn: random.Random) -> str:
     return f"{count} bits by {block}, level {level}"
 
 
-KINDS: Mapping[str, Conversion] = {f.__name__: f for f in (half, optimized, dynamic, static, bits)}
+KINDS: Mapping[str, Conversion] = {f.__name__: f for f in (unchanged, half, optimized, dynamic, static, bits)}
 
 
 def fitting(path: Path, inputs: Inputs) -> Inputs:
