@@ -37,7 +37,7 @@ _NARROW, _DOUBLE = (1, 10, 16), 11
 ROUNDS = 64
 """A Loop of more is not evaluated."""
 SIZES = 64
-"""Elements that values have at most of which others are computed that are sizes."""
+"""Elements that sizes, and what they are computed of, have at most."""
 DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 """Of the significands of the dtypes that are widened, in binary."""
 
@@ -68,31 +68,34 @@ def evaluated(
             continue
         arrays = [None if value is None else values[value] for value in node.inputs]
         compute_node: Evaluation = _WITH_BODIES.get(node.op, _computed)
-        made = compute_node(node, arrays, ulps)
-        # numpy makes numbers of its own of arrays without axes
-        outputs = tuple(np.asarray(output) if isinstance(output, np.generic) else output for output in made)
+        outputs = _as_arrays(compute_node(node, arrays, ulps))
         if ulps is not None and ulps.digits is not None:
             outputs = tuple(_nudged(output, ulps.digits, ulps) if _is_double(output) else output for output in outputs)
         values.update(zip(node.outputs, outputs, strict=False))
-        own = outputs if node.op == "Shape" else _as_in_model(node, sizes)
+        own = outputs if node.op in ("Shape", "Size") else _in_own_precision(node, sizes)
         for value, array in zip(node.outputs, own, strict=False):
             if isinstance(array, np.ndarray) and array.size <= SIZES:
                 sizes[value] = array
-                if array.dtype.kind in "iub":
+                if not _is_double(array) and array.dtype.name not in DIGITS:
                     values[value] = array
     return values
 
 
-def _as_in_model(node: Node, sizes: Mapping[Value, Any]) -> tuple[Any, ...]:
-    """What a node makes of sizes and constants alone, in the model's own precision: the floor of 200 * 1.6 is 319 in
-    float32, and all that follows has that size."""
+def _in_own_precision(node: Node, sizes: Mapping[Value, Any]) -> tuple[Any, ...]:
+    """What a node makes of sizes and constants alone, rounded as the model rounds: the floor of 20 * 0.35 is 7 in
+    float32 and 6 in float64, and so may be the size of all that follows."""
     if node.bodies or not node.inputs or not all(value is None or value in sizes for value in node.inputs):
         return ()
     try:
         arrays = [None if value is None else sizes[value] for value in node.inputs]
-        return tuple(np.asarray(output) for output in compute(node.op, node.attrs, arrays, node.n_outputs))
+        return _as_arrays(compute(node.op, node.attrs, arrays, node.n_outputs))
     except GraphoptError:
         return ()
+
+
+def _as_arrays(made: Iterable[Any]) -> tuple[Any, ...]:
+    """Arrays for the numbers that numpy makes of arrays without axes; other things as they are."""
+    return tuple(np.asarray(output) if isinstance(output, np.generic) else output for output in made)
 
 
 def _is_double(value: Any) -> bool:

@@ -262,29 +262,33 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
             other = graph.constant_of(node.inputs[1 - index])
             if other is not None and other.size == 1 and other.dtype not in ("string", "bool"):
                 return InputRange(choices=(float(other.array.reshape(-1)[0]),))
-        case op, _ if op in _ORDERINGS:
-            return _lengths(graph, facts, node.inputs[1 - index])
+        case op, _ if op in _ORDERINGS and "int" in (_dtype(graph, facts, node.inputs[index]) or ""):
+            return _row_length(graph, facts, node.inputs[1 - index])
         case _ if table is not None:
             return _inside(_size(graph, facts, node, table, 0))
     return ANYTHING
 
 
-def _lengths(graph: Graph, facts: Mapping[Value, Fact], positions: Value | None) -> InputRange:
-    """Lengths that leave something of each row, for what is compared with the positions in a row, as masks are made."""
-    node = None if positions is None else graph.producer(positions)
-    while node is not None and node.op in _CARRIERS and 0 in _CARRIERS[node.op]:
-        positions = node.inputs[0]
-        node = None if positions is None else graph.producer(positions)
-    if node is not None and node.op == "Range":
-        end = node.inputs[1]
-        limit = facts[end].elements if end is not None and end in facts else None
-        return InputRange(1, limit[0] if limit and isinstance(limit[0], int) else LENGTH, whole=True)
+def _row_length(graph: Graph, facts: Mapping[Value, Fact], positions: Value | None) -> InputRange:
+    """A length that leaves something of a row, for what is compared with the positions in it, as masks are made."""
+    while positions is not None and 0 in _CARRIERS.get(graph.producer(positions).op, ()):
+        positions = graph.producer(positions).inputs[0]
     known = graph.constant_of(positions)
-    if known is None or known.size < 2 or "int" not in known.dtype:
+    if known is not None:
+        counted = np.unique(known.array) if "int" in known.dtype and known.size > 1 else np.zeros(0)
+        is_row = counted.size > 1 and counted[-1] - counted[0] == counted.size - 1
+        return InputRange(int(counted[0]) + 1, int(counted[-1]) + 1, whole=True) if is_row else ANYTHING
+    if positions is None or graph.producer(positions).op != "Range":
         return ANYTHING
-    counted = np.unique(known.array)
-    is_counted = counted.size > 1 and counted[-1] - counted[0] == counted.size - 1
-    return InputRange(int(counted[0]) + 1, int(counted[-1]) + 1, whole=True) if is_counted else ANYTHING
+    first, end = (_number(facts, value) for value in graph.producer(positions).inputs[:2])
+    low = 1 if first is None else first + 1
+    return InputRange(low, low + LENGTH - 1 if end is None else max(low, end), whole=True)
+
+
+def _number(facts: Mapping[Value, Fact], value: Value | None) -> int | None:
+    """The whole number that a value is known to be."""
+    elements = facts[value].elements if value is not None and value in facts else None
+    return elements[0] if elements and isinstance(elements[0], int) else None
 
 
 def _inside(size: Size | None) -> InputRange:
@@ -337,7 +341,7 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     known = solved(asked, fixed)
     named = {name: substitute(size, known) for name, size in sums(open_names(graph)).items() if name not in known}
     tried: list[dict[str, int]] = []
-    lengths = _of_masks(graph, {*known, *named})
+    lengths = _lengths(graph, {*known, *named})
     starts = [{**known, **named, **lengths}, *([{**known, **named}] if lengths else []), *([known] if named else [])]
     least = smallest(graph)
     guesses = [guess for start in starts for guess in _guesses(graph, start, least)]
@@ -349,7 +353,7 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
             yield guess
 
 
-def _of_masks(graph: Graph, told: set[str]) -> dict[str, Size]:
+def _lengths(graph: Graph, told: set[str]) -> dict[str, Size]:
     """The second sizes of matrices that nothing tells, as the sum of what the first cache keeps and of what is new."""
     grown = caches(graph)
     if not grown:

@@ -39,6 +39,13 @@ def test_sizes_are_those_of_the_model() -> None:
     assert np.array_equal(output(graph), 7 * X.astype(np.float64))
 
 
+def test_lists_of_sizes_stay_lists() -> None:
+    graph = parse("""x: float32[7]
+        y = Mul(x, Cast(SequenceAt(SplitToSequence([4, 2, 3], [2, 1]), 1), to=1))
+        return y""")
+    assert np.array_equal(output(graph), 3 * X.astype(np.float64))
+
+
 def test_a_value_without_axes_is_an_array() -> None:
     graph = parse("x: float32[]\ny = Mul(Mul(x, 0.1), x)\nreturn y\n")
     (y,) = graph.outputs

@@ -229,19 +229,27 @@ def test_integers_that_are_only_computed_with_may_be_any() -> None:
 
 
 @pytest.mark.parametrize(
-    ("positions", "most"),
-    [("Expand(Range(0, 20, 1), [2, 20])", 20), ("Range(0, Max(n), 1)", 8), ("[0, 1, 2, 3, 4, 5, 6]", 7)],
-)
+    ("positions", "least", "most"),
+    [
+        ("Expand(Range(0, 20, 1), [2, 20])", 1, 20), ("Range(0, Max(n), 1)", 1, 8), ("Range(5, 9, 1)", 6, 9),
+        ("[0, 1, 2, 3, 4, 5, 6]", 1, 7), ("[3, 2, 2]", 3, 4),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("op", ["Less", "GreaterOrEqual"])
-def test_lengths_leave_something_of_each_row(op: str, positions: str, most: int) -> None:
+def test_lengths_leave_something_of_each_row(op: str, positions: str, least: int, most: int) -> None:
     graph = parse(f"n: int64[2]\n y = {op}({positions}, Unsqueeze(n, [1]))\n return y")
-    assert ranges(graph) == {"n": InputRange(1, most, whole=True)}
+    assert ranges(graph) == {"n": InputRange(least, most, whole=True)}
 
 
 @pytest.mark.parametrize("others", ["[7, 2, 9]", "3", "[4]"])
 def test_what_is_compared_with_other_numbers_is_no_length(others: str) -> None:
     graph = parse(f"n: int64[2, 1]\n y = Less(n, {others})\n return y")
     assert ranges(graph)["n"].is_free
+
+
+def test_floats_are_no_lengths() -> None:
+    graph = parse("x: float32[9]\n y = Less(x, Range(0.0, 9.0, 1.0))\n return y")
+    assert ranges(graph)["x"].is_free
 
 
 def test_numbers_that_a_graph_compares_with_are_reached_and_passed() -> None:

@@ -239,7 +239,7 @@ def suppression_shapes(op: Operation) -> Shapes:
     keys, order = Buffer("keys", (count,), dtype), Buffer("order", (count,), INDEX)
     corners = Buffer("corners", (Const(5), room + TOGETHER), boxes.dtype)
     at, spare = Buffer("at", (Const(7),), INDEX, "local"), Buffer("spare", (Const(1),), dtype, "local")
-    worst = Buffer("worst", (Const(1),), boxes.dtype, "local")
+    suppressed = Buffer("suppressed", (Const(1),), boxes.dtype, "local")
 
     def build(total: Buffer, found: Buffer) -> Stmt:
         kept = Kept(keys, order, lambda i: (i,), False, count)
@@ -270,10 +270,10 @@ def suppression_shapes(op: Operation) -> Shapes:
                 def compare(first: Expr) -> Stmt:
                     var = fresh()
                     is_lost = (first + var < taken) & _overlaps(corners, taken, first + var, overlap)
-                    more = maximum(worst[0], select(is_lost, const(1.0, worst.dtype), nothing))
-                    told = Store(at, (Const(6),), select(equal(worst[0], nothing), Const(1), Const(0)))
-                    lanes = For(var, Const(TOGETHER), Store(worst, ZERO, more), "vectorized")
-                    return If(equal(is_free, 1), seq(Store(worst, ZERO, nothing), lanes, told))
+                    more = maximum(suppressed[0], select(is_lost, const(1.0, suppressed.dtype), nothing))
+                    told = Store(at, (Const(6),), select(equal(suppressed[0], nothing), Const(1), Const(0)))
+                    lanes = For(var, Const(TOGETHER), Store(suppressed, ZERO, more), "vectorized")
+                    return If(equal(is_free, 1), seq(Store(suppressed, ZERO, nothing), lanes, told))
 
                 corner = _put_corners(op, boxes, image, box, corners, taken)
                 blocks = (taken + (TOGETHER - 1)) // TOGETHER
@@ -294,7 +294,7 @@ def suppression_shapes(op: Operation) -> Shapes:
 
     inputs = tuple(op.input(k) for k in range(5) if op.has(k))
     outputs = [("total", (Const(1),), INDEX), ("found", (op.size(most), Const(3)), INDEX)]
-    total, found = procedure(outputs, inputs, build, (keys, order, corners, at, spare, worst))
+    total, found = procedure(outputs, inputs, build, (keys, order, corners, at, spare, suppressed))
     return Shapes([(total[0], Const(3))], [(found, (most, 3))])
 
 
