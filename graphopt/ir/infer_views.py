@@ -164,13 +164,27 @@ def slice_length(n: Size, start: Size, end: Size, step: int) -> Size | None:
     if isinstance(n, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(n)))
     if step < 0:
-        whole = (start == -1 or is_size(start - HUGE)) and is_size(-HUGE - end)
-        return (n + (-step - 1)) // -step if whole else None
-    first, last = _clamped(n, start), _clamped(n, end)
+        begins, ends = _counted_behind(n, start), _counted_behind(n, end)
+        if begins is None or ends is None:
+            return None
+        first, last = ends, begins
+        start, end, step = end, start, -step
+    else:
+        first, last = _clamped(n, start), _clamped(n, end)
     same_side = is_size(start) == is_size(end)
     if first == 0 or last == n or (same_side and is_size(end - start)):
         return (last - first + (step - 1)) // step
     return 0 if is_size(first - last) else maximum(0, (last - first + (step - 1)) // step)
+
+
+def _counted_behind(n: Size, position: Size) -> Size | None:
+    """How many of n elements stand up to a bound of a slice that goes back, its own included: 0..n; None where it is
+    not known from which end it is counted."""
+    if is_size(position):
+        return minimum(n, position + 1)
+    if isinstance(position, int) and position <= -HUGE:
+        return 0
+    return n - minimum(n, -position - 1) if is_size(-position - 1) else None
 
 
 def _clamped(n: Size, position: Size) -> Size:

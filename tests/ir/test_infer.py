@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from time import process_time
 
@@ -20,6 +21,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Function, Graph, Value
 from graphopt.ir.infer import INFERENCES, infer, infer_node
 from graphopt.ir.infer_shapes import Types
+from graphopt.ir.infer_views import slice_length
 from graphopt.ir.onnx_io import load
 from graphopt.ir.onnx_io.types import read_type
 from graphopt.ir.op_table import ABOUT_ONE
@@ -646,6 +648,15 @@ def test_a_loop_whose_state_changes_its_rank() -> None:
     state, _ = loop(("Unsqueeze", (2, 0), {}))
     assert isinstance(state, TensorType)
     assert isinstance(state.shape, Unranked)
+
+
+def test_lengths_of_slices_of_an_open_size() -> None:
+    bounds = [-(2**63), -5, -2, -1, 0, 1, 3, 2**63 - 1]
+    for start, end, step in product(bounds, bounds, (-3, -2, -1, 1, 2)):
+        length = slice_length(N, start, end, step)
+        assert length is not None
+        for size in range(7):
+            assert substitute(length, {"N": size}) == len(range(size)[start:end:step]), (size, start, end, step)
 
 
 def test_a_scan_slices_and_stacks() -> None:

@@ -25,7 +25,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.ir.onnx_io.attributes import KIND, kind_of, octets
+from graphopt.ir.onnx_io.attributes import KIND, kind_name, kind_of, octets
 from graphopt.ir.onnx_io.names import ValueNames
 from graphopt.ir.onnx_io.source import GraphSource, NodeSource
 from graphopt.ir.onnx_io.store import TensorStore
@@ -420,8 +420,14 @@ class GraphWriter:
             proto.doc_string = like.doc_string
         if isinstance(value, AttrRef):
             proto.ref_attr_name = value.name
-        else:
+            return
+        try:
             self._fill(proto, value, captured)
+        except (AttributeError, TypeError, ValueError):
+            if proto.type in (KIND.GRAPH, KIND.GRAPHS):
+                raise  # what is wrong in a body is not wrong with its type
+            wanted = kind_name(proto.type).lower()
+            raise InvalidModelError(f"{op}: attribute {name!r} is {wanted}, which {value!r} does not fit") from None
 
     def _fill(self, proto: AttributeProto, value: Any, captured: Sequence[Value]) -> None:
         """Put a value into the field of the attribute's type, in place of what is there."""

@@ -27,6 +27,7 @@ from graphopt.lowering.operators.operation import NotLowered, Operation
 Factors: TypeAlias = tuple[Expr, ...]
 Sum: TypeAlias = dict[Factors, int]
 """A size as a sum of products of atoms, each so many times."""
+_FAR = 1 << 62
 
 # -- from one shape to another with the same elements in the same order
 
@@ -224,8 +225,10 @@ def clamped(index: Expr, size: Expr) -> Expr:
 
 
 def counted(index: Expr, size: Expr) -> Expr:
-    """An index that counts from the end where it is negative, counted from the front."""
+    """An index that counts from the end where it is negative, counted from the front. Constants that mean the end, as
+    the least and the largest of int64, come so near that sums with sizes and steps stay numbers of int64."""
     if isinstance(index, Const):
+        index = Const(min(max(int(index.value), -_FAR), _FAR))
         return index if index.value >= 0 else index + size
     return select(index < 0, index + size, index)
 

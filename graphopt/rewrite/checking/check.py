@@ -21,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from graphopt.errors import GraphoptError, RuleError
+from graphopt.errors import GraphoptError, InvalidModelError, RuleError
 from graphopt.frozen import dataclass
 from graphopt.ir import evaluate, infer, ops
 from graphopt.ir.blocked import beyond
@@ -536,7 +536,7 @@ def in_onnxruntime(graph: Graph) -> Computation:
     """The graph in ONNX Runtime, op by op."""
     try:
         run = open_in_onnxruntime(to_proto(graph).SerializeToString(), threads=1)
-    except EngineError as refusal:
+    except (EngineError, InvalidModelError) as refusal:
         refused = str(refusal)
 
         def run(inputs: Mapping[str, Any]) -> list[Any]:

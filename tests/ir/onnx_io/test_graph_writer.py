@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -340,6 +342,14 @@ def test_attributes_have_the_type_that_the_schema_wants() -> None:
     assert [a.type for a in second.attribute] == [
         kind.INT, kind.FLOAT, kind.STRING, kind.INTS, kind.INTS, kind.FLOATS, kind.TYPE_PROTO, kind.STRINGS
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "kind"), [(3, "ints"), ("a", "ints"), ((1.5, "b"), "ints"), (1 << 70, "ints")])
+def test_an_attribute_of_another_type_is_an_error(value: Any, kind: str) -> None:
+    graph, x = made()
+    graph.add_output("y", graph.add("MaxPool", (x,), Attrs(kernel_shape=value)).outputs[0])
+    with pytest.raises(InvalidModelError, match=rf"MaxPool: attribute 'kernel_shape' is {kind}, which .* does not fit"):
+        to_proto(graph)
 
 
 def test_references_of_functions_stay_references() -> None:

@@ -42,7 +42,7 @@ def floats(*shape: int) -> Array:
 
 def test_slices() -> None:
     text = "x: float32[n, m] s: int64[2] e: int64[2] t: int64[2] y = Relu(Slice(x, s, e, [1, -2], t)) return y"
-    ends = [-1000, -7, -3, -1, 0, 1, 2, 5, 9, 2**40, -(2**40)]
+    ends = [-1000, -7, -3, -1, 0, 1, 2, 5, 9, 2**40, -(2**40), 2**63 - 1, -(2**63)]
     draws = []
     for _ in range(150):
         s, e = RNG.choice(ends, 2), RNG.choice(ends, 2)
