@@ -40,7 +40,7 @@ from graphopt.ir.infer_nests import NESTS
 from graphopt.ir.infer_products import PRODUCTS
 from graphopt.ir.infer_sequences import SEQUENCES
 from graphopt.ir.infer_shapes import ELEMENTWISE, Types, spell
-from graphopt.ir.infer_views import VIEWS
+from graphopt.ir.infer_views import VIEWS, squeezed
 from graphopt.ir.tabular import TABULAR
 from graphopt.ir.types import (
     OptionalType,
@@ -437,6 +437,8 @@ class _Walk:
         self.walks: BodyWalks = {}
         self.open: set[str] = set()
         """The symbols of elements and sizes that go after what inputs of the model hold."""
+        self.open_ranks: set[Unranked] = set()
+        """The shapes whose rank only a run says."""
 
     def graph(
         self, graph: Graph, facts: Mapping[Value, Fact], known: Mapping[Value, Fact] = MappingProxyType({})
@@ -472,12 +474,15 @@ class _Walk:
             if is_open:
                 came_in = {s for f in inputs if f is not None for s in _anonymous(f.shape)}
                 self.open |= {s for f in outputs for s in _anonymous(f.shape)} - came_in
+            is_any_rank = self.has_open_rank(node, inputs)
             try:
                 for value, fact in zip(values, outputs, strict=True):
                     if not is_known:
                         stated = declared.get(value)
                         if stated is not None:
                             stated = _unnumbered(stated) if is_open else stated
+                            if is_any_rank:
+                                stated = squeezed(stated, inputs[0] if node.op == "Squeeze" else None)
                             # bodies are declared with the sizes of their first round
                             kept = given_open if node.op != INPUT else _anonymous(fact.shape)
                             fact = _completed(fact, stated, inputs or outputs, kept)
@@ -486,6 +491,8 @@ class _Walk:
                         old = last.facts.get(value)
                         fact = old if old is not None and old == fact else fact
                     facts_of[value] = fact
+                    if is_any_rank and isinstance(fact.type, TensorType) and isinstance(fact.type.shape, Unranked):
+                        self.open_ranks.add(fact.type.shape)
                     if node.op == INPUT:
                         given_open |= _anonymous(fact.shape)
                     if value in given:
@@ -505,6 +512,13 @@ class _Walk:
         if any(k < len(inputs) and node.inputs[k] in given for k in ops.sizes_from(node.op)):
             return True
         return bool(self.open) and any(not self.open.isdisjoint(_anonymous(f.shape)) for f in inputs if f is not None)
+
+    def has_open_rank(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
+        """Whether only a run says which rank the results of a node have, unless it is inferred."""
+        if node.op == "Squeeze" and len(inputs) == 1:
+            return inputs[0] is not None and inputs[0].shape is not None
+        types = (f.type for f in inputs if f is not None and self.open_ranks)
+        return any(isinstance(t, TensorType) and t.shape in self.open_ranks for t in types)
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         function = self.functions.get((node.op, node.origin.overload))

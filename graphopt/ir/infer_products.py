@@ -376,7 +376,13 @@ def recurrent(call: OpCall) -> Types:
         hidden = r[2] if r is not None and len(r) == 3 else call.size_of_its_own("hidden")
     if x is not None and len(x) != 3:
         raise ValueError(f"the input must have rank 3, not {len(x)}")
-    first, second = x[:2] if x else (call.size_of_its_own(0), call.size_of_its_own(1))
+    sizes = list(x[:2]) if x else [call.size_of_its_own(0), call.size_of_its_own(1)]
+    batch = 0 if call.integer("layout") else 1
+    for state in (5, 6):  # exporters open the batch of the input alone, where the states say what it is
+        given = call.shape(state) if call.has(state) else None
+        if given is not None and len(given) == 3:
+            sizes[batch] = agree(sizes[batch], given[batch], "the batches of the input and of its states")
+    first, second = sizes
     if call.integer("layout"):
         states: tuple[Size, ...] = (first, directions, hidden)
         every: tuple[Size, ...] = (first, second, directions, hidden)

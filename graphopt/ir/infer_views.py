@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.ir.call import OpCall
+from graphopt.ir.facts import Fact
 from graphopt.ir.infer_shapes import (
     Inference,
     Types,
@@ -16,7 +17,7 @@ from graphopt.ir.infer_shapes import (
     rank_of,
     spell,
 )
-from graphopt.ir.types import Size, is_size, maximum, minimum, text_of
+from graphopt.ir.types import Size, TensorType, Type, Unranked, is_size, maximum, minimum, text_of, unranked
 
 LONGEST = 1500
 """Characters of the longest size that is followed: what is longer is some size."""
@@ -89,6 +90,16 @@ def squeeze(call: OpCall) -> Types:
     for axis in axes:
         agree(x[axis], 1, f"the size of axis {axis} and 1")
     return [call.tensor(tuple(s for i, s in enumerate(x) if i not in axes))]
+
+
+def squeezed(declared: Type, x: Fact | None) -> Type:
+    """A declared type of a tensor whose rank only a run says, as far as it may be trusted: of a Squeeze of all axes of
+    size 1 where it says that ``x`` has none but those that are known, else nothing but the dtype."""
+    if not isinstance(declared, TensorType) or isinstance(declared.shape, Unranked):
+        return declared
+    left = [size for size in x.shape if size != 1] if x is not None and x.shape is not None else None
+    fits = left is not None and len(left) == len(declared.shape)
+    return TensorType(declared.dtype, tuple(left) if left is not None and fits else unranked())
 
 
 def unsqueeze(call: OpCall) -> Types:

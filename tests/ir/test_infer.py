@@ -135,6 +135,8 @@ def outputs(text: str) -> list[str]:
         (shape("DepthToSpace", of(N, 8, 3, M), blocksize=2), (N, 2, 6, 2 * M)),
         (shape("SpaceToDepth", of(N, 2, 6, 2 * M), blocksize=2), (N, 8, 3, M)),
         (shape("LSTM", of(N, M, 5), of(2, 8, 5), of(2, 8, 2), hidden_size=2, direction="bidirectional"), (N, 2, M, 2)),
+        (shape("GRU", of(N, M, 5), of(1, 6, 5), of(1, 6, 2), None, None, of(1, 1, 2), hidden_size=2), (N, 1, 1, 2)),
+        (shape("LSTM", of(N, M, 5), of(1, 8, 5), of(1, 8, 2), *[None] * 3, of(3, 1, 2), layout=1), (3, M, 1, 2)),
         (shape("Attention", of(N, M, 64), of(N, 9, 32), of(N, 9, 32), q_num_heads=4, kv_num_heads=2), (N, M, 64)),
         (shape("Det", of(N, 3, 3)), (N,)),
         (shape("RoiAlign", of(1, 3, 9, 9), of(N, 4), of(N, dtype="int64"), output_height=2), (N, 3, 2, 1)),
@@ -545,6 +547,25 @@ def test_a_declared_number_of_what_goes_after_sizes_is_believed() -> None:
     assert y is not None
     graph.types[y] = TensorType("float32", (2, 8))
     assert infer(graph)[y].shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("lines", "declared", "known"),
+    [
+        ("y = Squeeze(x)", (symbol("any"), symbol("other")), (N, M)),
+        ("y = Squeeze(x)", (N,), None),
+        ("s = Squeeze(x)\ny = Sigmoid(s)", (N,), None),
+        ("s = Squeeze(x)\nt = Mul(s, 2.0)\ny = Add(t, s)", (N, M), None),
+    ],
+)
+def test_a_declared_rank_that_only_a_run_says_is_not_believed(
+    lines: str, declared: tuple[Size, ...], known: tuple[Size, ...] | None
+) -> None:
+    graph = parse(f"x: float32[N, 1, M]\n{lines}\nreturn y")
+    y = graph.outputs[0]
+    assert y is not None
+    graph.types[y] = TensorType("float32", declared)
+    assert infer(graph)[y].shape == known
 
 
 def test_errors_name_the_node() -> None:
