@@ -10,7 +10,7 @@ from graphopt.frozen import dataclass
 from graphopt.lowering.loops.compute import Tensor, loop
 from graphopt.lowering.loops.expressions import Const, Expr, const, equal, select
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, Range, Stmt, Store, seq
-from graphopt.lowering.operators.recurrent_tiles import Gates, pieces, rows_of
+from graphopt.lowering.operators.recurrent_tiles import Gates, Tile, pieces, rows_of
 
 if TYPE_CHECKING:
     from graphopt.lowering.operators.recurrent_steps import Recurrence
@@ -50,13 +50,13 @@ class Phase:
         op, frame = r.op, r.frame
         self.r, self.source, self.finish = r, source, finish
         self.gates = Gates(frame, first, count, rows_of(r.batch))
-        self.before = self.gates if r.is_single else Gates(frame, first, count, rows_of(r.steps))
+        self.before = self.gates if r.is_single else Gates(frame, first, count, rows_of(r.places))
         """The tiles of what comes from the inputs."""
         self.weights = self.before.packed(op.input(1), f"inputs{number}")
         self.recurrent = self.gates.packed(op.input(2), f"recurrent{number}")
         self.biases = self.before.biases(op.input(3), r.apart) if op.has(3) else None
         self.joint = [g for g in self.gates.all if g != r.apart]
-        shape = (Const(frame.ways), r.batch, r.steps, Const(count), frame.full)
+        shape = (Const(frame.ways), r.places, Const(count), frame.full)
         self.projected = Buffer(f"projected{number}", shape, r.inner)
 
     @property
@@ -72,10 +72,10 @@ class Phase:
     @property
     def buffers(self) -> list[Buffer]:
         """Scratch buffers of the phase."""
-        buffers = [self.gates.sums(n, "sums") for _, _, n in pieces(self.r.batch)]
+        buffers = [self.gates.sums(n, "sums") for n in heights(self.r.batch)]
         if not self.r.is_single:
-            return [*buffers, self.projected, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.steps))]
-        return [*buffers, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.batch) if self.is_split)]
+            return [*buffers, self.projected, *(self.before.sums(n, "given") for n in heights(self.r.places))]
+        return [*buffers, *(self.before.sums(n, "given") for n in heights(self.r.batch) if self.is_split)]
 
     def from_inputs(self, sums: Buffer, d: int, q: Expr, left: BufferRegion) -> Stmt:
         """The sums of what comes from some inputs, for the elements of a tile."""
@@ -86,67 +86,67 @@ class Phase:
 
         return seq(gates.filled(sums, gates.all, bias), gates.added(sums, left, self.weights, d, q))
 
-    def project(self, d: int, q: Expr, start: Expr, many: Expr) -> Stmt:
-        """Projects the inputs of some rows of the batch, for all steps and the elements of one tile."""
+    def project(self, d: int, q: Expr) -> Stmt:
+        """Projects the inputs of all rows at all steps, for the elements of one tile of the hidden state."""
         gates = self.before
 
-        def tile(b: Expr, first: Expr, rows: int) -> Stmt:
-            sums = gates.sums(rows, "given")
+        def tile(rows: Tile) -> Stmt:
+            sums = gates.sums(rows.rows, "given")
 
             def element(i: Expr, gate: int, n: Expr) -> Stmt:
-                where = (Const(d), b, first + i, Const(gate - gates.first), q * gates.block + n)
+                where = (Const(d), rows.first + i, Const(gate - gates.first), q * gates.block + n)
                 return Store(self.projected, where, sums[i, gates.column(gate, n)])
 
             def row(i: Expr) -> Stmt:
                 return seq(*(gates.each(partial(element, i, gate)) for gate in gates.all))
 
-            left = self.r.inputs(Range(first, Const(rows)), Range(b))
-            return seq(self.from_inputs(sums, d, q, left), loop(Const(rows), row))
+            return seq(self.from_inputs(sums, d, q, self.r.inputs(rows)), loop(rows.live, row))
 
-        def some(b: Expr, first: Expr, count: Expr, rows: int) -> Stmt:
-            return loop(count, lambda k: tile(b, first + k * rows, rows))
+        def some(count: Expr, which: Callable[[Expr], Tile]) -> Stmt:
+            return loop(count, lambda k: tile(which(k)))
 
-        return loop(many, lambda i: seq(*(some(start + i, *piece) for piece in pieces(self.r.steps))))
+        return seq(*(some(*piece) for piece in pieces(self.r.places)))
 
-    def step(self, d: int, number: Expr, b: Expr, rows: int) -> Stmt:
+    def step(self, d: int, number: Expr, rows: Tile) -> Stmt:
         """The gates of some rows of the batch at a step, and what is done with them: tile by tile, to and fro, since
         the weights that were read last are still near."""
         last = self.gates.blocks - 1
 
         def tile(q: Expr) -> Stmt:
             back = select(equal(number % 2, 0), q, last - q) if last != Const(0) else q
-            return self.tile(d, number, b, rows, q if self.r.is_single else back)
+            return self.tile(d, number, rows, q if self.r.is_single else back)
 
         return loop(self.gates.blocks, tile)
 
-    def tile(self, d: int, number: Expr, b: Expr, rows: int, q: Expr) -> Stmt:
+    def tile(self, d: int, number: Expr, rows: Tile, q: Expr) -> Stmt:
         """The same for the elements of one tile."""
-        r, gates, sums = self.r, self.gates, self.gates.sums(rows, "sums")
-        given = gates.sums(rows, "given") if self.is_split else sums
+        r, gates, sums = self.r, self.gates, self.gates.sums(rows.rows, "sums")
+        given = gates.sums(rows.rows, "given") if self.is_split else sums
         parts: list[Stmt] = []
         if r.is_single:
-            left = r.inputs(Range(Const(0)), Range(b, Const(rows)))
-            parts.append(self.from_inputs(given, d, q, left))
+            parts.append(self.from_inputs(given, d, q, r.inputs(rows)))
 
         def from_inputs(i: Expr, gate: int, n: Expr) -> Expr:
             if r.is_single:
                 return given[i, gates.column(gate, n)]
-            where = r.row_of(d, number, b + i), Const(gate - gates.first), q * gates.block + n
-            return self.projected[Const(d), b + i, *where]
+            b = rows.row(i)
+            place = r.place(r.row_of(d, number, b), b)
+            return self.projected[Const(d), place, Const(gate - gates.first), q * gates.block + n]
 
         if self.is_split or not r.is_single:
             parts.append(gates.filled(sums, self.joint, from_inputs))
         if self.is_split:
             parts.append(gates.filled(sums, [g for g in gates.all if g == r.apart], self.own_bias(d, q)))
-        left = BufferRegion(self.source, (Range(Const(d)), Range(b, Const(rows)), Range(Const(0), gates.frame.hidden)))
+        some = Range(rows.first, Const(rows.rows))
+        left = BufferRegion(self.source, (Range(Const(d)), some, Range(Const(0), gates.frame.hidden)))
         parts.append(gates.added(sums, left, self.recurrent, d, q))
 
         def one(i: Expr, n: Expr) -> Stmt:
             apart = sums[i, n] if r.apart is None else from_inputs(i, r.apart, n)
-            point = Point(d, b + i, q * gates.block + n, lambda k: sums[i, gates.column(k, n)], apart)
+            point = Point(d, rows.first + i, q * gates.block + n, lambda k: sums[i, gates.column(k, n)], apart)
             return seq(*self.finish(point))
 
-        finish = loop(Const(rows), lambda i: r.running(number, b + i, gates.each(partial(one, i))))
+        finish = loop(rows.live, lambda i: r.running(number, rows.first + i, gates.each(partial(one, i))))
         return seq(*parts, finish)
 
     def own_bias(self, d: int, q: Expr) -> Callable[[Expr, int, Expr], Expr]:
@@ -157,3 +157,8 @@ class Phase:
             return const(0, self.r.inner) if biases is None else biases[d, 0, q * gates.block + n]
 
         return bias
+
+
+def heights(extent: Expr) -> list[int]:
+    """How many rows the tiles of each kind have."""
+    return [which(Const(0)).rows for _, which in pieces(extent)]

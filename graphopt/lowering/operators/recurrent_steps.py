@@ -18,7 +18,7 @@ from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, L
 from graphopt.lowering.operators.elements import integer, required, text, wide
 from graphopt.lowering.operators.operation import Operation
 from graphopt.lowering.operators.recurrent_phases import Phase, PhaseEpilogue
-from graphopt.lowering.operators.recurrent_tiles import Frame, along, pieces
+from graphopt.lowering.operators.recurrent_tiles import Frame, Tile, along, pieces, spared
 
 SHARED: Final = 1 << 18
 """Multiplications below which sharing them out to threads costs more than it saves."""
@@ -36,11 +36,14 @@ class Recurrence:
         self.op, self.apart = op, apart
         x, recurrent = op.input(0), op.input(2)
         self.inner = wide(op.dtype())
-        self.x = x if x.dtype == self.inner else compute(x.shape, lambda *at: cast(x[at], self.inner), name="wide")
         self.batchwise = bool(integer(op, "layout"))
         self.backwards = WAYS[text(op, "direction")]
         first, second = x.shape[:2]
         self.steps, self.batch = (second, first) if self.batchwise else (first, second)
+        self.places = first * second
+        """Rows of the batch at all steps,"""
+        self.x = compute((spared(self.places), x.shape[2]), self._input, self.inner, "places")
+        """whose inputs stand one after another."""
         self.frame = Frame(len(self.backwards), self.batch, recurrent.shape[2], gates, self.inner, op.op)
         self.lengths = op.input(4) if op.has(4) else None
         self.state, self.new = self.frame.state("state"), self.frame.state("new")
@@ -91,10 +94,19 @@ class Recurrence:
         length = cast(self.lengths[b], INDEX)
         return select(step < length, length - 1 - step, step)
 
-    def inputs(self, steps: Range, rows: Range) -> BufferRegion:
-        """Some inputs."""
-        sides = (rows, steps) if self.batchwise else (steps, rows)
-        return BufferRegion(self.x, (*sides, Range(Const(0), self.x.shape[2])))
+    def place(self, step: Expr, b: Expr) -> Expr:
+        """Where the inputs of a row at a step stand among all."""
+        return b * self.steps + step if self.batchwise else step * self.batch + b
+
+    def _input(self, place: Expr, k: Expr) -> Expr:
+        """An input of a place; zeros are to spare."""
+        x, inner = self.op.input(0), self.op.input(0).shape[1]
+        value = cast(x[place // inner, place % inner, k], self.inner)
+        return value if isinstance(self.places, Const) else select(place < self.places, value, const(0, self.inner))
+
+    def inputs(self, rows: Tile) -> BufferRegion:
+        """The inputs of some places."""
+        return BufferRegion(self.x, (Range(rows.first, Const(rows.rows)), Range(Const(0), self.x.shape[1])))
 
     def every(self, d: int, s: Expr, b: Expr, n: Expr) -> tuple[Expr, ...]:
         """The index of a hidden state among all of them."""
@@ -145,29 +157,32 @@ class Recurrence:
 
         return along(self.frame.hidden, one)
 
-    def projected(self, phase: Phase, d: int, b: Expr, rows: int) -> Stmt:
-        """Projections of the inputs of some rows, for all steps."""
-        return loop(phase.before.blocks, lambda q: phase.project(d, q, b, Const(rows)))
-
-    def rows(self, d: int, b: Expr, rows: int, out: Buffer, last: Sequence[Buffer]) -> Stmt:
+    def rows(self, d: int, rows: Tile, out: Buffer, last: Sequence[Buffer]) -> Stmt:
         """Some rows of a batch, through all steps in one direction."""
 
-        def each(body: Callable[[Expr], Stmt]) -> Stmt:
-            return loop(Const(rows), lambda i: body(b + i))
-
         def step(number: Expr) -> Stmt:
-            parts = [phase.step(d, number, b, rows) for phase in self.phases]
-            return seq(*parts, each(lambda row: self.moved(d, number, row, out)))
+            parts = [phase.step(d, number, rows) for phase in self.phases]
+            return seq(*parts, rows.each(lambda row: self.moved(d, number, row, out)))
 
-        is_here = not (self.is_single or self.is_shared)
-        before = [self.projected(phase, d, b, rows) for phase in self.phases if is_here]
-        after = [each(lambda row: self.end(d, row, last))] if last else []
-        return seq(each(partial(self.begin, d)), *before, loop(self.steps, step), *after)
+        after = [rows.each(lambda row: self.end(d, row, last))] if last else []
+        return seq(rows.each(partial(self.begin, d)), *self.cleared(d, rows), loop(self.steps, step), *after)
+
+    def cleared(self, d: int, rows: Tile) -> list[Stmt]:
+        """Zeros in rows to spare of what is multiplied: what else is in memory may be slow to compute with."""
+        if isinstance(rows.live, Const):
+            return []
+        first, spare = rows.first + rows.live, rows.rows - rows.live
+
+        def row(source: Buffer, i: Expr) -> Stmt:
+            return along(self.frame.full, lambda n: Store(source, (Const(d), first + i, n), const(0, self.inner)))
+
+        sources = dict.fromkeys(phase.source for phase in self.phases)
+        return [loop(spare, partial(row, source)) for source in sources]
 
     @property
     def is_shared(self) -> bool:
         """Whether the work is shared out to threads, as far as it is known."""
-        total = known_size([self.steps, self.batch, self.x.shape[2] + self.frame.hidden, self.frame.hidden])
+        total = known_size([self.places, self.x.shape[1] + self.frame.hidden, self.frame.hidden])
         return total is None or total >= SHARED
 
     def each_way(self, count: Expr, body: Callable[[int, Expr], Stmt]) -> Stmt:
@@ -199,14 +214,12 @@ class Recurrence:
 
         def build(out: Buffer, *last: Buffer) -> Stmt:
             parts = self.checks()
-            if self.is_shared and not self.is_single:
-                for phase in self.phases:
-                    project = partial(phase.project, start=Const(0), many=self.batch)
-                    parts.append(self.each_way(phase.before.blocks, project))
-            for first, count, rows in pieces(self.batch):
+            if not self.is_single:
+                parts += (self.each_way(phase.before.blocks, phase.project) for phase in self.phases)
+            for count, which in pieces(self.batch):
 
-                def some(d: int, k: Expr, first: Expr = first, rows: int = rows) -> Stmt:
-                    return self.rows(d, first + k * rows, rows, out, last)
+                def some(d: int, k: Expr, which: Callable[[Expr], Tile] = which) -> Stmt:
+                    return self.rows(d, which(k), out, last)
 
                 parts.append(self.each_way(count, some))
             return seq(*parts)
@@ -223,7 +236,7 @@ class Recurrence:
         width = hidden * self.frame.gates
         state = (self.batch, ways, hidden) if self.batchwise else (ways, self.batch, hidden)
         wanted = {
-            1: (ways, width, self.x.shape[2]),
+            1: (ways, width, self.x.shape[1]),
             2: (ways, width, hidden),
             3: (ways, width * 2),
             4: (self.batch,),

@@ -15,8 +15,8 @@ from graphopt.frozen import dataclass
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import registers
 from graphopt.lowering.analysis.access_analysis import known_size
-from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh
-from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh, loop
+from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, maximum, minimum, select
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, For, Invoke, LoopKind, Range, Stmt, Store, seq
 from graphopt.lowering.operators.elements import required
 
@@ -25,8 +25,9 @@ CHAINS: Final = 8
 
 ROWS: Final = 12
 """Rows of a tile at most."""
-OPEN: Final = ROWS // 2
-"""Rows of a tile where it is not known how many there are: those that are left over are done one by one."""
+OPEN: Final = (ROWS // 2, 2)
+"""Rows of tiles where it is not known how many there are: of large ones, of which the last may have rows to spare, and
+of a small one for what would leave most of a large one idle. Rows by themselves would each read all weights again."""
 
 
 def along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectorized") -> Stmt:
@@ -81,7 +82,7 @@ class Frame:
 
     def state(self, name: str) -> Buffer:
         """A buffer for a state, in whole vectors."""
-        return Buffer(name, (Const(self.ways), self.batch, self.full), self.dtype)
+        return Buffer(name, (Const(self.ways), spared(self.batch), self.full), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -214,19 +215,45 @@ class Gates:
 def rows_of(extent: Expr) -> int:
     """Rows of a tile: where that is known, as many in each as can be."""
     if not isinstance(extent, Const):
-        return OPEN
+        return OPEN[0]
     total = int(extent.value)
     return max(-(-total // max(-(-total // ROWS), 1)), 1)
 
 
-def pieces(extent: Expr) -> Iterator[tuple[Expr, Expr, int]]:
-    """Rows in tiles: (first row, how many tiles, rows of each)."""
-    each = rows_of(extent)
-    if not isinstance(extent, Const):
-        yield Const(0), extent // each, each
-        yield extent // each * each, extent % each, 1
+def spared(extent: Expr) -> Expr:
+    """Rows of buffers that tiles read: with those that a tile may have to spare."""
+    return extent if isinstance(extent, Const) else extent + (OPEN[0] - OPEN[1] - 1)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Some neighbouring rows."""
+
+    first: Expr
+    rows: int
+    live: Expr
+    """So many of them exist; others may be computed, and are written nowhere."""
+
+    def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """For every row that exists, by its number among all."""
+        return loop(self.live, lambda i: body(self.first + i))
+
+    def row(self, i: Expr) -> Expr:
+        """The number of a row among all, of one to spare that of the last before it."""
+        row = self.first + i
+        return row if isinstance(self.live, Const) else minimum(row, self.first + self.live - 1)
+
+
+def pieces(extent: Expr) -> Iterator[tuple[Expr, Callable[[Expr], Tile]]]:
+    """Rows in tiles: how many tiles of a kind there are, and which."""
+    if isinstance(extent, Const):
+        each, total = rows_of(extent), int(extent.value)
+        yield Const(total // each), lambda k: Tile(k * each, each, Const(each))
+        if rest := total % each:
+            yield Const(1), lambda k: Tile(Const(total - rest), rest, Const(rest))
         return
-    total = int(extent.value)
-    yield Const(0), Const(total // each), each
-    if rest := total % each:
-        yield Const(total - rest), Const(1), rest
+    large, small = OPEN
+    count = spared(extent) // large
+    yield count, lambda k: Tile(k * large, large, minimum(extent - k * large, large))
+    left = maximum(extent - count * large, 0)
+    yield (left + (small - 1)) // small, lambda k: Tile(count * large, small, left)
