@@ -58,6 +58,9 @@ class Speller:
     outside: Lanes | None = None
     """The lanes around the choice that is being written, which leaves some of them out."""
     lazy: int = 0
+    """How many choices are being written that what is written is a side of,"""
+    branches: int = 0
+    """and how many of these are branches: masks that loads under other masks need may be computed before all."""
     contract: bool = True
     """Whether a product and a sum may be contracted to a fused multiply-add."""
     product: str = ""
@@ -108,10 +111,10 @@ class Speller:
 
     def unchosen(self, expr: Expr, lanes: Lanes) -> Text:
         """The expression as source, for lanes that are not chosen too: other choices have the same."""
-        kept = self.lazy, self.outside
-        self.lazy, self.outside = 0, None
+        kept = self.lazy, self.branches, self.outside
+        self.lazy, self.branches, self.outside = 0, 0, None
         text = self.value(expr, lanes)
-        self.lazy, self.outside = kept
+        self.lazy, self.branches, self.outside = kept
         return text
 
     def spelled(self, expr: Expr, lanes: Lanes | None) -> Text:
@@ -473,8 +476,10 @@ class Speller:
             return self.masked_choice(expr, condition, lanes)
         reads = any(map(self.reads, expr.args[1:]))
         self.lazy += reads
+        self.branches += reads
         then, otherwise = (self.value(a, lanes) for a in expr.args[1:])
         self.lazy -= reads
+        self.branches -= reads
         wide = then.wide or otherwise.wide
         if not reads and wide:
             a, b = self.same_width([then, otherwise], lanes)
@@ -495,7 +500,7 @@ class Speller:
         then, otherwise = expr.args[1:]
         mask = condition.within(4)
         around, self.outside = self.outside, self.outside or lanes
-        if any(map(self.reads, (then, otherwise))) and not self.lazy:
+        if any(map(self.reads, (then, otherwise))) and not self.branches:
             mask = self.fresh("m")
             self.line(f"{mask} = {condition.text}")
         sides = []

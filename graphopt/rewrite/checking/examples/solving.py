@@ -37,7 +37,7 @@ from graphopt.rewrite.rule.rule import (
 )
 
 EARLIEST = min(OPSETS)
-LARGEST = 64
+LARGEST = 128
 """Axes are at most this long."""
 WAYS = 4
 """In so many ways a pattern with starred variables is read."""
