@@ -13,7 +13,7 @@ from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
 from graphopt.rewrite.passes.fold import FOLD, FOLD_EXACTLY, KNOWN, fold_within
 from graphopt.rewrite.passes.functions import INLINE
-from graphopt.rewrite.passes.loops import COLLECT, HOIST, REPEATED, STATES
+from graphopt.rewrite.passes.loops import BEGUN, COLLECT, HOIST, REPEATED, STATES
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.parallel import PACKED
@@ -51,6 +51,7 @@ PASSES: tuple[NativePass, ...] = (
     COLLECT,
     UNROLL,
     CARRIED,
+    BEGUN,
     STATES,
     HOIST,
     OWN,

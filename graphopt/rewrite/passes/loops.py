@@ -3,6 +3,7 @@ stacked. What decides or unrolls control flow is apart, in ``control``."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from graphopt.ir import infer, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, Attrs, Graph, Node, Value
+from graphopt.ir.text.elements import numpy_dtype
 from graphopt.ir.types import TensorType, symbols
 from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
@@ -107,12 +109,58 @@ def capture_states(space: Workspace, node: Node) -> bool:
     return True
 
 
+def begin_unread(space: Workspace, node: Node) -> bool:
+    """Begin a state that no pass of a Loop reads, and that every pass makes anew, as a tensor of the rank that it has
+    then: exporters begin it as whatever there is, so that nobody could say what rank the Loop's result has."""
+    body = node.attrs.get("body")
+    if node.op != "Loop" or not isinstance(body, Graph) or not _is_entered(space, node):
+        return False
+    states = range(2, len(body.inputs) - node.captures)
+    unread = [i for i in states if node.inputs[i] is not None and not body.is_used(body.inputs[i].node)]
+    if not unread:
+        return False
+    facts, inputs = infer.infer(body, facts_within(node, body, space.facts)), list(node.inputs)
+    for i in unread:
+        made, start = body.outputs[i - 1], node.inputs[i]
+        if made is None or start is None:
+            continue
+        after, before = facts[made], space.fact(start)
+        if after.shape is not None and after.dtype == before.dtype != "string" and after.rank != before.rank:
+            sizes = [n if isinstance(n, int) else 1 for n in after.shape]
+            if math.prod(sizes) <= MOST_ZEROS:
+                zeros = np.zeros(sizes, numpy_dtype(after.dtype or ""))
+                inputs[i] = space.make_constant(Constant.of(zeros, after.dtype))
+    if tuple(inputs) == node.inputs:
+        return False
+    space.update(node.id, inputs=tuple(inputs))
+    return True
+
+
+MOST_ZEROS = 1 << 20
+"""Elements that the first value of a state has at most where nobody reads it."""
+
+
+def _is_entered(space: Workspace, node: Node) -> bool:
+    """Whether a Loop has a first pass for sure."""
+    count, start = node.inputs[:2]
+    limit = None if count is None else space.constant(count)
+    some = count is None or (limit is not None and limit.size == 1 and int(limit.array.reshape(-1)[0]) > 0)
+    return some and (start is None or space.fact(start).elements == (1,))
+
+
 HOIST = NativePass(
     "loop-invariant",
     "what is the same in every pass is computed once, in front of the loop",
     "O4",
     visit=hoist_invariants,
     ops=frozenset({"Loop", "Scan"}),
+)
+BEGUN = NativePass(
+    "unread-start",
+    "a state that no pass reads begins with the rank that it has later",
+    "O7",
+    visit=begin_unread,
+    ops=frozenset({"Loop"}),
 )
 STATES = NativePass(
     "unchanged-state",

@@ -83,6 +83,8 @@ MODELS = {
         return y""",
     "short-loop": LOOP.replace("n: int64[]", "n = 3") % ("Neg(t)", "y, z"),
     "carried-for-nobody": LOOP % ("Neg(t)", "y"),
+    "unread-start": "x: float32[2, 3] n = 100 c = true d = 0.0 y, z = Loop(n, c, x, d, body={ i: int64[] go: bool[] "
+    "t: float32[2, 3] u: float32[*] v = Mul(t, 0.5) w = Neg(t) g = Less(i, 2) return g, v, w }) return y, z",
     "unchanged-state": (LOOP % ("Neg(t)", "y, z"))
     .replace("Exp(k)", "Exp(t)")
     .replace("v = Neg(t)\n", "")
