@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from graphopt.errors import GraphoptError
@@ -15,7 +16,6 @@ from graphopt.ir import infer, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, Attrs, Graph, Node, Value
-from graphopt.ir.text.elements import numpy_dtype
 from graphopt.ir.types import TensorType, symbols
 from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
@@ -128,7 +128,7 @@ def begin_unread(space: Workspace, node: Node) -> bool:
         if after.shape is not None and after.dtype == before.dtype != "string" and after.rank != before.rank:
             sizes = [n if isinstance(n, int) else 1 for n in after.shape]
             if math.prod(sizes) <= MOST_ZEROS:
-                zeros = np.zeros(sizes, numpy_dtype(after.dtype or ""))
+                zeros = np.zeros(sizes, getattr(ml_dtypes, after.dtype or "", after.dtype))
                 inputs[i] = space.make_constant(Constant.of(zeros, after.dtype))
     if tuple(inputs) == node.inputs:
         return False
