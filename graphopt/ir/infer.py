@@ -437,8 +437,6 @@ class _Walk:
         self.walks: BodyWalks = {}
         self.open: set[str] = set()
         """The symbols of elements and sizes that go after what inputs of the model hold."""
-        self.open_ranks: set[Unranked] = set()
-        """The shapes whose rank only a run says."""
 
     def graph(
         self, graph: Graph, facts: Mapping[Value, Fact], known: Mapping[Value, Fact] = MappingProxyType({})
@@ -474,15 +472,15 @@ class _Walk:
             if is_open:
                 came_in = {s for f in inputs if f is not None for s in _anonymous(f.shape)}
                 self.open |= {s for f in outputs for s in _anonymous(f.shape)} - came_in
-            is_any_rank = self.has_open_rank(node, inputs)
+            has_open_rank = any(map(_has_open_rank, inputs))
             try:
                 for value, fact in zip(values, outputs, strict=True):
                     if not is_known:
+                        fact = _opened(fact) if has_open_rank else fact
                         stated = declared.get(value)
                         if stated is not None:
                             stated = _unnumbered(stated) if is_open else stated
-                            if is_any_rank:
-                                stated = squeezed(stated, inputs[0] if node.op == "Squeeze" else None)
+                            fact = squeezed(fact, stated, inputs[0]) if node.op == "Squeeze" else fact
                             # bodies are declared with the sizes of their first round
                             kept = given_open if node.op != INPUT else _anonymous(fact.shape)
                             fact = _completed(fact, stated, inputs or outputs, kept)
@@ -491,8 +489,6 @@ class _Walk:
                         old = last.facts.get(value)
                         fact = old if old is not None and old == fact else fact
                     facts_of[value] = fact
-                    if is_any_rank and isinstance(fact.type, TensorType) and isinstance(fact.type.shape, Unranked):
-                        self.open_ranks.add(fact.type.shape)
                     if node.op == INPUT:
                         given_open |= _anonymous(fact.shape)
                     if value in given:
@@ -512,13 +508,6 @@ class _Walk:
         if any(k < len(inputs) and node.inputs[k] in given for k in ops.sizes_from(node.op)):
             return True
         return bool(self.open) and any(not self.open.isdisjoint(_anonymous(f.shape)) for f in inputs if f is not None)
-
-    def has_open_rank(self, node: Node, inputs: Sequence[Fact | None]) -> bool:
-        """Whether only a run says which rank the results of a node have, unless it is inferred."""
-        if node.op == "Squeeze" and len(inputs) == 1:
-            return inputs[0] is not None and inputs[0].shape is not None
-        types = (f.type for f in inputs if f is not None and self.open_ranks)
-        return any(isinstance(t, TensorType) and t.shape in self.open_ranks for t in types)
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         function = self.functions.get((node.op, node.origin.overload))
@@ -605,7 +594,7 @@ def _completed_type(type: Type | None, declared: Type, given: Set[str], kept: Se
             if type.dtype != declared.dtype or isinstance(declared.shape, Unranked):
                 return type
             if isinstance(type.shape, Unranked):
-                return declared
+                return type if type.shape.is_open else declared
             if len(type.shape) != len(declared.shape):
                 return type
             sizes = tuple(_completed_size(s, d, given, kept) for s, d in zip(type.shape, declared.shape, strict=True))
@@ -617,6 +606,19 @@ def _completed_type(type: Type | None, declared: Type, given: Set[str], kept: Se
             inner = _completed_type(element, other, given, kept)
             return type if inner is element or inner is None else OptionalType(inner)
     return type
+
+
+def _has_open_rank(fact: Fact | None) -> bool:
+    """Whether a tensor has another rank in another run."""
+    shape = fact.type.shape if fact is not None and isinstance(fact.type, TensorType) else ()
+    return isinstance(shape, Unranked) and shape.is_open
+
+
+def _opened(fact: Fact) -> Fact:
+    """The fact of what is made of a tensor whose rank is open: its own is, unless it is inferred."""
+    if not isinstance(fact.type, TensorType) or not isinstance(fact.type.shape, Unranked):
+        return fact
+    return replace(fact, type=TensorType(fact.type.dtype, replace(fact.type.shape, is_open=True)))
 
 
 def _unnumbered(declared: Type) -> Type:

@@ -174,7 +174,7 @@ class _States:
                     type.dtype, tuple(a if a == b else self._any(a) for a, b in zip(old, new, strict=True))
                 )
             self.given_up.add(index)
-            return TensorType(type.dtype, unranked())
+            return TensorType(type.dtype, unranked(is_open=isinstance(old, tuple) and isinstance(new, tuple)))
         self.given_up.add(index)
         if isinstance(type, SequenceType) and isinstance(type.element, TensorType):
             return SequenceType(TensorType(type.element.dtype, unranked()))

@@ -16,8 +16,12 @@ def join(a: Type | None, b: Type | None) -> Type | None:
         case TensorType(), TensorType():
             if a.dtype != b.dtype:
                 return None
-            if isinstance(a.shape, Unranked) or isinstance(b.shape, Unranked) or len(a.shape) != len(b.shape):
-                return TensorType(a.dtype, unranked())
+            if isinstance(a.shape, Unranked) or isinstance(b.shape, Unranked):
+                return TensorType(
+                    a.dtype, unranked(any(isinstance(s, Unranked) and s.is_open for s in (a.shape, b.shape)))
+                )
+            if len(a.shape) != len(b.shape):
+                return TensorType(a.dtype, unranked(is_open=True))
             sizes = zip(a.shape, b.shape, strict=True)
             return TensorType(a.dtype, tuple(x if x == y else fresh_symbol() for x, y in sizes))
         case SequenceType(), SequenceType():
@@ -34,7 +38,7 @@ def renewed(type: Type | None) -> Type | None:
     match type:
         case TensorType(dtype, shape):
             if isinstance(shape, Unranked):
-                return TensorType(dtype, unranked())
+                return TensorType(dtype, unranked(shape.is_open))
             return TensorType(dtype, tuple(s if isinstance(s, int) else fresh_symbol() for s in shape))
     return type
 

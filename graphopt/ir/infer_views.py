@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphopt.ir.call import OpCall
 from graphopt.ir.facts import Fact
@@ -17,7 +18,7 @@ from graphopt.ir.infer_shapes import (
     rank_of,
     spell,
 )
-from graphopt.ir.types import Size, TensorType, Type, Unranked, is_size, maximum, minimum, text_of, unranked
+from graphopt.ir.types import Size, TensorType, Type, Unranked, is_size, maximum, minimum, text_of
 
 LONGEST = 1500
 """Characters of the longest size that is followed: what is longer is some size."""
@@ -82,7 +83,7 @@ def squeeze(call: OpCall) -> Types:
     if not call.has(1):
         if all(isinstance(s, int) for s in x):
             return [call.tensor(tuple(s for s in x if s != 1))]
-        return [call.tensor(call.shape_of_its_own("squeeze"))]
+        return [call.tensor(replace(call.shape_of_its_own("squeeze"), is_open=True))]
     axes = known_axes(call, 1, len(x))
     # no axes at all are none by ONNX's reference, and all by ONNX Runtime
     if axes is None or (not axes and any(not isinstance(s, int) or s == 1 for s in x)):
@@ -92,14 +93,13 @@ def squeeze(call: OpCall) -> Types:
     return [call.tensor(tuple(s for i, s in enumerate(x) if i not in axes))]
 
 
-def squeezed(declared: Type, x: Fact | None) -> Type:
-    """A declared type of a tensor whose rank only a run says, as far as it may be trusted: of a Squeeze of all axes of
-    size 1 where it says that ``x`` has none but those that are known, else nothing but the dtype."""
-    if not isinstance(declared, TensorType) or isinstance(declared.shape, Unranked):
-        return declared
-    left = [size for size in x.shape if size != 1] if x is not None and x.shape is not None else None
-    fits = left is not None and len(left) == len(declared.shape)
-    return TensorType(declared.dtype, tuple(left) if left is not None and fits else unranked())
+def squeezed(fact: Fact, declared: Type, x: Fact | None) -> Fact:
+    """A result of a Squeeze of all axes of size 1, of which the declared rank says that no open size of ``x`` is 1."""
+    if not isinstance(declared, TensorType) or isinstance(declared.shape, Unranked) or x is None or x.shape is None:
+        return fact
+    left = tuple(size for size in x.shape if size != 1)
+    is_told = isinstance(fact.type, TensorType) and fact.shape is None and len(left) == len(declared.shape)
+    return replace(fact, type=TensorType(declared.dtype, left)) if is_told else fact
 
 
 def unsqueeze(call: OpCall) -> Types:

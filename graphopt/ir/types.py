@@ -732,14 +732,16 @@ class Unranked:
     """A shape of which not even the rank is known; equal only to itself."""
 
     token: int
+    is_open: bool = False
+    """Whether it has another rank in another run, whatever is declared of it."""
 
     def __str__(self) -> str:
         return "*"
 
 
-def unranked() -> Unranked:
+def unranked(is_open: bool = False) -> Unranked:
     """A shape that is equal to no other."""
-    return Unranked(next(_fresh))
+    return Unranked(next(_fresh), is_open)
 
 
 Shape: TypeAlias = tuple[Size, ...] | Unranked

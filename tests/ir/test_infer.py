@@ -556,12 +556,22 @@ def test_a_declared_number_of_what_goes_after_sizes_is_believed() -> None:
         ("y = Squeeze(x)", (N,), None),
         ("s = Squeeze(x)\ny = Sigmoid(s)", (N,), None),
         ("s = Squeeze(x)\nt = Mul(s, 2.0)\ny = Add(t, s)", (N, M), None),
+        (
+            "s = If(c | x, then_branch={ q: ? r = [1.0] return r }, else_branch={ q: ? return q })\ny = Neg(s)",
+            (1,),
+            None,
+        ),
+        (
+            "s = Loop(n, c, 0.0 | x, body={ i: int64[] go: bool[] u: ? q: ? r = Add(u, q) return go, r })\ny = Neg(s)",
+            (N, 1, M),
+            None,
+        ),
     ],
 )
 def test_a_declared_rank_that_only_a_run_says_is_not_believed(
     lines: str, declared: tuple[Size, ...], known: tuple[Size, ...] | None
 ) -> None:
-    graph = parse(f"x: float32[N, 1, M]\n{lines}\nreturn y")
+    graph = parse(f"x: float32[N, 1, M]\nc: bool[]\nn: int64[]\n{lines}\nreturn y")
     y = graph.outputs[0]
     assert y is not None
     graph.types[y] = TensorType("float32", declared)

@@ -10,7 +10,7 @@ from graphopt.frozen import dataclass
 from graphopt.lowering.loops.compute import Tensor, loop
 from graphopt.lowering.loops.expressions import Const, Expr, const, equal, select
 from graphopt.lowering.loops.nest import Buffer, BufferRegion, Range, Stmt, Store, seq
-from graphopt.lowering.operators.recurrent_tiles import Gates, Tile, pieces, rows_of
+from graphopt.lowering.operators.recurrent_tiles import Gates, RowTile, heights, pieces, rows_of
 
 if TYPE_CHECKING:
     from graphopt.lowering.operators.recurrent_steps import Recurrence
@@ -90,8 +90,8 @@ class Phase:
         """Projects the inputs of all rows at all steps, for the elements of one tile of the hidden state."""
         gates = self.before
 
-        def tile(rows: Tile) -> Stmt:
-            sums = gates.sums(rows.rows, "given")
+        def tile(rows: RowTile) -> Stmt:
+            sums = gates.sums(rows.height, "given")
 
             def element(i: Expr, gate: int, n: Expr) -> Stmt:
                 where = (Const(d), rows.first + i, Const(gate - gates.first), q * gates.block + n)
@@ -102,12 +102,12 @@ class Phase:
 
             return seq(self.from_inputs(sums, d, q, self.r.inputs(rows)), loop(rows.live, row))
 
-        def some(count: Expr, which: Callable[[Expr], Tile]) -> Stmt:
+        def some(count: Expr, which: Callable[[Expr], RowTile]) -> Stmt:
             return loop(count, lambda k: tile(which(k)))
 
         return seq(*(some(*piece) for piece in pieces(self.r.places)))
 
-    def step(self, d: int, number: Expr, rows: Tile) -> Stmt:
+    def step(self, d: int, number: Expr, rows: RowTile) -> Stmt:
         """The gates of some rows of the batch at a step, and what is done with them: tile by tile, to and fro, since
         the weights that were read last are still near."""
         last = self.gates.blocks - 1
@@ -118,10 +118,10 @@ class Phase:
 
         return loop(self.gates.blocks, tile)
 
-    def tile(self, d: int, number: Expr, rows: Tile, q: Expr) -> Stmt:
+    def tile(self, d: int, number: Expr, rows: RowTile, q: Expr) -> Stmt:
         """The same for the elements of one tile."""
-        r, gates, sums = self.r, self.gates, self.gates.sums(rows.rows, "sums")
-        given = gates.sums(rows.rows, "given") if self.is_split else sums
+        r, gates, sums = self.r, self.gates, self.gates.sums(rows.height, "sums")
+        given = gates.sums(rows.height, "given") if self.is_split else sums
         parts: list[Stmt] = []
         if r.is_single:
             parts.append(self.from_inputs(given, d, q, r.inputs(rows)))
@@ -137,7 +137,7 @@ class Phase:
             parts.append(gates.filled(sums, self.joint, from_inputs))
         if self.is_split:
             parts.append(gates.filled(sums, [g for g in gates.all if g == r.apart], self.own_bias(d, q)))
-        some = Range(rows.first, Const(rows.rows))
+        some = Range(rows.first, Const(rows.height))
         left = BufferRegion(self.source, (Range(Const(d)), some, Range(Const(0), gates.frame.hidden)))
         parts.append(gates.added(sums, left, self.recurrent, d, q))
 
@@ -157,8 +157,3 @@ class Phase:
             return const(0, self.r.inner) if biases is None else biases[d, 0, q * gates.block + n]
 
         return bias
-
-
-def heights(extent: Expr) -> list[int]:
-    """How many rows the tiles of each kind have."""
-    return [which(Const(0)).rows for _, which in pieces(extent)]

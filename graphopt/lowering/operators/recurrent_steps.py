@@ -18,7 +18,7 @@ from graphopt.lowering.loops.nest import Buffer, BufferRegion, Check, For, If, L
 from graphopt.lowering.operators.elements import integer, required, text, wide
 from graphopt.lowering.operators.operation import Operation
 from graphopt.lowering.operators.recurrent_phases import Phase, PhaseEpilogue
-from graphopt.lowering.operators.recurrent_tiles import Frame, Tile, along, pieces, spared
+from graphopt.lowering.operators.recurrent_tiles import Frame, RowTile, along, pieces, spared
 
 SHARED: Final = 1 << 18
 """Multiplications below which sharing them out to threads costs more than it saves."""
@@ -104,9 +104,9 @@ class Recurrence:
         value = cast(x[place // inner, place % inner, k], self.inner)
         return value if isinstance(self.places, Const) else select(place < self.places, value, const(0, self.inner))
 
-    def inputs(self, rows: Tile) -> BufferRegion:
+    def inputs(self, rows: RowTile) -> BufferRegion:
         """The inputs of some places."""
-        return BufferRegion(self.x, (Range(rows.first, Const(rows.rows)), Range(Const(0), self.x.shape[1])))
+        return BufferRegion(self.x, (Range(rows.first, Const(rows.height)), Range(Const(0), self.x.shape[1])))
 
     def every(self, d: int, s: Expr, b: Expr, n: Expr) -> tuple[Expr, ...]:
         """The index of a hidden state among all of them."""
@@ -157,7 +157,7 @@ class Recurrence:
 
         return along(self.frame.hidden, one)
 
-    def rows(self, d: int, rows: Tile, out: Buffer, last: Sequence[Buffer]) -> Stmt:
+    def rows(self, d: int, rows: RowTile, out: Buffer, last: Sequence[Buffer]) -> Stmt:
         """Some rows of a batch, through all steps in one direction."""
 
         def step(number: Expr) -> Stmt:
@@ -167,11 +167,11 @@ class Recurrence:
         after = [rows.each(lambda row: self.end(d, row, last))] if last else []
         return seq(rows.each(partial(self.begin, d)), *self.cleared(d, rows), loop(self.steps, step), *after)
 
-    def cleared(self, d: int, rows: Tile) -> list[Stmt]:
+    def cleared(self, d: int, rows: RowTile) -> list[Stmt]:
         """Zeros in rows to spare of what is multiplied: what else is in memory may be slow to compute with."""
         if isinstance(rows.live, Const):
             return []
-        first, spare = rows.first + rows.live, rows.rows - rows.live
+        first, spare = rows.first + rows.live, rows.height - rows.live
 
         def row(source: Buffer, i: Expr) -> Stmt:
             return along(self.frame.full, lambda n: Store(source, (Const(d), first + i, n), const(0, self.inner)))
@@ -218,7 +218,7 @@ class Recurrence:
                 parts += (self.each_way(phase.before.blocks, phase.project) for phase in self.phases)
             for count, which in pieces(self.batch):
 
-                def some(d: int, k: Expr, which: Callable[[Expr], Tile] = which) -> Stmt:
+                def some(d: int, k: Expr, which: Callable[[Expr], RowTile] = which) -> Stmt:
                     return self.rows(d, which(k), out, last)
 
                 parts.append(self.each_way(count, some))

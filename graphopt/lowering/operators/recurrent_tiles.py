@@ -226,11 +226,11 @@ def spared(extent: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class Tile:
+class RowTile:
     """Some neighbouring rows."""
 
     first: Expr
-    rows: int
+    height: int
     live: Expr
     """So many of them exist; others may be computed, and are written nowhere."""
 
@@ -244,16 +244,21 @@ class Tile:
         return row if isinstance(self.live, Const) else minimum(row, self.first + self.live - 1)
 
 
-def pieces(extent: Expr) -> Iterator[tuple[Expr, Callable[[Expr], Tile]]]:
+def pieces(extent: Expr) -> Iterator[tuple[Expr, Callable[[Expr], RowTile]]]:
     """Rows in tiles: how many tiles of a kind there are, and which."""
     if isinstance(extent, Const):
         each, total = rows_of(extent), int(extent.value)
-        yield Const(total // each), lambda k: Tile(k * each, each, Const(each))
+        yield Const(total // each), lambda k: RowTile(k * each, each, Const(each))
         if rest := total % each:
-            yield Const(1), lambda k: Tile(Const(total - rest), rest, Const(rest))
+            yield Const(1), lambda k: RowTile(Const(total - rest), rest, Const(rest))
         return
     large, small = OPEN
     count = spared(extent) // large
-    yield count, lambda k: Tile(k * large, large, minimum(extent - k * large, large))
+    yield count, lambda k: RowTile(k * large, large, minimum(extent - k * large, large))
     left = maximum(extent - count * large, 0)
-    yield (left + (small - 1)) // small, lambda k: Tile(count * large, small, left)
+    yield (left + (small - 1)) // small, lambda k: RowTile(count * large, small, left)
+
+
+def heights(extent: Expr) -> list[int]:
+    """How many rows the tiles of each kind have."""
+    return [which(Const(0)).height for _, which in pieces(extent)]

@@ -1,4 +1,4 @@
-"""Loop-invariant code motion, states that no pass changes, and sequences that a loop appends to, which are
+"""Loop-invariant code motion, states that no pass changes or reads, and sequences that a loop appends to, which are
 stacked. What decides or unrolls control flow is apart, in ``control``."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphopt.ir import infer, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, Attrs, Graph, Node, Value
-from graphopt.ir.types import TensorType, symbols
+from graphopt.ir.types import TensorType, is_size, symbols
 from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.shapes import START_AND_END
@@ -142,10 +142,15 @@ MOST_ZEROS = 1 << 20
 
 def _is_entered(space: Workspace, node: Node) -> bool:
     """Whether a Loop has a first pass for sure."""
-    count, start = node.inputs[:2]
-    limit = None if count is None else space.constant(count)
-    some = count is None or (limit is not None and limit.size == 1 and int(limit.array.reshape(-1)[0]) > 0)
-    return some and (start is None or space.fact(start).elements == (1,))
+    count = node.inputs[0]
+    limit = None if count is None else space.fact(count).elements
+    return _starts(space, node) and (count is None or (limit is not None and all(is_size(n - 1) for n in limit)))
+
+
+def _starts(space: Workspace, node: Node) -> bool:
+    """Whether the condition that a Loop begins with is true for sure."""
+    start = node.inputs[1]
+    return start is None or space.fact(start).elements == (1,)
 
 
 HOIST = NativePass(
@@ -344,11 +349,11 @@ def _repeat(space: Workspace, node: Node, body: Graph, added: Value) -> _Repeat 
 
 def _goes_on(space: Workspace, node: Node, body: Graph, facts: Mapping[Value, Fact]) -> bool:
     """Whether nothing but the number of passes ends a loop."""
-    end, start = body.outputs[0], node.inputs[1]
+    end = body.outputs[0]
     while end is not None and body.node(end.node).op == "Identity":
         end = body.node(end.node).inputs[0]
     is_kept = end is None or end == body.inputs[1] or facts[end].elements == (1,)
-    return is_kept and (start is None or space.fact(start).elements == (1,))
+    return is_kept and _starts(space, node)
 
 
 def _facts_of_parts(space: Workspace, node: Node, body: Graph) -> Mapping[Value, Fact]:

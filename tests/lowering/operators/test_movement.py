@@ -164,20 +164,10 @@ def test_slice_with_all_that_is_known(start: int, end: int, step: int) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "step"),
     [
-        (1, END, 1),
-        (0, 2, 1),
-        (-2, END, 1),
-        (0, -1, 1),
-        (0, END, 2),
-        (-1, -END, -1),
-        (3, -END - 1, -1),
-        (-2, -END - 1, -2),
-        (END, 1, -3),
-        (4, -3, -1),
-        (-1, -4, -2),
-        (-END - 1, 3, 1),
+        (1, END, 1), (0, 2, 1), (-2, END, 1), (0, -1, 1), (0, END, 2), (-1, -END, -1), (3, -END - 1, -1),
+        (-2, -END - 1, -2), (END, 1, -3), (4, -3, -1), (-1, -4, -2), (-END - 1, 3, 1),
     ],
-)
+)  # fmt: skip
 def test_slice_of_sizes_with_names(size: int, start: int, end: int, step: int) -> None:
     arrays = [numbers(size), ints(start), ints(end), ints(0), ints(step)]
     agree("Slice", arrays, [["n"], [1], [1], [1], [1]], known={1, 2, 3, 4})

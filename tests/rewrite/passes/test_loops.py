@@ -7,6 +7,7 @@ import pytest
 
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.passes.simplify import simplify
@@ -144,3 +145,33 @@ def test_other_loops_over_parts_stay(old: str, new: str) -> None:
     assert old in text
     graph = simplify(parse(text.replace(old, new)), passes=PASSES)
     assert "Loop" in [node.op for node in graph.nodes()]
+
+
+UNREAD = """x: float32[2, 3] n: int64[] g: bool[] y, z = Loop({count}, {start}, x, {first},
+    body={{ i: int64[] go: bool[] t: float32[2, 3] u: float32[*] v = Mul(t, 0.5) w = {made} h = Less(i, 2)
+    return h, v, w }}) return y, z"""
+
+
+@pytest.mark.parametrize(
+    ("count", "start", "first", "made", "rank"),
+    [
+        ("100", "true", "0.0", "Neg(t)", 2),
+        ("100", "true", "[1.0]", "Neg(t)", 2),
+        ("0", "true", "0.0", "Neg(t)", None),  # what nobody reads is the result then
+        ("n", "true", "0.0", "Neg(t)", None),
+        ("100", "g", "0.0", "Neg(t)", None),
+        ("100", "true", "0.0", "Add(t, u)", None),
+    ],
+)
+def test_states_that_no_pass_reads_have_the_rank_that_they_get(
+    count: str, start: str, first: str, made: str, rank: int | None
+) -> None:
+    graph = parse(UNREAD.format(count=count, start=start, first=first, made=made))
+    done = simplify(graph, passes=[p for p in PASSES if p.name == "unread-start"])
+    assert done.outputs[1] is not None
+    assert infer(done)[done.outputs[1]].rank == rank
+    for trips, goes in ((0, True), (4, False), (4, True)):
+        given = {"x": np.float32([[1, 2, 3], [4, 5, 6]]), "n": np.int64(trips), "g": np.bool_(goes)}
+        for name, value in run(graph, given).items():
+            np.testing.assert_array_equal(value, run(done, given)[name])
+            assert value.shape == run(done, given)[name].shape
