@@ -58,9 +58,9 @@ class Speller:
     outside: Lanes | None = None
     """The lanes around the choice that is being written, which leaves some of them out."""
     lazy: int = 0
-    """How many choices are being written that what is written is a side of,"""
-    branches: int = 0
-    """and how many of these are branches: masks that loads under other masks need may be computed before all."""
+    """How many choices are being written that what is written is a side of."""
+    taken: tuple[str, ...] = ()
+    """The conditions of those that are branches: what a mask is computed from is only there where they hold."""
     contract: bool = True
     """Whether a product and a sum may be contracted to a fused multiply-add."""
     product: str = ""
@@ -111,10 +111,10 @@ class Speller:
 
     def unchosen(self, expr: Expr, lanes: Lanes) -> Text:
         """The expression as source, for lanes that are not chosen too: other choices have the same."""
-        kept = self.lazy, self.branches, self.outside
-        self.lazy, self.branches, self.outside = 0, 0, None
+        kept = self.lazy, self.taken, self.outside
+        self.lazy, self.taken, self.outside = 0, (), None
         text = self.value(expr, lanes)
-        self.lazy, self.branches, self.outside = kept
+        self.lazy, self.taken, self.outside = kept
         return text
 
     def spelled(self, expr: Expr, lanes: Lanes | None) -> Text:
@@ -476,10 +476,9 @@ class Speller:
             return self.masked_choice(expr, condition, lanes)
         reads = any(map(self.reads, expr.args[1:]))
         self.lazy += reads
-        self.branches += reads
-        then, otherwise = (self.value(a, lanes) for a in expr.args[1:])
+        then = self.side(condition.within(ATOM), expr.args[1], lanes)
+        otherwise = self.side(f"(not {condition.within(ATOM)})", expr.args[2], lanes)
         self.lazy -= reads
-        self.branches -= reads
         wide = then.wide or otherwise.wide
         if not reads and wide:
             a, b = self.same_width([then, otherwise], lanes)
@@ -488,6 +487,13 @@ class Speller:
         if a == then.text:
             a = then.within(0)
         return Text(f"{a} if {condition.within(0)} else {b}", CHOICE, wide)
+
+    def side(self, condition: str, expr: Expr, lanes: Lanes | None) -> Text:
+        """A side of a branch, which is taken where the condition holds."""
+        self.taken += (condition,)
+        text = self.value(expr, lanes)
+        self.taken = self.taken[:-1]
+        return text
 
     def reads(self, expr: Expr) -> bool:
         """Whether an expression has loads that might be out of bounds."""
@@ -500,9 +506,12 @@ class Speller:
         then, otherwise = expr.args[1:]
         mask = condition.within(4)
         around, self.outside = self.outside, self.outside or lanes
-        if any(map(self.reads, (then, otherwise))) and not self.branches:
-            mask = self.fresh("m")
-            self.line(f"{mask} = {condition.text}")
+        if any(map(self.reads, (then, otherwise))):
+            mask, text = self.fresh("m"), condition.text
+            if self.taken:
+                nowhere = f"{self.use('splat')}(False, {lanes.count})"
+                text = f"{condition.within(0)} if {' and '.join(self.taken)} else {nowhere}"
+            self.line(f"{mask} = {text}")
         sides = []
         for side, side_mask in ((then, mask), (otherwise, f"~{mask}")):
             inner = lanes

@@ -136,31 +136,35 @@ def looked_up(T: Buffer[{table}, "{dtype}"], X: Buffer[(3, "n"), "{code}"], Y: B
     return made.nest
 
 
-def choices(count: int) -> Nest:
-    """One of so many vectors for each lane, by an index that counts from the end where it is negative."""
+def choices(count: int, is_branch: bool) -> Nest:
+    """One of so many rows for each lane, by an index that counts from the end where it is negative; in a branch that
+    rows take, or whatever the row is."""
     n = 5 * host.lanes("float32")
-    given = "".join(f'X{k}: Buffer[({n},), "float32"], ' for k in range(count))
-    index = f"select(I[v0] < 0, I[v0] + {count}, I[v0])"
-    chosen = f"X{count - 1}[v0]"
+    given = "".join(f'X{k}: Buffer[(2, {n}), "float32"], ' for k in range(count))
+    index = f"select(I[v1] < 0, I[v1] + {count}, I[v1])"
+    chosen = f"X{count - 1}[v0, v1]"
     for k in reversed(range(count - 1)):
-        chosen = f"select({index} < {k + 1}, X{k}[v0], {chosen})"
+        chosen = f"select({index} < {k + 1}, X{k}[v0, v1], {chosen})"
+    if is_branch:
+        chosen = f"select(v0 < 1, {chosen}, X0[v0 - 1, v1])"
     return read(f"""
 @program
-def choices(I: Buffer[({n},), "int32"], {given}Y: Buffer[({n},), "float32"]):
-    for i in serial({n}):
+def choices(I: Buffer[({n},), "int32"], {given}Y: Buffer[(2, {n}), "float32"]):
+    for i, j in grid(2, {n}):
         with block("Y"):
-            v0 = axis.spatial({n}, i)
-            Y[v0] = {chosen}
+            v0, v1 = axis.remap("SS", [i, j])
+            Y[v0, v1] = {chosen}
 """)
 
 
-def test_choices_within_choices_are_written_once() -> None:
+@pytest.mark.parametrize("is_branch", [False, True])
+def test_choices_within_choices_are_written_once(is_branch: bool) -> None:
     """Each mask is computed before the loads that it leaves out: written where they are, it is in each of them."""
     lengths = []
     for count in (3, 6, 12):
-        schedule = Schedule(choices(count))
-        (i,) = schedule.get_loops("Y")
-        schedule.vectorize(schedule.split(i, [None, host.lanes("float32")])[1])
-        check(choices(count), schedule.nest)
+        nest = choices(count, is_branch)
+        schedule = Schedule(nest)
+        schedule.vectorize(schedule.split(schedule.get_loops("Y")[1], [None, host.lanes("float32")])[1])
+        check(nest, schedule.nest)
         lengths.append(len(emit(schedule.nest).kernel.source))
     assert lengths[2] < 3 * lengths[1] < 9 * lengths[0]
