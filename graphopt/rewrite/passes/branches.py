@@ -11,7 +11,7 @@ are made of such Ifs, and so are functions that index by a vector here and by a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from itertools import islice
 
 import numpy as np
@@ -21,7 +21,8 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.ir.infer import infer, infer_node
+from graphopt.ir.infer import infer, infer_in_graph
+from graphopt.ir.infer_bodies import branches
 from graphopt.ir.types import Type
 from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
@@ -219,15 +220,28 @@ def _can_be_taken(space: Workspace, node: Node, body: Graph) -> bool:
     assumed = {value: Fact(facts[inner].type) for value, inner in given if inner in facts}
     readers = (reader for reader in space.graph.order() if any(v in assumed for v in reader.inputs))
     for reader in islice(readers, LOOKED):
-        if reader.bodies or (reader.op, reader.origin.overload) in space.graph.functions:
-            continue
         inputs = [None if v is None else assumed.get(v, space.fact(v)) for v in reader.inputs]
+        if not _is_run(space.graph, reader, inputs):
+            continue
         try:
-            found = infer_node(reader.op, reader.attrs, inputs, reader.n_outputs, space.opset)
+            found = infer_in_graph(space.graph, reader, inputs, space.graph.functions)
         except InvalidModelError:
             return False
         assumed |= {v: fact for v, fact in zip(reader.outputs, found, strict=True) if fact != space.fact(v)}
     return True
+
+
+def _is_run(graph: Graph, reader: Node, inputs: Sequence[Fact | None]) -> bool:
+    """Whether all that is inferred of a reader is run whenever the reader is."""
+    if reader.op != "If":
+        return not _has_inner_nodes(graph, reader)
+    taken = branches(reader, inputs[0])
+    return len(taken) == 1 and not any(_has_inner_nodes(graph, node) for node in taken[0].nodes())
+
+
+def _has_inner_nodes(graph: Graph, node: Node) -> bool:
+    """Whether a node has bodies, or calls a function."""
+    return bool(node.bodies) or (node.op, node.origin.overload) in graph.functions
 
 
 DEMAND = NativePass(

@@ -109,6 +109,19 @@ def test_all_ifs_of_one_condition_are_decided() -> None:
     assert "If" not in ops_left(text)
 
 
+NEXT = "h = If({on} | y, then_branch={{ q: ? a = [1] r = Unsqueeze(q, a) return r }}, else_branch={{ q: ? return q }})"
+"""Another axis for what the If gives."""
+
+
+def test_a_branch_that_is_taken_for_that_rank_is_looked_into() -> None:
+    inputs = "x: float32[n, m, 4] c: bool[]"
+    by_rank = "l = Size(Shape(y)) three = 3 e = Equal(l, three) u = Not(e)"
+    reader = f"{NEXT.format(on='u')} z = Transpose(h, perm=[1, 0, 2])"
+    assert "If" not in ops_left(f"{inputs} y = If(c | x, {BRANCHES}) {by_rank} {reader} return z")
+    unknown = f"{NEXT.format(on='d')} z = Transpose(h, perm=[1, 0, 2])"
+    assert "If" in ops_left(f"d: bool[] {inputs} y = If(c | x, {BRANCHES}) {unknown} return z")
+
+
 @pytest.mark.parametrize("readers", ["z = Relu(y)", "z = Add(y, w)", "k = [2, 2] z = Reshape(y, k)"])
 def test_readers_that_take_any_rank_decide_nothing(readers: str) -> None:
     assert "If" in ops_left(f"{START} y = If(c | x, {BRANCHES}) {readers} return z")
