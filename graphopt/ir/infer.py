@@ -53,6 +53,7 @@ from graphopt.ir.types import (
     fresh_number,
     fresh_symbol,
     is_anonymous,
+    is_open_size,
     symbols,
     unranked,
 )
@@ -634,8 +635,8 @@ def _anonymous(sizes: Sequence[Size] | None) -> set[str]:
 
 
 def _completed_size(size: Size, declared: Size, given: Set[str], kept: Set[str]) -> Size:
-    """A size that nobody named gets the declared name, but where it is one that came in: to know that says more."""
-    if not is_anonymous(size) or is_anonymous(declared) or symbols(size) <= kept:
+    """A size that nobody named gets the declared name, unless it is open, or came in: to know that says more."""
+    if not is_anonymous(size) or is_open_size(size) or is_anonymous(declared) or symbols(size) <= kept:
         return size
     return declared if isinstance(declared, int) or not symbols(size) <= given else size
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from graphopt.ir.call import OpCall
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.infer_shapes import Inference, Types, axis_of
-from graphopt.ir.types import OptionalType, SequenceType, TensorType, Type, Unranked, fresh_symbol, unranked
+from graphopt.ir.types import (
+    OptionalType,
+    SequenceType,
+    Size,
+    TensorType,
+    Type,
+    Unranked,
+    fresh_symbol,
+    is_anonymous,
+    is_open_size,
+    unranked,
+)
 
 
 def join(a: Type | None, b: Type | None) -> Type | None:
@@ -23,7 +34,7 @@ def join(a: Type | None, b: Type | None) -> Type | None:
             if len(a.shape) != len(b.shape):
                 return TensorType(a.dtype, unranked(is_open=True))
             sizes = zip(a.shape, b.shape, strict=True)
-            return TensorType(a.dtype, tuple(x if x == y else fresh_symbol() for x, y in sizes))
+            return TensorType(a.dtype, tuple(x if x == y else _either(x, y) for x, y in sizes))
         case SequenceType(), SequenceType():
             element = join(a.element, b.element)
             return None if element is None else SequenceType(element)
@@ -33,13 +44,19 @@ def join(a: Type | None, b: Type | None) -> Type | None:
     return None
 
 
+def _either(x: Size, y: Size) -> Size:
+    """A size that is one of two: of known ones it is open which."""
+    is_known = not (is_anonymous(x) or is_anonymous(y))
+    return fresh_symbol(is_known or is_open_size(x) or is_open_size(y))
+
+
 def renewed(type: Type | None) -> Type | None:
     """The type of one of many values of a type: sizes that are not numbers may differ from those of the others."""
     match type:
         case TensorType(dtype, shape):
             if isinstance(shape, Unranked):
                 return TensorType(dtype, unranked(shape.is_open))
-            return TensorType(dtype, tuple(s if isinstance(s, int) else fresh_symbol() for s in shape))
+            return TensorType(dtype, tuple(s if isinstance(s, int) else fresh_symbol(is_open_size(s)) for s in shape))
     return type
 
 

@@ -21,8 +21,8 @@ from typing import TypeAlias
 
 from graphopt.frozen import dataclass
 
-_PLAIN = re.compile(r"(?!(broadcast|max|min|trunc)$)[A-Za-z_?][\w~]*")
-_IN_TEXT = re.compile(r"`(?P<dotted>[\w.]+)`|`[^`]*`|(?P<unnamed>\?[\w~]*)")
+_PLAIN = re.compile(r"(?!(broadcast|max|min|trunc)$)[A-Za-z_?][\w~]*|\?!\d+")
+_IN_TEXT = re.compile(r"`(?P<dotted>[\w.]+)`|`[^`]*`|(?P<unnamed>\?[\w~!]*)")
 """What is in a size's text that it says otherwise in words: names in backquotes, and sizes that nobody named."""
 
 
@@ -303,9 +303,13 @@ def axis_name(input: str, axis: int) -> str:
     return f"{input}.{axis}"
 
 
-def fresh_symbol() -> Dim:
-    """A size that is equal to no other."""
-    return symbol(f"?{next(_fresh)}")
+OPEN = "?!"
+"""What the names of open sizes begin with."""
+
+
+def fresh_symbol(is_open: bool = False) -> Dim:
+    """A size that is equal to no other; an open one differs from run to run, whatever is declared of it."""
+    return symbol(f"{OPEN if is_open else '?'}{next(_fresh)}")
 
 
 def fresh_number() -> Dim:
@@ -359,6 +363,11 @@ def _is_natural(atom: SizeAtom) -> bool:
 def is_anonymous(size: Size) -> bool:
     """Whether the size rests on a symbol that nobody named."""
     return any(name.startswith("?") for name in symbols(size))
+
+
+def is_open_size(size: Size) -> bool:
+    """Whether the size rests on one that is open."""
+    return any(name.startswith(OPEN) for name in symbols(size))
 
 
 def symbols(size: Size) -> set[str]:

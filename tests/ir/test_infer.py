@@ -35,6 +35,7 @@ from graphopt.ir.types import (
     fresh_number,
     fresh_symbol,
     is_anonymous,
+    is_open_size,
     maximum,
     substitute,
     symbol,
@@ -576,6 +577,23 @@ def test_a_declared_rank_that_only_a_run_says_is_not_believed(
     assert y is not None
     graph.types[y] = TensorType("float32", declared)
     assert infer(graph)[y].shape == known
+
+
+NESTED = "r = If(d, then_branch={ e = [1.0] return e }, else_branch={ e = [1.0, 2.0] return e })"
+
+
+@pytest.mark.parametrize("declared", [N, 3])
+@pytest.mark.parametrize("no", ["q: ? d: ? return q", f"q: ? d: ? {NESTED} return r"])
+def test_a_declared_size_of_branches_that_differ_is_not_believed(declared: Size, no: str) -> None:
+    yes = "q: ? d: ? r = [0.0, 1.0, 2.0, 3.0] return r"
+    call = f"c | x, d, then_branch={{ {yes} }}, else_branch={{ {no} }}"
+    graph = parse(f"x: float32[N] c: bool[] d: bool[] s = If({call}) y = Neg(s) return s, y")
+    values = [v for v in graph.outputs if v is not None]
+    graph.types |= dict.fromkeys(values, TensorType("float32", (declared,)))
+    s, y = (infer(graph)[v].shape for v in values)
+    assert s == y
+    assert s is not None
+    assert is_open_size(s[0])
 
 
 def test_errors_name_the_node() -> None:

@@ -6,7 +6,7 @@ import ast
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -17,6 +17,7 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import NOWHERE, Attr, AttrRef, Attrs, Function, Graph, Header, Origin, Value
 from graphopt.ir.text.elements import numpy_dtype, parse_number, read_numbers
 from graphopt.ir.types import (
+    OPEN,
     OpaqueType,
     OptionalType,
     Real,
@@ -209,11 +210,10 @@ class _GraphTextReader:
     def symbol(self, name: str) -> Size:
         """The size of that name; a number behind ``?`` only says which ones are the same."""
         if name not in self.sizes:
-            digits = name.lstrip("?~")
+            digits = name.lstrip("?~!")
             is_fresh = name.startswith("?") and digits.isdigit() and len(digits) < 12
-            self.sizes[name] = (
-                symbol(name) if not is_fresh else fresh_number() if name.startswith("?~") else fresh_symbol()
-            )
+            fresh = fresh_number if name.startswith("?~") else partial(fresh_symbol, is_open=name.startswith(OPEN))
+            self.sizes[name] = fresh() if is_fresh else symbol(name)
         return self.sizes[name]
 
 

@@ -20,7 +20,7 @@ RESERVED = frozenset(
 """Words that stand in backquotes where they are names."""
 
 _NAME = re.compile(r"[A-Za-z_/][\w./-]*")
-_STRINGS_AND_FRESH = re.compile(r'"(?:\\.|[^"\\])*"|`[^`]*`|(\?~?)\d{1,11}\b')
+_STRINGS_AND_FRESH = re.compile(r'"(?:\\.|[^"\\])*"|`[^`]*`|(\?[~!]?)\d{1,11}\b')
 _OP = re.compile(r"[A-Za-z_][\w.-]*::[A-Za-z_]\w*(@\d+)?(:\w+)?|[A-Za-z_]\w*(@\d+)?")
 
 

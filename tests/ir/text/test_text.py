@@ -15,6 +15,7 @@ from graphopt.ir.types import (
     TensorType,
     broadcast,
     fresh_symbol,
+    is_open_size,
     maximum,
     minimum,
     real,
@@ -101,12 +102,13 @@ def test_every_kind_of_type() -> None:
 
 
 def test_sizes_without_a_name_stay_the_same_or_different() -> None:
-    a, b = fresh_symbol(), fresh_symbol()
+    a, b, either = fresh_symbol(), fresh_symbol(), fresh_symbol(is_open=True)
     graph = Graph()
-    graph.add_input("x", TensorType("float32", (a, b, a)))
-    assert show(graph).endswith("x: float32[?0, ?1, ?0]\n")
+    graph.add_input("x", TensorType("float32", (a, b, a, either)))
+    assert show(graph).endswith("x: float32[?0, ?1, ?0, ?!2]\n")
     (type,) = reads_back(graph).types.values()
     assert isinstance(type, TensorType)
+    assert list(map(is_open_size, type.shape)) == [False, False, False, True]  # type: ignore[arg-type]
     assert type.shape[0] == type.shape[2] != type.shape[1]  # type: ignore[index]
     assert type.shape[0] != a  # type: ignore[index]
 

@@ -164,13 +164,15 @@ def test_what_python_does_at_the_end_of_a_round_comes_after_all_else() -> None:
     assert kinds == [True] + [False] * kinds.count(False) + [True, True]
 
 
-def test_branches_of_different_sizes_are_compiled() -> None:
-    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[n,4] x, bool c) => (float[m,4] y) {
-      z = If(c) <then_branch: graph = t () => (float[m,4] a) { a = Concat<axis=0>(x, x) },
-                 else_branch: graph = e () => (float[m,4] b) { b = Identity(x) }>
+@pytest.mark.parametrize("declared", ["m", "n", "3", "6"])
+def test_branches_of_different_sizes_are_compiled(declared: str) -> None:
+    """Whatever is declared of them: a decoder's cache and an empty one are merged under one name."""
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,4] x, bool c) => (float[{declared},4] z, float[{declared},4] y) {{
+      z = If(c) <then_branch: graph = t () => (float[{declared},4] a) {{ a = Concat<axis=0>(x, x) }},
+                 else_branch: graph = e () => (float[{declared},4] b) {{ b = Identity(x) }}>
       y = Neg(z)
-    }""")
+    }}""")
     compiled = graphopt.compile(proto, jobs=0)
     assert not compiled.report.unlowered
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
