@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from operator import add
 from typing import Any, NamedTuple, TypeAlias
 
@@ -42,13 +43,15 @@ class Branch(NamedTuple):
 
 
 class Forest:
-    """Trees in tables, leaves first: from a leaf one goes on to itself. ValueError where they are none."""
+    """Trees in tables, leaves first: from a leaf one goes on to itself. Branches may share what they go on to, as those
+    on a category among several do in LightGBM's. ValueError where they are no trees, or a branch leads to itself."""
 
     def __init__(
         self, roots: Sequence[Key], branches: Mapping[Key, Branch], leaves: Sequence[Key], dtype: np.dtype[Any]
     ) -> None:
+        TopologicalSorter({key: {branch.yes, branch.no} for key, branch in branches.items()}).prepare()
         self.leaves = {key: place for place, key in enumerate(leaves)}
-        self.branches, self.dtype, self.seen = branches, dtype, set[Key]()
+        self.branches, self.dtype, self.numbers = branches, dtype, dict(self.leaves)
         self.features, self.splits = [0] * len(leaves), [dtype.type(0)] * len(leaves)
         self.children = [[place] * 3 for place in range(len(leaves))]
         self.roots = [0] * len(roots)
@@ -60,15 +63,14 @@ class Forest:
         waiting = deque([(root, slots)])
         while waiting:
             key, slots = waiting.popleft()
-            number = self.leaves.get(key, len(self.children))
+            is_new = key not in self.numbers
+            number = self.numbers.setdefault(key, len(self.children))
             for table, place in slots:
                 table[place] = number
-            if number < len(self.leaves):
-                continue
-            if key in self.seen or key not in self.branches:
+            if is_new and key not in self.branches:
                 raise ValueError("no tree")
-            self.seen.add(key)
-            waiting.extend(self._placed(self.branches[key]))
+            if is_new:
+                waiting.extend(self._placed(self.branches[key]))
 
     def _placed(self, branch: Branch) -> list[tuple[Key, Slots]]:
         """Place a branch; gives the nodes to go on to, with where their numbers go."""

@@ -24,9 +24,16 @@ class Trees:
     """Random trees as attributes of the older ops, and what their leaves are."""
 
     def __init__(
-        self, seed: int, trees: int, depth: int, modes: Sequence[str] = LEQ, missing: bool = False, levels: int = 9
+        self,
+        seed: int,
+        trees: int,
+        depth: int,
+        modes: Sequence[str] = LEQ,
+        missing: bool = False,
+        levels: int = 9,
+        shared: float = 0,
     ) -> None:
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.shared = np.random.default_rng(seed), shared
         self.levels, self.modes, self.missing = np.linspace(-1, 1, levels).astype(np.float32), modes, missing
         self.rows: list[tuple[int, int, int, float, str, int, int, int]] = []
         self.leaves: list[tuple[int, int]] = []
@@ -41,7 +48,11 @@ class Trees:
             self.rows.append((tree, node, 0, 0.0, "LEAF", 0, 0, 0))
             self.leaves.append((tree, node))
             return node
-        yes, no = self._grow(tree, depth - 1), self._grow(tree, depth - 1)
+        if self.rng.random() < self.shared:
+            no = self._grow(tree, depth - 1)
+            yes = next((row[5] for row in self.rows if row[:2] == (tree, no) and row[5]), no)
+        else:
+            yes, no = self._grow(tree, depth - 1), self._grow(tree, depth - 1)
         mode, level = str(self.rng.choice(self.modes)), float(self.rng.choice(self.levels))
         missing = int(self.missing and self.rng.random() < 0.5)
         self.rows.append((tree, node, int(self.rng.integers(FEATURES)), level, mode, yes, no, missing))
@@ -78,6 +89,15 @@ def test_modes(mode: str, missing: bool) -> None:
     trees = Trees(len(mode), 5, 4, MODES if mode == "all" else [mode], missing)
     attrs = {**trees.attrs(), **trees.weights("target", [0]), "n_targets": 1}
     check("TreeEnsembleRegressor", {"x": trees.table(40, nan=True)}, 1, attrs, mode == "all", rows=(0, 1, 40))
+
+
+@pytest.mark.parametrize("mode", ["BRANCH_EQ", "BRANCH_LEQ"])
+def test_nodes_that_several_branches_lead_to(mode: str) -> None:
+    trees = Trees(1, 5, 5, [mode], shared=0.5)
+    attrs = {**trees.attrs(), **trees.weights("target", [0]), "n_targets": 1}
+    children = [*zip(attrs["nodes_treeids"], attrs["nodes_truenodeids"], strict=True)]
+    assert len(set(children)) < len(children)
+    check("TreeEnsembleRegressor", {"x": trees.table(40)}, 1, attrs, rows=(0, 1, 40))
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 9, 17])
@@ -196,10 +216,11 @@ def _ensemble(trees: Trees, aggregate: int, dtype: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_what_is_no_tree_is_left_as_it_is() -> None:
+@pytest.mark.parametrize("child", [99, 0])
+def test_what_is_no_tree_is_left_as_it_is(child: int) -> None:
     trees = Trees(1, 1, 2)
     attrs = {**trees.attrs(), **trees.weights("target", [0]), "n_targets": 1}
-    attrs["nodes_falsenodeids"] = [row and 99 for row in attrs["nodes_falsenodeids"]]
+    attrs["nodes_falsenodeids"] = [child if row else 0 for row in attrs["nodes_falsenodeids"]]
     graph = onnx_io.load(model("TreeEnsembleRegressor", {"x": trees.table(3)}, 1, attrs))
     value = graph.outputs[0]
     assert value is not None
