@@ -180,7 +180,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     from graphopt.optimize import optimize_graph
     from graphopt.program.pipeline import priced_target, tuned_prices
     from graphopt.rewrite.passes import PASSES
-    from graphopt.rewrite.passes.dims import spell_out_sums
+    from graphopt.rewrite.passes.dims import fix_demanded, spell_out_sums
     from graphopt.rewrite.passes.functions import INLINE
     from graphopt.rewrite.passes.precision import in_single_precision
     from graphopt.rewrite.passes.simplify import simplify
@@ -194,7 +194,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> PreparedGraph:
     original = spell_out_sums(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
     if (used := stored_bytes(original)) > (most := memory_of(sparse_bytes(original), settings.memory)):
         raise LimitError(f"its constants take {used} bytes, and a run may take {most}: --memory allows more")
-    graph = expanded(with_parts_apart(original))
+    graph = expanded(with_parts_apart(fix_demanded(original)))
     is_host = settings.target.device.is_host
     packed = weights_as_stored if is_host else lambda graph: graph
     if settings.pipeline is not None:

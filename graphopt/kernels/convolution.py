@@ -248,6 +248,8 @@ class _ConvolutionTile:
             if coming is not None and size > 1:
                 memory.prefetch(coming.at(t * (self.form.step * size)), 1)
             self.multiply([p.at(t * self.turns) for p in pixels], weights.at(t * (self.turns * lanes)))
+            if self.form.deep > 1:
+                memory.load_fence(self.builder)
 
     def multiply(self, pixels: Sequence[Pointer], weights: Pointer) -> None:
         """One step for each turn: numbers of pixels times vectors of weights, added to the sums."""

@@ -92,6 +92,12 @@ def _align(p: Pointer) -> Any:
     return llvm.Constant(llvm.IntType(32), p.align)
 
 
+def load_fence(builder: llvm.IRBuilder) -> None:
+    """A point that no load is moved across. LLVM's scheduler brings loads of unrolled steps forward for as long as it
+    sees any, which takes the registers that sums are kept in."""
+    builder.asm(llvm.FunctionType(llvm.VoidType(), []), "", "~{memory}", [], side_effect=True)
+
+
 def prefetch(p: Pointer, cache: int = 2) -> None:
     """Has the memory at an address, which need not be there, brought near: into the first or the second cache."""
     flag = llvm.IntType(32)

@@ -24,9 +24,9 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.functions import FunctionKey, callee
 from graphopt.ir.graph import INPUT, Function, Graph, Node, Value
 from graphopt.ir.op_table import TRUTHS, ops_where
+from graphopt.ir.open_sizes import equations, holds, open_names, smallest, solved, squares
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, sums, symbols
 from graphopt.verify.arrays import SUFFIX, read_array
-from graphopt.verify.open_sizes import equations, holds, open_names, smallest, solved, squares
 
 Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 """What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""

@@ -28,7 +28,7 @@ PIXELS: Final = 14
 """Pixels that a tile has at most."""
 BLOCKS: Final = 4
 """Blocks of channels that a tile has at most."""
-DEEP: Final = 4
+DEEP: Final = 3
 """Channels of a plain image that are summed together at most."""
 TILES: Final = 8
 """Tiles, of one row or of several, that make one work item,"""

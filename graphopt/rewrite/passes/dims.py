@@ -9,6 +9,7 @@ from numbers import Integral
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
+from graphopt.ir.open_sizes import demanded
 from graphopt.ir.types import Size, TensorType, Type, substitute, sums, symbols
 
 
@@ -39,6 +40,17 @@ def fix_dims(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[st
         assert isinstance(type, TensorType)
         fixed.types[value] = TensorType(type.dtype, tuple(map(int, shape)))
     return fixed if fixed.types != graph.types else graph
+
+
+def fix_demanded(graph: Graph) -> Graph:
+    """The graph with dimensions that an op of it takes in one size alone as that number: exporters call channels open,
+    and the weights say how many there are."""
+    sizes = demanded(graph)
+    if not sizes:
+        return graph
+    fixed = graph.copy()
+    fixed.types = {value: _fixed(type, dict(sizes)) for value, type in graph.types.items()}
+    return fixed
 
 
 def spell_out_sums(graph: Graph) -> Graph:

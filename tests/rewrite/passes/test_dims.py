@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from graphopt.errors import UsageError
+import graphopt
+from graphopt.errors import InputError, UsageError
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse, show
+from graphopt.ir.types import TensorType, symbol
 from graphopt.rewrite.passes import fix_dims, freeze_defaults
-from graphopt.rewrite.passes.dims import spell_out_sums
+from graphopt.rewrite.passes.dims import fix_demanded, spell_out_sums
 
 SOURCE = "x: float32[n, 3, m] z: float32[n] k: float32[2] y: float32[n, 3, m] = Neg(x) return y"
 
@@ -86,3 +89,18 @@ def test_freeze() -> None:
     assert "w = [1.0, 2.0]" in show(made)
     assert freeze_defaults(made) is made
     assert len(graph.inputs) == 2
+
+
+def test_channels_that_a_file_calls_open_are_those_of_the_weights() -> None:
+    graph = parse("x: float32[b, c, h, w] k = ConstantOfShape([4, 3, 2, 2]) y = Conv(x, k) n = Shape(x) return y, n")
+    made = fix_demanded(graph)
+    assert made.types[made.inputs[0]] == TensorType("float32", (symbol("b"), 3, symbol("h"), symbol("w")))
+    assert "float32[b, c, h, w]" in show(graph)
+    assert fix_demanded(made) is made
+
+
+def test_a_program_says_which_channels_it_takes() -> None:
+    program = graphopt.compile(parse("x: float32[b, c, w] y = Conv(x, ConstantOfShape([4, 3, 2])) return y"), jobs=0)
+    assert program({"x": np.ones((2, 3, 5), np.float32)})["y"].shape == (2, 4, 4)
+    with pytest.raises(InputError, match="size 2 along axis 1, and 3 is expected"):
+        program({"x": np.ones((2, 2, 5), np.float32)})

@@ -7,9 +7,10 @@ to be equal gives an equation between polynomials, which is solved for its symbo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from typing import TypeAlias
 
 from graphopt.errors import GraphoptError
 from graphopt.ir.facts import NOTHING, Fact
@@ -21,6 +22,8 @@ from graphopt.ir.types import Dim, Monomial, Size, Symbol, TensorType, substitut
 LARGEST = 4096
 """Where an equation is not linear, its solutions are looked for up to this size."""
 
+_Asked: TypeAlias = "Callable[[Node, list[Fact]], Iterator[tuple[Size, Size]]]"
+"""The pairs of sizes that an op asks to be equal, by what is known of its operands."""
 _BROADCASTS = ops_where(kind=("binary", "elementwise"))
 
 
@@ -60,8 +63,15 @@ def _at_least(node: Node, shape: tuple[Size, ...], numbers: tuple[Size, ...]) ->
         yield from ((size, number + 1) for size, number in zip(shape * 2, numbers, strict=True))
 
 
-def equations(graph: Graph) -> list[Size]:
-    """Polynomials over the symbols of the graph's inputs, each of which is 0 where the graph can run."""
+def demanded(graph: Graph) -> dict[str, int]:
+    """The sizes of the graph's inputs that are open in its file only: an op takes one number alone, such as a
+    convolution the channels of its weights."""
+    return {name: size for name, size in solved(equations(graph, _demands), {}).items() if isinstance(size, int)}
+
+
+def equations(graph: Graph, asked: _Asked | None = None) -> list[Size]:
+    """Polynomials over the symbols of the graph's inputs, each of which is 0 where the graph can run, and no size is 0
+    or is 1 and repeated; or those of one kind."""
     names = open_names(graph)
     if not names:
         return []
@@ -72,17 +82,44 @@ def equations(graph: Graph) -> list[Size]:
     found: dict[Size, None] = {}
     for node in graph.nodes():
         operands = [NOTHING if value is None else facts.get(value, NOTHING) for value in node.inputs]
-        for one, other in _equal(node, operands):
+        for one, other in (asked or _equal)(node, operands):
             difference = one - other
             if symbols(difference) and symbols(difference) <= names:
                 found[difference] = None
     return list(found)
 
 
+WEIGHTS = {
+    "MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Gemm": 1, "Conv": 1, "ConvInteger": 1, "QLinearConv": 3,
+    "ConvTranspose": 1, "LSTM": 1, "GRU": 1, "RNN": 1, "BatchNormalization": 1, "InstanceNormalization": 1,
+}  # fmt: skip
+"""Ops with which an axis of the first operand has the size of one of another operand, and which operand that is."""
+
+
+def _demands(node: Node, operands: list[Fact]) -> Iterator[tuple[Size, Size]]:
+    """The pairs of sizes that are equal wherever the op runs."""
+    other = WEIGHTS.get(node.op, len(operands))
+    x, w = (operands[k].shape if k < len(operands) else None for k in (0, other))
+    if not x or not w:
+        return
+    match node.op:
+        case "MatMul" | "MatMulInteger" | "QLinearMatMul":
+            yield x[-1], w[max(len(w) - 2, 0)]
+        case "Gemm":
+            yield x[0 if node.attrs.get("transA") else 1], w[1 if node.attrs.get("transB") else 0]
+        case "Conv" | "ConvInteger" | "QLinearConv" if isinstance(group := node.attrs.get("group", 1), int):
+            yield x[1], w[1] * group
+        case "ConvTranspose" | "BatchNormalization" | "InstanceNormalization":
+            yield x[1], w[0]
+        case "LSTM" | "GRU" | "RNN":
+            yield x[2], w[2]
+
+
 def _equal(node: Node, operands: list[Fact]) -> Iterator[tuple[Size, Size]]:
-    """The pairs of sizes that one op asks to be equal."""
+    """The pairs of sizes that one op asks to be equal, where none is 0, or 1 and repeated."""
+    yield from _demands(node, operands)
     shapes = [fact.shape for fact in operands]
-    x, w, *_ = (*shapes, None, None)
+    x = shapes[0] if shapes else None
     match node.op:
         case op if op in _BROADCASTS:
             known = [shape for shape in shapes if shape]
@@ -91,16 +128,6 @@ def _equal(node: Node, operands: list[Fact]) -> Iterator[tuple[Size, Size]]:
             yield from _aligned(x, target)
         case "Reshape" if x is not None and (target := operands[1].elements):
             yield from _reshaped(x, target, is_zero_kept=node.attrs.get("allowzero", 0) == 0)
-        case "MatMul" if x and w:
-            yield x[-1], w[max(len(w) - 2, 0)]
-        case "Gemm" if x and w:
-            yield x[0 if node.attrs.get("transA") else 1], w[1 if node.attrs.get("transB") else 0]
-        case "Conv" if x and w and isinstance(group := node.attrs.get("group", 1), int):
-            yield x[1], w[1] * group
-        case "ConvTranspose" if x and w:
-            yield x[1], w[0]
-        case "LSTM" | "GRU" | "RNN" if x and w:
-            yield x[2], w[2]
         case "Concat" if isinstance(axis := node.attrs.get("axis"), int) and (known := [s for s in shapes if s]):
             first = known[0]
             for shape in known[1:]:

@@ -1,9 +1,9 @@
 import pytest
 
 from graphopt.ir.graph import Graph
+from graphopt.ir.open_sizes import WEIGHTS, demanded, equations, holds, smallest, solved
 from graphopt.ir.text import parse
 from graphopt.verify.inputs import sizes
-from graphopt.verify.open_sizes import equations, holds, smallest, solved
 
 # inputs, what is computed of them, and what is left no choice
 CASES = {
@@ -38,6 +38,45 @@ def test_what_ops_ask_of_sizes_is_solved(case: str) -> None:
     inputs, body, wanted = CASES[case]
     found = solved(equations(graph_of(inputs, body)), {})
     assert {name: str(size) for name, size in found.items()} == {name: str(size) for name, size in wanted.items()}
+
+
+DEMANDED = {
+    "rows of a product": {"c": 5},
+    "a product turned over": {"c": 5},
+    "channels": {"c": 6},
+    "positions": {},  # one row may be added to all
+    "a traced Reshape": {},  # a batch of none has any number of rows
+    "two inputs": {},
+}
+
+
+@pytest.mark.parametrize("case", DEMANDED)
+def test_sizes_that_an_op_takes_in_every_run(case: str) -> None:
+    assert demanded(graph_of(*CASES[case][:2])) == DEMANDED[case]
+
+
+QUANTIZED = "s: float32[] z: uint8[]"
+TAKEN = {
+    "MatMul": ("x: float32[b, c] w: float32[5, 7]", "x, w"),
+    "MatMulInteger": ("x: uint8[b, c] w: uint8[5, 7]", "x, w"),
+    "QLinearMatMul": (f"x: uint8[b, c] w: uint8[5, 7] {QUANTIZED}", "x, s, z, w, s, z, s, z"),
+    "Gemm": ("x: float32[b, c] w: float32[5, 7]", "x, w"),
+    "Conv": ("x: float32[b, c, n] w: float32[4, 5, 3]", "x, w"),
+    "ConvInteger": ("x: uint8[b, c, n] w: uint8[4, 5, 3]", "x, w"),
+    "QLinearConv": (f"x: uint8[b, c, n] w: uint8[4, 5, 3] {QUANTIZED}", "x, s, z, w, s, z, s, z"),
+    "ConvTranspose": ("x: float32[b, c, n] w: float32[5, 4, 3]", "x, w"),
+    "LSTM": ("x: float32[t, b, c] w: float32[1, 16, 5] r: float32[1, 16, 4]", "x, w, r, hidden_size=4"),
+    "GRU": ("x: float32[t, b, c] w: float32[1, 12, 5] r: float32[1, 12, 4]", "x, w, r, hidden_size=4"),
+    "RNN": ("x: float32[t, b, c] w: float32[1, 4, 5] r: float32[1, 4, 4]", "x, w, r, hidden_size=4"),
+    "BatchNormalization": ("x: float32[b, c, n] s: float32[5]", "x, s, s, s, s"),
+    "InstanceNormalization": ("x: float32[b, c, n] s: float32[5]", "x, s, s"),
+}
+
+
+@pytest.mark.parametrize("op", sorted(WEIGHTS))
+def test_every_op_takes_as_many_channels_as_its_weights(op: str) -> None:
+    inputs, operands = TAKEN[op]
+    assert demanded(parse(f"{inputs} y = {op}({operands}) return y")) == {"c": 5}
 
 
 def test_sizes_that_are_given_stay() -> None:
