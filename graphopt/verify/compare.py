@@ -26,7 +26,7 @@ from graphopt.ir.work import excess, most_operations, most_seconds
 from graphopt.runtime.limits import confine, end_after
 from graphopt.verify.arrays import type_name
 from graphopt.verify.coarsest import coarsest_shares
-from graphopt.verify.conditioning import is_rounding, movements, off
+from graphopt.verify.conditioning import movements, off
 from graphopt.verify.inputs import DISTRIBUTIONS, FREE, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
@@ -896,7 +896,7 @@ def _excuses(
     run = open_model(original, engine)[0]
     once, again = run(sample.feeds), run(sample.feeds)  # ONNX Runtime's first random numbers are the same in a session
     beyond = [index for index, e in enumerate(errors) if e > 1]
-    what, moves = movements(original, engine, graph, run, sample.feeds, once, beyond)
+    moved = movements(original, engine, graph, run, sample.feeds, once, {index: got[index] for index in beyond})
     for index in beyond:
         name, wanted = graph.output_names[index], sample.outputs[index]
         size = _in_words(errors[index], wanted, got[index])
@@ -908,12 +908,13 @@ def _excuses(
             draws = f"{DISTRIBUTIONS} draws"
             yield f"output {name!r} of {a} was not finite in {draws}, and {b} has NaN or infinity elsewhere"
             continue
-        if not any(is_rounding(wanted, got[index], outputs[index]) for outputs in moves):
+        if index not in moved:
             if not is_settled or (isinstance(wanted, np.ndarray) and is_inexact(wanted) and errors[index] == inf):
                 raise MismatchError(f"{differs}, in {engine} on random inputs")
             yield f"{differs}, though in float64 each part of both makes the same: rounding adds up to it"
             continue
-        most = max((outputs[index] for outputs in moves), key=lambda o: off(once[index], o, coarsest[index]))
+        what, outputs = moved[index]
+        most = max(outputs, key=lambda output: off(once[index], output, coarsest[index]))
         movement = _in_words(off(once[index], most, coarsest[index]), once[index], most)
         yield f"{differs}, and that of {a} by {movement} when {what}"
 

@@ -7,7 +7,7 @@ unit in the last place, is no wrong one.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,9 @@ def moved_weights(graph: Graph, ulps: int, rng: np.random.Generator) -> Graph:
 
 
 def nudged(array: Array, ulps: int, rng: np.random.Generator) -> Array:
-    """Floats moved by some ulps, each up or down; but 0 stays, since zeros are exact."""
+    """Floats moved by some ulps, each up or down; but 0 stays, since zeros are exact, and what is not finite."""
     toward = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
-    toward[array == 0] = 0
+    toward = np.where((array == 0) | ~np.isfinite(array), array, toward)
     for _ in range(ulps):
         array = np.asarray(np.nextafter(array, toward))
     return array
@@ -77,12 +77,12 @@ def movements(
     run: Runner,
     feeds: Feeds,
     once: Sequence[Any],
-    beyond: Sequence[int],
-) -> tuple[str, list[list[Any]]]:
-    """What rounding does to the original, and how that was found: from what its outputs are when its inputs are moved
-    by some ulps, or where that moves none of those in question, when other kernels compute them, or its weights are
-    moved. ``once`` are the outputs, ``beyond`` the places of those in question. Whole numbers are not moved: they may
-    be indices."""
+    got: Mapping[int, Any],
+) -> dict[int, tuple[str, list[Any]]]:
+    """Which of the outputs in question, ``got`` by their places, differ from the original's, ``once``, by no more than
+    rounding makes these differ from themselves: when the inputs are moved by some ulps, else when other kernels compute
+    them, else when the weights are moved. With the way that shows it, and the output as it is then, each time. Whole
+    numbers are not moved: they may be indices."""
     ulps = STEPS_OFF if any(map(quantizes, graph.order())) else 1
     by = "one ulp" if ulps == 1 else f"{ulps} ulps"
     ways: dict[str, Callable[[], Iterator[list[Any]]]] = {
@@ -91,14 +91,17 @@ def movements(
     if engine == ONNX_RUNTIME:
         ways[f"{engine} optimizes it"] = lambda: iter([open_in_onnxruntime(str(original), optimized=True)(feeds)])
     ways[f"its weights move by {by}"] = lambda: _with_weights_moved(engine, graph, feeds, ulps)
+    found: dict[int, tuple[str, list[Any]]] = {}
     for what, way in ways.items():
         try:
-            moved_outputs = list(way())
+            moved_outputs = list(way()) if len(found) < len(got) else []
         except (EngineError, MemoryError, GraphoptError):
             continue
-        if any(off(once[index], outputs[index]) > 0 for outputs in moved_outputs for index in beyond):
-            return what, moved_outputs
-    return "", []
+        for index in got.keys() - found.keys():
+            moved = [outputs[index] for outputs in moved_outputs]
+            if any(is_rounding(once[index], got[index], output) for output in moved):
+                found[index] = what, moved
+    return found
 
 
 def moved_inputs(feeds: Feeds, ulps: int = 1) -> Iterator[Feeds]:

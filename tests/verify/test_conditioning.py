@@ -77,6 +77,21 @@ def test_how_a_model_moves(text: str, feeds: dict[str, Any], how: str, tmp_path:
     save(graph, tmp_path / "m.onnx")
     run, _ = open_model(tmp_path / "m.onnx", ONNX_RUNTIME)
     once = run(feeds)
-    what, moves = movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, [0])
-    assert what.startswith(how) if how else what == ""
-    assert bool(moves) == bool(how)
+    near = np.nextafter(once[0], np.inf, dtype=once[0].dtype) if how else once[0] + 1
+    found = movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: near})
+    assert found.keys() == ({0} if how else set())
+    assert all(what.startswith(how) for what, _ in found.values())
+    assert not movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] + 1})
+
+
+def test_the_next_way_is_asked_where_one_moves_a_result_too_little(tmp_path: Path) -> None:
+    """An input moves one of the steps, weights many."""
+    pytest.importorskip("onnxruntime")
+    steps = "Concat(Floor(Mul(x, 8.0)), Floor(Mul(Cast(i, to=1), 0.1)), axis=0)"
+    graph = parse(f"x: float32[1] i: int64[40] y = Cast({steps}, to=7) return y")
+    save(graph, tmp_path / "m.onnx")
+    run, _ = open_model(tmp_path / "m.onnx", ONNX_RUNTIME)
+    feeds = {"x": np.float32([0.3125]), "i": np.arange(10, 410, 10)}
+    once = run(feeds)
+    found = movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] - (np.arange(41) > 20)})
+    assert found[0][0].startswith("its weights")
