@@ -16,7 +16,7 @@ from graphopt.ir.bounds import fact_of, fact_of_type
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import AttrRef, Attrs, Function, Graph, Node
-from graphopt.ir.infer_sequences import join
+from graphopt.ir.infer_sequences import either_size, join
 from graphopt.ir.types import (
     SequenceType,
     Size,
@@ -24,6 +24,7 @@ from graphopt.ir.types import (
     Type,
     Unranked,
     fresh_symbol,
+    is_open_size,
     is_size,
     symbols,
     unranked,
@@ -170,9 +171,7 @@ class _States:
         if isinstance(type, TensorType) and isinstance(result, TensorType) and type.dtype == result.dtype:
             old, new = type.shape, result.shape
             if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
-                return TensorType(
-                    type.dtype, tuple(a if a == b else self._any(a) for a, b in zip(old, new, strict=True))
-                )
+                return TensorType(type.dtype, tuple(map(self._either, old, new)))
             self.given_up.add(index)
             return TensorType(type.dtype, unranked(is_open=isinstance(old, tuple) and isinstance(new, tuple)))
         self.given_up.add(index)
@@ -180,18 +179,18 @@ class _States:
             return SequenceType(TensorType(type.element.dtype, unranked()))
         return None
 
-    def _any(self, size: Size) -> Size:
-        """A symbol for a size that changes; one that was given up before stays."""
-        if symbols(size) & self.varying:
-            return size
-        new = fresh_symbol()
-        self.varying |= symbols(new)
-        return new
+    def _either(self, old: Size, new: Size) -> Size:
+        """The size, or a symbol for one that changes; one that was given up before stays."""
+        if old == new or symbols(old) & self.varying:
+            return old
+        either = either_size(old, new)
+        self.varying |= symbols(either)
+        return either
 
     def afterwards(self, type: Type | None) -> Type | None:
         """The type after the last round: what changed from round to round is some size of its own."""
         if isinstance(type, TensorType) and isinstance(type.shape, tuple):
-            sizes = tuple(fresh_symbol() if symbols(s) & self.varying else s for s in type.shape)
+            sizes = tuple(fresh_symbol(is_open_size(s)) if symbols(s) & self.varying else s for s in type.shape)
             return type if sizes == type.shape else TensorType(type.dtype, sizes)
         return type
 

@@ -33,8 +33,7 @@ def join(a: Type | None, b: Type | None) -> Type | None:
                 )
             if len(a.shape) != len(b.shape):
                 return TensorType(a.dtype, unranked(is_open=True))
-            sizes = zip(a.shape, b.shape, strict=True)
-            return TensorType(a.dtype, tuple(x if x == y else _either(x, y) for x, y in sizes))
+            return TensorType(a.dtype, tuple(map(either_size, a.shape, b.shape)))
         case SequenceType(), SequenceType():
             element = join(a.element, b.element)
             return None if element is None else SequenceType(element)
@@ -44,9 +43,11 @@ def join(a: Type | None, b: Type | None) -> Type | None:
     return None
 
 
-def _either(x: Size, y: Size) -> Size:
-    """A size that is one of two: of known ones it is open which."""
-    is_known = not (is_anonymous(x) or is_anonymous(y))
+def either_size(x: Size, y: Size) -> Size:
+    """A size that is one of two. It is open which, unless nobody named either: then they may be the same."""
+    if x == y:
+        return x
+    is_known = not (is_anonymous(x) and is_anonymous(y))
     return fresh_symbol(is_known or is_open_size(x) or is_open_size(y))
 
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from graphopt.errors import GraphoptError
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.graph import Attrs, Graph, Node
 from graphopt.ir.infer import infer
 from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import Dim, Monomial, Size, Symbol, TensorType, substitute, symbols
@@ -22,8 +22,6 @@ from graphopt.ir.types import Dim, Monomial, Size, Symbol, TensorType, substitut
 LARGEST = 4096
 """Where an equation is not linear, its solutions are looked for up to this size."""
 
-_Asked: TypeAlias = "Callable[[Node, list[Fact]], Iterator[tuple[Size, Size]]]"
-"""The pairs of sizes that an op asks to be equal, by what is known of its operands."""
 _BROADCASTS = ops_where(kind=("binary", "elementwise"))
 
 
@@ -65,54 +63,82 @@ def _at_least(node: Node, shape: tuple[Size, ...], numbers: tuple[Size, ...]) ->
 
 def demanded(graph: Graph) -> dict[str, int]:
     """The sizes of the graph's inputs that are open in its file only: an op takes one number alone, such as a
-    convolution the channels of its weights."""
-    return {name: size for name, size in solved(equations(graph, _demands), {}).items() if isinstance(size, int)}
+    convolution the channels of its weights. Nothing is solved for: a root that is found may not be the only one, and
+    what is divided by may be 0. Bodies are not asked, since they may not run."""
+    names, found = open_names(graph), dict[str, int]()
+    for one, other in _asked(graph, _demands):
+        match one, other:
+            case Dim(terms=(((Symbol(name),), 1),)), int() if name in names and other > 0:
+                found.setdefault(name, other)
+    return found
 
 
-def equations(graph: Graph, asked: _Asked | None = None) -> list[Size]:
+def equations(graph: Graph) -> list[Size]:
     """Polynomials over the symbols of the graph's inputs, each of which is 0 where the graph can run, and no size is 0
-    or is 1 and repeated; or those of one kind."""
+    or is 1 and repeated."""
     names = open_names(graph)
-    if not names:
+    differences = (one - other for one, other in _asked(graph, _equal))
+    return list(dict.fromkeys(d for d in differences if symbols(d) and symbols(d) <= names))
+
+
+_Question: TypeAlias = "Callable[[Node, list[Fact]], Iterator[tuple[Size, Size]]]"
+"""The pairs of sizes that an op asks to be equal, by what is known of its operands."""
+
+
+def _asked(graph: Graph, question: _Question) -> list[tuple[Size, Size]]:
+    """The pairs of sizes that the ops of a graph ask to be equal, where its inputs have open sizes."""
+    if not open_names(graph):
         return []
     try:
         facts = infer(graph)
     except GraphoptError:  # who runs it says what is wrong with it
         return []
-    found: dict[Size, None] = {}
+    pairs: list[tuple[Size, Size]] = []
     for node in graph.nodes():
         operands = [NOTHING if value is None else facts.get(value, NOTHING) for value in node.inputs]
-        for one, other in (asked or _equal)(node, operands):
-            difference = one - other
-            if symbols(difference) and symbols(difference) <= names:
-                found[difference] = None
-    return list(found)
+        with suppress(IndexError):  # of a rank that the op does not take
+            pairs += question(node, operands)
+    return pairs
 
 
-WEIGHTS = {
-    "MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Gemm": 1, "Conv": 1, "ConvInteger": 1, "QLinearConv": 3,
-    "ConvTranspose": 1, "LSTM": 1, "GRU": 1, "RNN": 1, "BatchNormalization": 1, "InstanceNormalization": 1,
+_Pair: TypeAlias = "Callable[[Attrs, tuple[Size, ...], tuple[Size, ...]], tuple[Size, Size]]"
+
+
+def _rows(attrs: Attrs, x: tuple[Size, ...], w: tuple[Size, ...]) -> tuple[Size, Size]:
+    return x[-1], w[max(len(w) - 2, 0)]
+
+
+def _turned_rows(attrs: Attrs, x: tuple[Size, ...], w: tuple[Size, ...]) -> tuple[Size, Size]:
+    return x[0 if attrs.get("transA") else 1], w[1 if attrs.get("transB") else 0]
+
+
+def _channels(attrs: Attrs, x: tuple[Size, ...], w: tuple[Size, ...]) -> tuple[Size, Size]:
+    group = attrs.get("group", 1)
+    return x[1], w[1] * (group if isinstance(group, int) else 1)
+
+
+def _axes(of_x: int, of_w: int) -> _Pair:
+    return lambda _, x, w: (x[of_x], w[of_w])
+
+
+WEIGHTS: Mapping[str, tuple[int, _Pair]] = {
+    "MatMul": (1, _rows), "MatMulInteger": (1, _rows), "QLinearMatMul": (3, _rows), "Gemm": (1, _turned_rows),
+    "Conv": (1, _channels), "ConvInteger": (1, _channels), "QLinearConv": (3, _channels),
+    "ConvTranspose": (1, _axes(1, 0)), "BatchNormalization": (1, _axes(1, 0)),
+    "InstanceNormalization": (1, _axes(1, 0)), "LSTM": (1, _axes(2, 2)), "GRU": (1, _axes(2, 2)),
+    "RNN": (1, _axes(2, 2)),
 }  # fmt: skip
-"""Ops with which an axis of the first operand has the size of one of another operand, and which operand that is."""
+"""Ops that take as many of something as another operand has, whatever else their sizes are: which operand that is, and
+the two sizes, by the attributes and the shapes of the first operand and of that one."""
 
 
 def _demands(node: Node, operands: list[Fact]) -> Iterator[tuple[Size, Size]]:
     """The pairs of sizes that are equal wherever the op runs."""
-    other = WEIGHTS.get(node.op, len(operands))
-    x, w = (operands[k].shape if k < len(operands) else None for k in (0, other))
-    if not x or not w:
-        return
-    match node.op:
-        case "MatMul" | "MatMulInteger" | "QLinearMatMul":
-            yield x[-1], w[max(len(w) - 2, 0)]
-        case "Gemm":
-            yield x[0 if node.attrs.get("transA") else 1], w[1 if node.attrs.get("transB") else 0]
-        case "Conv" | "ConvInteger" | "QLinearConv" if isinstance(group := node.attrs.get("group", 1), int):
-            yield x[1], w[1] * group
-        case "ConvTranspose" | "BatchNormalization" | "InstanceNormalization":
-            yield x[1], w[0]
-        case "LSTM" | "GRU" | "RNN":
-            yield x[2], w[2]
+    if node.op in WEIGHTS:
+        other, pair = WEIGHTS[node.op]
+        x, w = operands[0].shape, operands[other].shape
+        if x and w:
+            yield pair(node.attrs, x, w)
 
 
 def _equal(node: Node, operands: list[Fact]) -> Iterator[tuple[Size, Size]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from graphlib import TopologicalSorter
 from operator import add
 from typing import Any, NamedTuple, TypeAlias
 
@@ -49,7 +48,6 @@ class Forest:
     def __init__(
         self, roots: Sequence[Key], branches: Mapping[Key, Branch], leaves: Sequence[Key], dtype: np.dtype[Any]
     ) -> None:
-        TopologicalSorter({key: {branch.yes, branch.no} for key, branch in branches.items()}).prepare()
         self.leaves = {key: place for place, key in enumerate(leaves)}
         self.branches, self.dtype, self.numbers = branches, dtype, dict(self.leaves)
         self.features, self.splits = [0] * len(leaves), [dtype.type(0)] * len(leaves)
@@ -57,6 +55,8 @@ class Forest:
         self.roots = [0] * len(roots)
         for tree, root in enumerate(roots):
             self._grow(root, [(self.roots, tree)])
+        if self._leads_to_itself():
+            raise ValueError("a branch that leads to itself")
 
     def _grow(self, root: Key, slots: Slots) -> None:
         """Place the nodes of a tree, level by level."""
@@ -71,6 +71,20 @@ class Forest:
                 raise ValueError("no tree")
             if is_new:
                 waiting.extend(self._placed(self.branches[key]))
+
+    def _leads_to_itself(self) -> bool:
+        """Whether one comes back to a branch: then several nodes are strongly connected, or one is its own child."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        children, first = np.array(self.children, np.int32).reshape(-1, 3), len(self.leaves)
+        inner, nodes = children[first:], np.arange(first, len(children), dtype=np.int32)
+        ways = csr_array(
+            (np.ones(inner.size, np.int8), inner.ravel(), np.arange(0, inner.size + 1, 3)),
+            shape=(len(nodes), len(children)),
+        )[:, first:]
+        parts, _ = connected_components(ways, connection="strong")
+        return bool((inner == nodes[:, None]).any() or parts < len(nodes))
 
     def _placed(self, branch: Branch) -> list[tuple[Key, Slots]]:
         """Place a branch; gives the nodes to go on to, with where their numbers go."""

@@ -93,8 +93,8 @@ def _align(p: Pointer) -> Any:
 
 
 def load_fence(builder: llvm.IRBuilder) -> None:
-    """A point that no load is moved across. LLVM's scheduler brings loads of unrolled steps forward for as long as it
-    sees any, which takes the registers that sums are kept in."""
+    """A point that no load or store is moved across. LLVM's scheduler brings loads of unrolled steps forward for as
+    long as it sees any, which takes the registers that sums are kept in."""
     builder.asm(llvm.FunctionType(llvm.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 

@@ -583,7 +583,14 @@ NESTED = "r = If(d, then_branch={ e = [1.0] return e }, else_branch={ e = [1.0, 
 
 
 @pytest.mark.parametrize("declared", [N, 3])
-@pytest.mark.parametrize("no", ["q: ? d: ? return q", f"q: ? d: ? {NESTED} return r"])
+@pytest.mark.parametrize(
+    "no",
+    [
+        "q: ? d: ? return q",
+        f"q: ? d: ? {NESTED} return r",
+        "q: ? d: ? zero = [0] i = NonZero(q) j = Squeeze(i, zero) r = Gather(q, j) return r",
+    ],
+)
 def test_a_declared_size_of_branches_that_differ_is_not_believed(declared: Size, no: str) -> None:
     yes = "q: ? d: ? r = [0.0, 1.0, 2.0, 3.0] return r"
     call = f"c | x, d, then_branch={{ {yes} }}, else_branch={{ {no} }}"
@@ -594,6 +601,17 @@ def test_a_declared_size_of_branches_that_differ_is_not_believed(declared: Size,
     assert s == y
     assert s is not None
     assert is_open_size(s[0])
+
+
+@pytest.mark.parametrize("declared", [N, 3])
+def test_a_declared_size_that_rounds_of_a_loop_change_is_not_believed(declared: Size) -> None:
+    body = "i: int64[] go: bool[] u: ? r = Concat(u, u, axis=0) return go, r"
+    graph = parse(f"x: float32[N] c: bool[] n: int64[] s = Loop(n, c, x, body={{ {body} }}) y = Neg(s) return s, y")
+    values = [v for v in graph.outputs if v is not None]
+    graph.types |= dict.fromkeys(values, TensorType("float32", (declared,)))
+    for value in values:
+        (size,) = infer(graph)[value].shape or ()
+        assert is_open_size(size)
 
 
 def test_errors_name_the_node() -> None:

@@ -25,6 +25,17 @@ CASES = {
         {},
     ),
     "squeezed": ("x: float32[b, t]", "y = Squeeze(x, [0])", {"b": 1}),
+    "more than one root": (
+        "x: float32[b, n]",
+        "y = MatMul(Slice(x, [0], [4096], [1]), ConstantOfShape([4096, 3]))",
+        {"n": 4096},
+    ),
+    "a factor that may be 0": (
+        "x: float32[b, c] z: float32[b, 5]",
+        "y = MatMul(Reshape(x, [-1]), Reshape(z, [-1]))",
+        {"c": 5},
+    ),
+    "a rank that the op does not take": ("x: float32[c] s: float32[1]", "y = BatchNormalization(x, s, s, s, s)", {}),
     "a size that may be 1": ("x: float32[n]", "y = Add(x, Expand(1.0, Min(Shape(x), [1])))", {}),
 }
 
@@ -47,6 +58,9 @@ DEMANDED = {
     "positions": {},  # one row may be added to all
     "a traced Reshape": {},  # a batch of none has any number of rows
     "two inputs": {},
+    "more than one root": {},
+    "a factor that may be 0": {},
+    "a rank that the op does not take": {},
 }
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 
-from graphopt.errors import UsageError, nearest_or_some
+from graphopt.errors import InvalidModelError, UsageError, nearest_or_some
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
+from graphopt.ir.infer import infer
 from graphopt.ir.open_sizes import demanded
 from graphopt.ir.types import Size, TensorType, Type, substitute, sums, symbols
 
@@ -50,6 +51,10 @@ def fix_demanded(graph: Graph) -> Graph:
         return graph
     fixed = graph.copy()
     fixed.types = {value: _fixed(type, dict(sizes)) for value, type in graph.types.items()}
+    try:
+        infer(fixed)
+    except InvalidModelError:  # a branch that is not taken may ask for another number
+        return graph
     return fixed
 
 

@@ -180,6 +180,22 @@ def test_branches_of_different_sizes_are_compiled(declared: str) -> None:
     np.testing.assert_array_equal(compiled({"x": x, "c": np.array(False)})["y"], -x)
 
 
+@pytest.mark.parametrize("declared", ["m", "n", "3"])
+def test_a_state_that_rounds_change_is_compiled_whatever_is_declared_of_it(declared: str) -> None:
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,4] x, int64 k, bool c) => (float[{declared},4] z) {{
+      z = Loop(k, c, x) <body: graph = b (int64 i, bool go, float[{declared},4] u)
+                                       => (bool on, float[{declared},4] v) {{
+        on = Identity(go) v = Concat<axis=0>(u, u) }}>
+    }}""")
+    compiled = graphopt.compile(proto, jobs=0)
+    assert not compiled.report.unlowered
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for rounds in (0, 1, 2):
+        made = compiled({"x": x, "k": np.array(rounds), "c": np.array(True)})["z"]
+        np.testing.assert_array_equal(made, np.concatenate([x] * 2**rounds))
+
+
 def test_a_program_whose_loop_grows_is_saved(tmp_path: Path) -> None:
     proto = growing()
     inputs = {"x": np.ones((2, 3), np.float32), "M": np.array(3), "c": np.array(True)}

@@ -118,6 +118,10 @@ def test_a_branch_that_is_taken_for_that_rank_is_looked_into() -> None:
     by_rank = "l = Size(Shape(y)) three = 3 e = Equal(l, three) u = Not(e)"
     reader = f"{NEXT.format(on='u')} z = Transpose(h, perm=[1, 0, 2])"
     assert "If" not in ops_left(f"{inputs} y = If(c | x, {BRANCHES}) {by_rank} {reader} return z")
+    choice = "then_branch={ p: ? t = Transpose(p, perm=[0, 1, 2]) return t }, else_branch={ p: ? return p }"
+    within = f"then_branch={{ q: ? d: ? r = If(d | q, {choice}) return r }}, else_branch={{ q: ? d: ? return q }}"
+    text = f"d: bool[] {inputs} y = If(c | x, {BRANCHES}) {by_rank} h = If(u | y, d, {within}) z = Relu(h) return z"
+    assert ops_left(text).count("If") == 2
     unknown = f"{NEXT.format(on='d')} z = Transpose(h, perm=[1, 0, 2])"
     assert "If" in ops_left(f"d: bool[] {inputs} y = If(c | x, {BRANCHES}) {unknown} return z")
 

@@ -104,3 +104,10 @@ def test_a_program_says_which_channels_it_takes() -> None:
     assert program({"x": np.ones((2, 3, 5), np.float32)})["y"].shape == (2, 4, 4)
     with pytest.raises(InputError, match="size 2 along axis 1, and 3 is expected"):
         program({"x": np.ones((2, 2, 5), np.float32)})
+
+
+def test_channels_stay_open_where_a_branch_that_may_not_be_taken_asks_for_others() -> None:
+    no, yes = (f"q: ? k = ConstantOfShape([4, {n}, 2]) r = Conv(q, k) return r" for n in (3, 5))
+    choice = f"z = If(f | x, then_branch={{ {yes} }}, else_branch={{ {no} }})"
+    graph = parse(f"x: float32[b, c, n] f: bool[] k = ConstantOfShape([4, 3, 2]) y = Conv(x, k) {choice} return y, z")
+    assert fix_demanded(graph) is graph
