@@ -6,7 +6,7 @@ All branches are made to ask ``x <= split``, with one node to go on to where it 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import add
 from typing import Any, NamedTuple, TypeAlias
@@ -73,18 +73,18 @@ class Forest:
                 waiting.extend(self._placed(self.branches[key]))
 
     def _leads_to_itself(self) -> bool:
-        """Whether one comes back to a branch: then several nodes are strongly connected, or one is its own child."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
-        children, first = np.array(self.children, np.int32).reshape(-1, 3), len(self.leaves)
-        inner, nodes = children[first:], np.arange(first, len(children), dtype=np.int32)
-        ways = csr_array(
-            (np.ones(inner.size, np.int8), inner.ravel(), np.arange(0, inner.size + 1, 3)),
-            shape=(len(nodes), len(children)),
-        )[:, first:]
-        parts, _ = connected_components(ways, connection="strong")
-        return bool((inner == nodes[:, None]).any() or parts < len(nodes))
+        """Whether one comes back to a branch: then some are left once all are gone that no other leads to (Kahn)."""
+        first = len(self.leaves)
+        ways = Counter(child for below in self.children[first:] for child in below)
+        free = [number for number in range(first, len(self.children)) if number not in ways]
+        gone = 0
+        while free:
+            gone += 1
+            for child in self.children[free.pop()]:
+                ways[child] -= 1
+                if not ways[child] and child >= first:
+                    free.append(child)
+        return gone < len(self.children) - first
 
     def _placed(self, branch: Branch) -> list[tuple[Key, Slots]]:
         """Place a branch; gives the nodes to go on to, with where their numbers go."""
