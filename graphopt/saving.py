@@ -149,8 +149,10 @@ def _commit(files: Mapping[Path, Path], unused: Callable[[], Iterable[Path]], du
 
 def left_beside(file: Path) -> list[Path]:
     """What a file was or was to be: the names that it has while it is written, by runs that were killed or go on."""
-    folders = _found(file.parent, re.escape(_FOLDER))
-    within = (path for folder in folders for path in folder.glob(f"*/{escape(file.name)}"))
+    within: list[Path] = []
+    for folder in _found(file.parent, re.escape(_FOLDER)):
+        with suppress(FileNotFoundError):  # whoever wrote there is done by now
+            within += folder.glob(f"*/{escape(file.name)}")
     return [*_found(file.parent, re.escape(f".{file.name}-")), *within]
 
 

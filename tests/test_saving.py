@@ -227,6 +227,21 @@ def is_part(file: str) -> bool:
     return is_named_by_content(file, "data", ".bin")
 
 
+def test_what_another_one_removes_meanwhile_is_not_left_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, glob = tmp_path / f"{saving._FOLDER}0123456789abcdef", Path.glob
+    (folder / "part").mkdir(parents=True)
+    (folder / "part" / "m.onnx").touch()
+    assert saving.left_beside(tmp_path / "m.onnx") == [folder / "part" / "m.onnx"]
+
+    def gone(path: Path, pattern: str) -> Iterator[Path]:
+        if path == folder:
+            raise FileNotFoundError(folder)
+        return glob(path, pattern)
+
+    monkeypatch.setattr(Path, "glob", gone)
+    assert saving.left_beside(tmp_path / "m.onnx") == []
+
+
 def test_a_folder_has_the_files_of_the_last_save_alone(tmp_path: Path) -> None:
     folder = tmp_path / "above" / "folder"
     for content in (b"1", b"2"):
