@@ -131,7 +131,7 @@ def test_numbers_of_channels_that_do_not_fit_are_refused(op: str) -> None:
     assert np.isfinite(made(np.abs(floats(1, 3, 3, 3)), y, np.ones(4, np.float32))["z"]).all()
     within, ahead = (
         r"z: .*: sizes of its inputs do not agree: .* is expected, with",
-        "size 2 along axis 1, and 3 is exp",
+        "size 2 along axis 1, and 3 is expected",
     )
     for c, m, why in ((3, 1, within), (2, 4, within if "Concat" in op else ahead)):
         with pytest.raises(InputError, match=why):

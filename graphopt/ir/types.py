@@ -21,6 +21,9 @@ from typing import TypeAlias
 
 from graphopt.frozen import dataclass
 
+OPEN = "?!"
+"""What the names of open sizes begin with."""
+
 _PLAIN = re.compile(r"(?!(broadcast|max|min|trunc)$)[A-Za-z_?][\w~]*|\?!\d+")
 _IN_TEXT = re.compile(r"`(?P<dotted>[\w.]+)`|`[^`]*`|(?P<unnamed>\?[\w~!]*)")
 """What is in a size's text that it says otherwise in words: names in backquotes, and sizes that nobody named."""
@@ -301,10 +304,6 @@ _fresh = count()
 def axis_name(input: str, axis: int) -> str:
     """What the size of an axis of an input is called where the model has no name for it."""
     return f"{input}.{axis}"
-
-
-OPEN = "?!"
-"""What the names of open sizes begin with."""
 
 
 def fresh_symbol(is_open: bool = False) -> Dim:

@@ -130,7 +130,7 @@ def _compared(
     from graphopt.runtime.limits import memory_of
     from graphopt.verify.arrays import comparable
     from graphopt.verify.coarsest import coarsest_shares, multiplies_bytes
-    from graphopt.verify.conditioning import movements, off
+    from graphopt.verify.conditioning import explained_by_rounding, off
     from graphopt.verify.runtimes import REFERENCE, EngineError, open_model
 
     if any(not is_repeatable(graph, node) or graph.has_effects(node) for node in graph.nodes()):
@@ -193,7 +193,7 @@ def _compared(
             """How the model itself differs from itself as much, by rounding alone; nothing where it does not."""
             position = graph.output_names.index(name)
             once = [wanted[n] for n in graph.output_names]
-            moved = movements(path, engine, graph, original, fed, once, {position: made})
+            moved = explained_by_rounding(path, engine, graph, original, fed, once, {position: made})
             return moved[position][0] if position in moved else ""
 
         largest, doubt, compared, shares = 0.0, "", [], dict[str, float]()

@@ -26,7 +26,7 @@ from graphopt.ir.work import excess, most_operations, most_seconds
 from graphopt.runtime.limits import confine, end_after
 from graphopt.verify.arrays import type_name
 from graphopt.verify.coarsest import coarsest_shares
-from graphopt.verify.conditioning import movements, off
+from graphopt.verify.conditioning import explained_by_rounding, off
 from graphopt.verify.inputs import DISTRIBUTIONS, FREE, LARGE, check_inputs, draw, ranges, sizes, special
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.local import Fault, LocalComparison
@@ -896,7 +896,9 @@ def _excuses(
     run = open_model(original, engine)[0]
     once, again = run(sample.feeds), run(sample.feeds)  # ONNX Runtime's first random numbers are the same in a session
     beyond = [index for index, e in enumerate(errors) if e > 1]
-    moved = movements(original, engine, graph, run, sample.feeds, once, {index: got[index] for index in beyond})
+    moved = explained_by_rounding(
+        original, engine, graph, run, sample.feeds, once, {index: got[index] for index in beyond}
+    )
     for index in beyond:
         name, wanted = graph.output_names[index], sample.outputs[index]
         size = _in_words(errors[index], wanted, got[index])

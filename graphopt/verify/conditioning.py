@@ -70,7 +70,7 @@ def off(want: Any, got: Any, coarsest: float = 0.0) -> float:
     return error(np.asarray(want), np.asarray(got), coarsest)
 
 
-def movements(
+def explained_by_rounding(
     original: str | Path,
     engine: str,
     graph: Graph,
@@ -83,12 +83,13 @@ def movements(
     rounding makes these differ from themselves: when the inputs are moved by some ulps, else when other kernels compute
     them (where nothing is quantized), else when the weights are moved. With the way that shows it, and the output as it
     is then, each time. Whole numbers are not moved: they may be indices."""
-    ulps = STEPS_OFF if any(map(quantizes, graph.order())) else 1
+    is_quantized = any(map(quantizes, graph.order()))
+    ulps = STEPS_OFF if is_quantized else 1
     by = "one ulp" if ulps == 1 else f"{ulps} ulps"
     ways: dict[str, Callable[[], Iterator[list[Any]]]] = {
         f"its inputs move by {by}": lambda: map(run, moved_inputs(feeds, ulps))
     }
-    if engine == ONNX_RUNTIME and ulps == 1:  # its products of bytes may saturate, which is no rounding
+    if engine == ONNX_RUNTIME and not is_quantized:  # its products of bytes may saturate, which is no rounding
         ways[f"{engine} optimizes it"] = lambda: iter([open_in_onnxruntime(str(original), optimized=True)(feeds)])
     ways[f"its weights move by {by}"] = lambda: _with_weights_moved(engine, graph, feeds, ulps)
     found: dict[int, tuple[str, list[Any]]] = {}

@@ -53,6 +53,7 @@ class Layer:
     def model(self, is_open: bool) -> bytes:
         """The model, for any image or for that side."""
         rng, k, pad = np.random.default_rng(0), self.kernel, (self.kernel - 1) * self.dilation // 2
+        pad = 0 if self.kernel == self.stride > 1 else pad  # patches
         ends = (self.filters, self.channels) if self.op == "Conv" else (self.channels, self.filters)
         w = rng.standard_normal((ends[0], ends[1] // self.group, k, k), np.float32)
         held = {"w": w / np.float32((self.channels * k * k) ** 0.5), "b": rng.standard_normal(self.filters, np.float32)}
@@ -76,6 +77,7 @@ LAYERS = (
     *(Layer(512, 512, 1, 1), Layer(512, 2048, 1, 7)),
     *(Layer(3, n, k, side, 2) for n, k, side in ((16, 3, 640), (64, 7, 224))),
     *(Layer(3, 64, 3, 224), Layer(1, 32, 5, 28)),
+    *(Layer(c, n, k, side, k) for c, n, k, side in ((3, 768, 16, 224), (3, 96, 4, 224), (8, 64, 4, 128))),
     *(Layer(64, 64, k, 40) for k in (5, 9)),
     *(Layer(96, 24, 3, 160), Layer(64, 128, 3, 56, 2), Layer(256, 512, 1, 28, 2), Layer(64, 64, 3, 40, 1, 2)),
     *(Layer(n, n, k, side, s, 1, n) for n, k, side, s in ((96, 3, 56, 1), (96, 3, 112, 2), (192, 5, 28, 1))),

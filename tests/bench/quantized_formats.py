@@ -1,13 +1,15 @@
-"""Times what becomes of every format that ONNX Runtime quantizes a model to, beside the quantized model.
+"""Times what becomes of every format that ONNX Runtime and others quantize a model to, beside the quantized model.
 
     python tests/bench/quantized_formats.py [--threads N] [NAME ...]
 
 A row is a small network in one format of ``quantize_static`` (pairs or ops on integers, with or without signs, of
-seven, eight or sixteen bits, by tensor or by channel, zero in the middle or not), of ``quantize_dynamic``, or of
-``MatMulNBitsQuantizer`` (four bits and eight, by each accuracy level). It says how many milliseconds the input takes
-in ONNX Runtime, how many times as fast the model optimized for ``ort`` and for ``portable`` is, taking turns, and by
-which part of the largest output theirs differ. Names are parts of those in the first column, such as ``QOperator`` or
-``S8S8``. The last lines are the rows that got slower, measured once more.
+seven, eight or sixteen bits, by tensor or by channel, zero in the middle or not), of ``quantize_dynamic``, of
+``MatMulNBitsQuantizer`` (four bits and eight, by each accuracy level), or in pairs around products as quantizers of
+other frameworks write them (``pairs``: biases that are floats, zero points left out, weights by columns, results that
+are quantized or not). It says how many milliseconds the input takes in ONNX Runtime, how many times as fast the model
+optimized for ``ort`` and for ``portable`` and the compiled program are, taking turns, and by which part of the largest
+output theirs differ. Names are parts of those in the first column, such as ``QOperator`` or ``S8S8``. The last lines
+are the rows that got slower, measured once more.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from turns import Table, arguments, fastest, keep_to_cores, session
 import graphopt
 
 N = helper.make_node
-TABLE = Table("", 40, "input:9.3f ort:7.2f portable:10.2f differ:10.1e differ:10.1e")
+TABLE = Table("", 40, "input:9.3f ort:7.2f portable:10.2f compiled:10.2f differ:10.1e differ:10.1e differ:10.1e")
 KINDS = ("S8S8", "U8S8", "U8U8", "S16S8", "U16U8", "S16S16")
 SLOWER = 0.95
 """A ratio from which on a row counts as slower: less than that is noise."""
@@ -155,13 +157,68 @@ def few_bits() -> Iterator[Format]:
             yield name, partial(write, quant_format=QuantFormat[form], **options)
 
 
+def pairs() -> Iterator[Format]:
+    """What quantizers of other frameworks write around products."""
+    for activations, *chosen in product(("S8", "U8"), *[(False, True)] * 4):
+        words = (" channels", " no zeros", " turned", " all")
+        name = f"pairs {activations}S8{''.join(w for w, is_chosen in zip(words, chosen, strict=True) if is_chosen)}"
+        yield name, partial(write_pairs, "int8" if activations == "S8" else "uint8", *chosen)
+
+
+def write_pairs(
+    dtype: str, channels: bool, no_zeros: bool, turned: bool, all_: bool, source: Path, output: Path
+) -> None:
+    """A model whose products take activations of a dtype and weights of int8: with scales by channel, without the zero
+    points of weights, with matrices the other way round and a Transpose, or with all results quantized, too."""
+    model = onnx.load(source)
+    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    held |= {"step": np.float32(0.03), "zero": np.array(0 if dtype == "int8" else 128, dtype)}
+    nodes = []
+
+    def rounded(value: str, to: str) -> None:
+        """``value`` in steps."""
+        nodes.append(N("QuantizeLinear", [value, "step", "zero"], [f"{to}_q"]))
+        nodes.append(N("DequantizeLinear", [f"{to}_q", "step", "zero"], [to]))
+
+    for k, node in enumerate(model.graph.node):
+        weights = held.get(node.input[1]) if node.op_type in ("Conv", "Gemm", "MatMul") else None
+        if weights is not None:
+            rows = weights if node.op_type != "MatMul" else weights.T
+            largest = np.abs(rows.reshape(len(rows), -1)).max(1) if channels else np.abs(rows).max()
+            scale = np.asarray(largest / 127, np.float32)
+            steps = np.rint(rows / scale.reshape(-1, *[1] * (rows.ndim - 1))).astype(np.int8)
+            is_matrix = rows.ndim == 2
+            by_rows = not is_matrix or turned == (node.op_type == "MatMul")
+            held |= {
+                f"w{k}_q": steps if by_rows else steps.T,
+                f"w{k}_s": scale,
+                f"w{k}_z": np.zeros_like(scale, np.int8),
+            }
+            given = [f"w{k}_q", f"w{k}_s", *[f"w{k}_z"] * (not no_zeros)]
+            nodes.append(N("DequantizeLinear", given, [f"w{k}_d"], axis=0 if by_rows else 1))
+            if is_matrix and turned:
+                nodes.append(N("Transpose", [f"w{k}_d"], [f"w{k}_t"], perm=[1, 0]))
+            rounded(node.input[0], f"x{k}")
+            node.input[0], node.input[1] = f"x{k}", f"w{k}_t" if is_matrix and turned else f"w{k}_d"
+        if weights is not None and all_ and node.output[0] != "y":
+            result, node.output[0] = node.output[0], f"{node.output[0]}_f"
+            nodes.append(node)
+            rounded(f"{result}_f", result)
+        else:
+            nodes.append(node)
+    del model.graph.node[:], model.graph.initializer[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), name) for name, value in held.items())
+    onnx.save(model, output)
+
+
 def formats(folder: Path, parts: Sequence[str] = ()) -> Iterator[tuple[str, Path, list[int]]]:
     """Every network in every format that can be had: a name, the quantized model and the shape of its input."""
     for make in (images, block, perceptron):
         made = make()
         shape = [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim]
         onnx.save(made, folder / "float.onnx")
-        for form, write in (*static(shape), *dynamic(), *few_bits()):
+        for form, write in (*static(shape), *dynamic(), *few_bits(), *pairs()):
             name = f"{make.__name__} {form}"
             if parts and not any(part in name for part in parts):
                 continue
@@ -174,10 +231,11 @@ def formats(folder: Path, parts: Sequence[str] = ()) -> Iterator[tuple[str, Path
             yield name, folder / "in.onnx", shape
 
 
-def ratios(paths: Sequence[str], shape: list[int], threads: int) -> list[float]:
-    """Milliseconds of the first model, how many times as fast the others are, and by how much they differ."""
+def ratios(paths: Sequence[str], program: Any, shape: list[int], threads: int) -> list[float]:
+    """Milliseconds of the first model, how many times as fast the others and its program are, and by how much they
+    differ."""
     feeds = {"x": floats(*shape, scale=1.0)}
-    calls = [partial(session(p, threads).run, None, feeds) for p in paths]
+    calls = [partial(session(p, threads).run, None, feeds) for p in paths] + [lambda: [*program(feeds).values()]]
     want, *found = (call()[0] for call in calls)
     differ = [np.abs(y - want).max() / np.abs(want).max() for y in found]
     before, *after = fastest(*calls)
@@ -196,10 +254,11 @@ def main() -> None:
             for target in ("ort", "portable"):
                 paths.append(str(path.with_name(f"{target}.onnx")))
                 graphopt.optimize(path, output=paths[-1], target=target, verify="off")
-            row = ratios(paths, shape, given.threads)
+            program = graphopt.compile(path, threads=given.threads, verify="off")
+            row = ratios(paths, program, shape, given.threads)
             print(TABLE.line(label, *row), flush=True)
-            if min(row[1:3]) < SLOWER:
-                slower.append(TABLE.line(label, *ratios(paths, shape, given.threads)))
+            if min(row[1:4]) < SLOWER:
+                slower.append(TABLE.line(label, *ratios(paths, program, shape, given.threads)))
     print(f"slower: {len(slower)}", *slower, sep="\n")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
-from graphopt.verify.conditioning import is_rounding, is_whole, moved_inputs, moved_weights, movements, off
+from graphopt.verify.conditioning import explained_by_rounding, is_rounding, is_whole, moved_inputs, moved_weights, off
 from graphopt.verify.runtimes import ONNX_RUNTIME, open_model
 
 X = np.float32([1.5, -2.25, 0.0])
@@ -78,10 +78,10 @@ def test_how_a_model_moves(text: str, feeds: dict[str, Any], how: str, tmp_path:
     run, _ = open_model(tmp_path / "m.onnx", ONNX_RUNTIME)
     once = run(feeds)
     near = np.nextafter(once[0], np.inf, dtype=once[0].dtype) if how else once[0] + 1
-    found = movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: near})
+    found = explained_by_rounding(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: near})
     assert found.keys() == ({0} if how else set())
     assert all(what.startswith(how) for what, _ in found.values())
-    assert not movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] + 1})
+    assert not explained_by_rounding(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] + 1})
 
 
 def test_the_next_way_is_asked_where_one_moves_a_result_too_little(tmp_path: Path) -> None:
@@ -93,5 +93,7 @@ def test_the_next_way_is_asked_where_one_moves_a_result_too_little(tmp_path: Pat
     run, _ = open_model(tmp_path / "m.onnx", ONNX_RUNTIME)
     feeds = {"x": np.float32([0.3125]), "i": np.arange(10, 410, 10)}
     once = run(feeds)
-    found = movements(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] - (np.arange(41) > 20)})
+    found = explained_by_rounding(
+        tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] - (np.arange(41) > 20)}
+    )
     assert found[0][0].startswith("its weights")

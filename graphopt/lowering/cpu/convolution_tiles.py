@@ -29,7 +29,7 @@ PIXELS: Final = 14
 BLOCKS: Final = 4
 """Blocks of channels that a tile has at most."""
 DEEP: Final = 3
-"""Channels of a plain image that are summed together at most."""
+"""Channels of a plain image that are summed together at most: LLVM spills the sums of four."""
 TILES: Final = 8
 """Tiles, of one row or of several, that make one work item,"""
 MANY: Final = (1, 2, 4, 8, 16, 32)
