@@ -159,20 +159,25 @@ def few_bits() -> Iterator[Format]:
 
 def pairs() -> Iterator[Format]:
     """What quantizers of other frameworks write around products."""
-    for activations, *chosen in product(("S8", "U8"), *[(False, True)] * 4):
-        words = (" channels", " no zeros", " turned", " all")
+    for activations, *chosen in product(("S8", "U8"), *[(False, True)] * 5):
+        words = (" channels", " no zeros", " turned", " all", " vectors")
         name = f"pairs {activations}S8{''.join(w for w, is_chosen in zip(words, chosen, strict=True) if is_chosen)}"
         yield name, partial(write_pairs, "int8" if activations == "S8" else "uint8", *chosen)
 
 
 def write_pairs(
-    dtype: str, channels: bool, no_zeros: bool, turned: bool, all_: bool, source: Path, output: Path
+    dtype: str, channels: bool, no_zeros: bool, turned: bool, all_: bool, vectors: bool, source: Path, output: Path
 ) -> None:
     """A model whose products take activations of a dtype and weights of int8: with scales by channel, without the zero
-    points of weights, with matrices the other way round and a Transpose, or with all results quantized, too."""
+    points of weights, with matrices the other way round and a Transpose, with all results quantized, too, or with
+    scales of a whole tensor that are vectors of one element."""
     model = onnx.load(source)
     held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    held |= {"step": np.float32(0.03), "zero": np.array(0 if dtype == "int8" else 128, dtype)}
+    of_tensor = (1,) if vectors else ()
+    held |= {
+        "step": np.full(of_tensor, 0.03, np.float32),
+        "zero": np.full(of_tensor, 0 if dtype == "int8" else 128, dtype),
+    }
     nodes = []
 
     def rounded(value: str, to: str) -> None:
@@ -187,6 +192,7 @@ def write_pairs(
             largest = np.abs(rows.reshape(len(rows), -1)).max(1) if channels else np.abs(rows).max()
             scale = np.asarray(largest / 127, np.float32)
             steps = np.rint(rows / scale.reshape(-1, *[1] * (rows.ndim - 1))).astype(np.int8)
+            scale = scale if channels else scale.reshape(of_tensor)
             is_matrix = rows.ndim == 2
             by_rows = not is_matrix or turned == (node.op_type == "MatMul")
             held |= {

@@ -16,7 +16,7 @@ from graphopt.rewrite.guards.comparison import Unknown
 from graphopt.rewrite.guards.quantization import all_zero, has_step, is_bias_scale, least, saturates
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.run.report import Report
-from graphopt.target import CPU, ORT, PORTABLE
+from graphopt.target import CPU, ORT, PORTABLE, Target
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "quantized"
 
@@ -109,13 +109,13 @@ def test_moves_between_dequantization_and_quantization_move_integers() -> None:
 WEIGHTS = ", ".join(str(n * 37 % 127 - 60) for n in range(64))
 
 
-def quantized_network(zero: str) -> Graph:
+def quantized_network(zero: str, step: str = "0.05") -> Graph:
     """Convolutions with a pool and a sum between them, in the form that ``quantize_static`` writes: what is quantized
     is dequantized at once."""
     return parse(f"""x: float32[1, 8, 8, 8]
 z = {zero}
 w = int8[8, 8, 1, 1]{{{WEIGHTS}}}
-s = 0.05
+s = {step}
 q0 = QuantizeLinear(x, s, z)
 a = DequantizeLinear(q0, s, z)
 v = int8[]{{0}}
@@ -140,6 +140,14 @@ def signed_activations(graph: Graph) -> set[str]:
     products = [n for n in graph.nodes() if "QLinear" in n.op or n.op.endswith("QGemm")]
     zeros = [(n.op, n.inputs[2]) for n in products]
     return {op for op, zero in zeros if zero is not None and graph.constant_of(zero).dtype == "int8"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("target", [CPU, ORT, PORTABLE], ids=["cpu", "ort", "portable"])
+def test_scales_that_are_vectors_of_one_element_are_those_of_the_tensor(target: Target) -> None:
+    scalars, _ = optimize_graph(quantized_network("uint8[]{5}"), target=target)
+    vectors, report = optimize_graph(quantized_network("uint8[1]{5}", "float32[1]{0.05}"), target=target)
+    assert "scalar-scale" in fired(report)
+    assert sorted(n.op for n in vectors.nodes()) == sorted(n.op for n in scalars.nodes())
 
 
 @pytest.mark.parametrize("zero", ["int8[]{0}", "int8[]{-128}", "int8[]{5}"])
