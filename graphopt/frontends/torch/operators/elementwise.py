@@ -452,7 +452,8 @@ def _threshold(g: OpWriter, x: Value, least: float, value: float) -> Value:
 @TABLE.entry(aten.signbit)
 def is_negative(g: OpWriter, x: Value) -> Value:
     """Whether the sign is minus, that of 0 too."""
-    below = g.op("Less", g.cast(x, "int32") if g.dtype(x) == "bool" else x, g.zeros(x))
+    x = g.cast(x, "int32") if g.dtype(x) == "bool" else x
+    below = g.op("Less", x, g.zeros(x))
     return below if "float" not in g.dtype(x) else g.op("Or", below, g.op("Less", g.op("Reciprocal", x), g.zeros(x)))
 
 
