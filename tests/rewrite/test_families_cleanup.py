@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from graphopt.ir import onnx_io
+from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
+from graphopt.ir.text import parse
 from graphopt.ir.tolerance import error
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
@@ -133,3 +135,28 @@ def outputs(graph: Graph, feeds: dict[str, Any]) -> list[Any]:
     options.log_severity_level = 4
     made = onnxruntime.InferenceSession(onnx_io.to_bytes(graph), options, providers=["CPUExecutionProvider"])
     return list(made.run(None, feeds))
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("y = Add(z, x)", []),
+        ("y = Mul(x, z)", ["Mul"]),
+        ("y = Less(z, x)", ["Less"]),
+        ("y = Add(t, z)", ["Shape", "ConstantOfShape", "Add"]),
+    ],
+    ids=["nothing", "right", "left", "broadcast"],
+)
+def test_a_fill_of_open_size_is_a_scalar_in_arithmetic(line: str, kept: list[str]) -> None:
+    """``t`` is broadcast by the fill, which stays."""
+    value = "" if "Add" in line else ", value=float32[1]{3.0}"
+    graph = parse(f"""x: float32[n, 4]
+t: float32[1, 4]
+s = Shape(x)
+z = ConstantOfShape(s{value})
+{line}
+return y""")
+    made, _ = optimize_graph(graph, target=target("ort"))
+    assert [n.op for n in made.nodes() if n.op not in ("Input", "Constant")] == kept
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(3, 4) - 3, "t": np.ones((1, 4), np.float32)}
+    assert np.array_equal(run(made, feeds)["y"], run(graph, feeds)["y"])

@@ -16,7 +16,7 @@ REFUSED: dict[str, str] = {
         _batch_norm_with_update
     """,
     "random numbers": """
-        bernoulli pca_lowrank rand_like randint randint_like randn randn_like
+        bernoulli multinomial pca_lowrank rand_like randint randint_like randn randn_like svd_lowrank
     """,
     "no entry": """
         _segment_reduce-lengths _segment_reduce-offsets bincount gcd hash_tensor histogram

@@ -7,6 +7,9 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from graphopt.ir.constants import Constant
 from graphopt.rewrite.checking.examples.computing import narrower
 from graphopt.rewrite.checking.examples.sample import Misfit, Sample, StaticShape, Want, ints, normal
 
@@ -336,8 +339,10 @@ def shape_of(s: Sample) -> list[Want]:
 
 
 def constant_of_shape(s: Sample) -> list[Want]:
-    """A shape."""
-    shape = s.shape()
+    """A shape, and what is filled in: 0 as a float where nothing is said."""
+    shape, dtype = s.shape(), s.want.dtype or "float32"
+    if dtype != "float32" or s.chance(0.5):
+        s.attr("value", None, lambda: Constant.of(np.array([s.pick((0, 1, 3))], dtype)))
     return [Want((len(shape),), "int64", shape)]
 
 
