@@ -230,7 +230,8 @@ class Planner:
         if isinstance(emitted, Launchable):
             x, y, z = (size_of(e, sizes) for e in emitted.grid)
             return Launch(kernel, args, (x, y, z), emitted.block, *details)
-        count = iterations(counted, sizes, unknown=SHARED) if emitted.parallel else 0
+        most = iterations(counted, sizes, unknown=SHARED) if emitted.parallel else 0
+        count = min(most, SHARED) if isinstance(most, int) else ("min", most, SHARED)  # of unknown loops it has no end
         is_parallel = emitted.parallel and not (isinstance(count, int) and count < SHARED)
         return KernelStep(kernel, args, size_of(emitted.extent, sizes), is_parallel, count, *details)
 

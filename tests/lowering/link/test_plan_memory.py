@@ -74,6 +74,7 @@ def test_kernels_say_how_many_iterations_threads_would_share() -> None:
     shared = [s.iterations for s in made.steps if isinstance(s, KernelStep) and s.parallel]
     assert shared
     assert all(n != SHARED and 70 * 9 <= evaluate(n, {"n": 9}) <= 80 * 9 for n in shared)
+    assert {evaluate(n, {"n": 10**18}) for n in shared} == {SHARED}  # they are compared with this, and are int64
     few = linked("x: float32[7, 20] w: float32[20, 90] y = MatMul(x, w) z = Softmax(y) return z")
     assert not any(s.parallel for s in few.steps if isinstance(s, KernelStep))
 
