@@ -30,6 +30,8 @@ import sys
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -201,6 +203,8 @@ class Place:
         says where it refuses it, how the results differ, or nothing. Raises EngineError where it refuses the left."""
         left, right = in_onnxruntime(self.example.graph), in_onnxruntime(other)
         for inputs in self.draws[:1]:
+            if not all(array.size for array in inputs.values()):  # kernels of float16 end the process
+                raise EngineError("nothing is computed of nothing")
             try:
                 left(inputs)
             except GraphoptError as refusal:
@@ -727,8 +731,14 @@ def main(arguments: list[str]) -> None:
         kinds = tuple(k for k in options.kinds if (k in survived if options.again else k not in judged or options.what))
         if kinds:
             tasks.append((rule.name, entry, kinds, options.again))
-    with get_context("spawn").Pool(options.jobs) as pool:
-        for name, entry in pool.imap_unordered(judge_rule, tasks):
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        running = {pool.submit(judge_rule, task): task[0] for task in tasks}
+        for done in as_completed(running):
+            try:
+                name, entry = done.result()
+            except BrokenProcessPool:
+                left = ", ".join([name for job, name in running.items() if not job.done() or job.exception()][:3])
+                sys.exit(f"a process ended while it judged one of {left}, ...; what is judged is kept")
             data[name] = entry
             for change, why in ((c, w) for kind in KINDS for c, w in entry.get(kind, {}).get("survived", {}).items()):
                 print(f"{name}: {change}: survived: {why}", flush=True)
