@@ -7,7 +7,7 @@ in the same way. It either looks at one node, wherever something changed, or goe
 
 from __future__ import annotations
 
-from graphopt.rewrite.passes.branches import DEMAND, HEADS, TAILS
+from graphopt.rewrite.passes.branches import DEMAND, HEADS, NAMED, TAILS
 from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, IDLE, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
@@ -43,6 +43,7 @@ PASSES: tuple[NativePass, ...] = (
     DECIDED,
     IDLE,
     DEMAND,
+    NAMED,
     HEADS,
     TAILS,
     SEQUENCES,

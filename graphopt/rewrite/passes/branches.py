@@ -1,4 +1,5 @@
-"""Branches of If: what both do is done once, before the If or after it; one that no reader could take decides the If.
+"""Branches of If: what both do is done once, before the If or after it; one that no reader could take decides the If,
+and so do readers what a Squeeze of all axes leaves of open sizes.
 
 One of the two branches runs whatever the condition is, so nothing is computed that was not computed before, and what
 stands outside can be rewritten together with its neighbours.
@@ -11,8 +12,8 @@ are made of such Ifs, and so are functions that index by a vector here and by a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from itertools import islice
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer, infer_in_graph
 from graphopt.ir.infer_bodies import branches
-from graphopt.ir.types import Type
+from graphopt.ir.types import TensorType, Type
 from graphopt.rewrite.match.workspace import Workspace, facts_within
 from graphopt.rewrite.passes.native import NativePass
 from graphopt.rewrite.passes.splice import outside
@@ -217,7 +218,12 @@ def _can_be_taken(space: Workspace, node: Node, body: Graph) -> bool:
     facts = infer(body, facts_within(node, body, space.facts))
     given = zip(node.outputs, body.outputs, strict=True)
     # not what is constant: the branch is one of two
-    assumed = {value: Fact(facts[inner].type) for value, inner in given if inner in facts}
+    return _is_taken(space, {value: Fact(facts[inner].type) for value, inner in given if inner in facts})
+
+
+def _is_taken(space: Workspace, given: Mapping[Value, Fact]) -> bool:
+    """Whether what reads values could take what they are assumed to be."""
+    assumed = dict(given)
     readers = (reader for reader in space.graph.order() if any(v in assumed for v in reader.inputs))
     for reader in islice(readers, LOOKED):
         inputs = [None if v is None else assumed.get(v, space.fact(v)) for v in reader.inputs]
@@ -250,4 +256,47 @@ DEMAND = NativePass(
     "O1",
     visit=decide_by_type,
     ops=frozenset({"If"}),
+)
+
+
+OPEN = 3
+"""Up to how many open sizes a Squeeze is asked what becomes of its result where they are 1."""
+
+
+def name_axes(space: Workspace, node: Node) -> bool:
+    """Name the axes of a Squeeze of all axes of size 1 where readers can take what it gives for one choice alone of
+    the open sizes that are 1."""
+    x, *axes = node.inputs
+    shape = None if x is None else space.fact(x).shape
+    dtype = space.fact(node.outputs[0]).dtype
+    is_told = any(v is not None for v in axes) or space.fact(node.outputs[0]).rank is not None
+    if x is None or shape is None or dtype is None or is_told:
+        return False
+    known = {i for i, size in enumerate(shape) if size == 1}
+    sizes = [i for i, size in enumerate(shape) if not isinstance(size, int)]
+    if not 0 < len(sizes) <= OPEN:
+        return False
+    ways = []
+    for count in range(len(sizes) + 1):
+        for ones in combinations(sizes, count):
+            left = tuple(size for i, size in enumerate(shape) if i not in known and i not in ones)
+            made = Fact(TensorType(dtype, left))
+            if _is_taken(space, {node.outputs[0]: made}):
+                ways.append(sorted(known.union(ones)))
+    if len(ways) != 1:
+        return False
+    named = x
+    if ways[0]:  # none that are named are all
+        named = space.add("Squeeze", (x, space.make_constant(Constant.of(np.array(ways[0], np.int64)))))[0]
+    space.replace(node.outputs[0], named)
+    return True
+
+
+NAMED = NativePass(
+    "squeezed-axes",
+    "a Squeeze of all axes is one of those that its readers leave it",
+    "D1",
+    visit=name_axes,
+    ops=frozenset({"Squeeze"}),
+    makes=frozenset({"Squeeze"}),
 )

@@ -134,3 +134,32 @@ def test_readers_that_take_any_rank_decide_nothing(readers: str) -> None:
 def test_a_model_that_fails_either_way_is_left_alone() -> None:
     text = f"{START} y = If(c | x, {BRANCHES}) z = Transpose(y, perm=[0, 1, 2, 3]) return z"
     assert "If" in ops_left(text)
+
+
+@pytest.mark.parametrize(
+    ("x", "reader", "axes"),
+    [
+        ("float32[n, 2, 1]", "y = Concat(s, b, axis=1)", [2]),
+        ("float32[n, 2, 1]", "t = Relu(s) y = Concat(t, b, axis=1)", [2]),
+        ("float32[1, n, m]", "y = Concat(s, b, axis=1)", [0]),
+        ("float32[n, 2, m]", "y = Concat(s, b, axis=0)", None),  # either of the two may be 1
+        ("float32[n, 2, 1]", "y = Mul(s, b)", None),  # which takes all ranks
+        ("float32[n, 2, 1]", "y = Relu(s)", None),
+    ],
+    ids=["reader", "further-down", "two", "either", "any-rank", "result"],
+)
+def test_what_a_squeeze_leaves_is_what_readers_take(x: str, reader: str, axes: list[int] | None) -> None:
+    graph = parse(f"x: {x} b: float32[k, 2] s = Squeeze(x) {reader} return y")
+    (squeeze,) = (n for n in simplify(graph).nodes() if n.op == "Squeeze")
+    if axes is None:
+        assert squeeze.inputs[1:] in ((), (None,))
+    else:
+        assert squeeze.inputs[1] is not None
+        made = simplify(graph).constant_of(squeeze.inputs[1])
+        assert made is not None
+        assert made.array.tolist() == axes
+
+
+def test_a_squeeze_of_nothing_is_what_it_reads() -> None:
+    graph = parse("x: float32[n, 2] b: float32[n, 2] s = Squeeze(x) y = Concat(s, b, axis=1) return y")
+    assert ops(simplify(graph)) == ["Concat"]

@@ -65,6 +65,7 @@ MODELS = {
     "idle-if": f"x: float32[n] c: bool[] y = If(c | x, then_branch={NEG}, else_branch={NEG}) return y",
     "only-branch": "x: float32[4, 5] c: bool[] k = float32[1, 4, 1]{1.0, 2.0, 3.0, 4.0} y = If(c | x, "
     "then_branch={ q: ? a = [0] r = Unsqueeze(q, a) return r }, else_branch={ q: ? return q }) z = Conv(y, k) return z",
+    "squeezed-axes": "x: float32[n, 2, 1] b: float32[n, 3] s = Squeeze(x) y = Concat(s, b, axis=1) return y",
     "common-head": "x: float32[n, 2] c: bool[] y = If(c | x, then_branch={ q: ? t = Exp(q) r = Neg(t) return r }, "
     "else_branch={ q: ? t = Exp(q) r = Abs(t) return r }) return y",
     "common-tail": "x: float32[n, 2] c: bool[] y = If(c | x, then_branch={ q: ? t = Exp(q) r = Mul(t, 2.0) return r }, "
