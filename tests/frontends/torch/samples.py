@@ -25,6 +25,8 @@ from graphopt.frontends.torch.tensors import array_of  # noqa: E402
 
 SAMPLES = {"float32": 6, "int64": 3, "bool": 2}
 """How many samples there are of a dtype."""
+MOST = 1 << 17
+"""How many elements the inputs of a sample may have: ONNX's reference computes some operators one by one."""
 SEED = 0
 PLACES_OF_EQUALS = {"kthvalue", "median", "nanmedian", "mode", "masked.median", "msort", "sort", "topk"}
 """Operators that say where an element is, which torch leaves open where several are equal: not compared."""
@@ -97,8 +99,8 @@ class Sample:
         return tensors[:1] if self.operator.name in PLACES_OF_EQUALS else tensors
 
     def is_function(self) -> bool:
-        """Whether the results are dense tensors that depend on the inputs alone, which stay as they are."""
-        if not all(_is_plain(x) for x in self.inputs):
+        """Whether the results are dense tensors that depend on inputs of bounded size alone, which stay as they are."""
+        if not all(_is_plain(x) for x in self.inputs) or sum(x.numel() for x in self.inputs) > MOST:
             return False
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
