@@ -176,7 +176,7 @@ def test_passes_say_which_ops_they_make() -> None:
         "parallel": passes.PACKED[1].makes,
         "sequences": passes.SEQUENCES.makes,
         "shapes": passes.TAKEN.makes & passes.RANGE.makes | passes.PICKED.makes,
-        "branches": frozenset({"If"}),  # the node's own
+        "branches": passes.NAMED.makes | {"If"},  # the node's own
         "loops": passes.COLLECT.makes | passes.REPEATED.makes | {"Loop"},  # the node's own
         "precision": frozenset({"Cast"}),  # it comes before rules, whose opsets and targets are another matter
     }
