@@ -5,11 +5,11 @@
 A row is a small network in one format of ``quantize_static`` (pairs or ops on integers, with or without signs, of
 seven, eight or sixteen bits, by tensor or by channel, zero in the middle or not), of ``quantize_dynamic``, of
 ``MatMulNBitsQuantizer`` (four bits and eight, by each accuracy level), or in pairs around products as quantizers of
-other frameworks write them (``pairs``: biases that are floats, zero points left out, weights by columns, results that
-are quantized or not). It says how many milliseconds the input takes in ONNX Runtime, how many times as fast the model
-optimized for ``ort`` and for ``portable`` and the compiled program are, taking turns, and by which part of the largest
-output theirs differ. Names are parts of those in the first column, such as ``QOperator`` or ``S8S8``. The last lines
-are the rows that got slower, measured once more.
+other frameworks write them (``pairs``: biases that are floats, zero points left out, weights by columns, scales of a
+tensor that are vectors, results that are quantized or not). It says how many milliseconds the input takes in ONNX
+Runtime, how many times as fast the model optimized for ``ort`` and for ``portable`` and the compiled program are,
+taking turns, and by which part of the largest output theirs differ. Names are parts of those in the first column, such
+as ``QOperator`` or ``S8S8``. The last lines are the rows that got slower, measured once more.
 """
 
 from __future__ import annotations

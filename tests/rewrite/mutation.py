@@ -200,10 +200,11 @@ class Place:
 
     def in_runtime(self, other: Graph) -> str | None:
         """What ONNX Runtime makes of another right side on the first draw, where it computes the left side: what it
-        says where it refuses it, how the results differ, or nothing. Raises EngineError where it refuses the left."""
+        says where it refuses it, how the results differ, or nothing. Raises EngineError where it refuses the left,
+        and where it would compute with nothing, at which some of its kernels end the process."""
         left, right = in_onnxruntime(self.example.graph), in_onnxruntime(other)
         for inputs in self.draws[:1]:
-            if not all(array.size for array in inputs.values()):  # kernels of float16 end the process
+            if not all(array.size for array in inputs.values()):
                 raise EngineError("nothing is computed of nothing")
             try:
                 left(inputs)

@@ -1,5 +1,5 @@
-"""Branches of If: what both do is done once, before the If or after it; one that no reader could take decides the If,
-and so do readers what a Squeeze of all axes leaves of open sizes.
+"""Branches of If, and ranks by what reads them: what both branches do is done once, before the If or after it; a branch
+that no reader could take is never taken, and neither is an open size 1 where readers of a Squeeze need its axis.
 
 One of the two branches runs whatever the condition is, so nothing is computed that was not computed before, and what
 stands outside can be rewritten together with its neighbours.
@@ -7,7 +7,8 @@ stands outside can be rewritten together with its neighbours.
 A reader of a value may take one rank alone: an LSTM reads tensors of three axes, a convolution as many as its
 weights have. A branch that gives another rank is one that the model fails on, so wherever the model has a value the
 other branch was taken, and the condition is known. Scripted recurrent layers, which look at the rank of their input,
-are made of such Ifs, and so are functions that index by a vector here and by a matrix there.
+are made of such Ifs, and so are functions that index by a vector here and by a matrix there. A Squeeze of all axes
+says as little of its rank where a batch is open.
 """
 
 from __future__ import annotations
@@ -264,8 +265,8 @@ OPEN = 3
 
 
 def name_axes(space: Workspace, node: Node) -> bool:
-    """Name the axes of a Squeeze of all axes of size 1 where readers can take what it gives for one choice alone of
-    the open sizes that are 1."""
+    """Name the axes of a Squeeze of all axes of size 1, of some open sizes: where these are 1 or not, readers can take
+    what it gives in one case alone."""
     x, *axes = node.inputs
     shape = None if x is None else space.fact(x).shape
     dtype = space.fact(node.outputs[0]).dtype

@@ -12,13 +12,10 @@ REFUSED: dict[str, str] = {
     "results that serve training": """
         _native_batch_norm_legit native_batch_norm native_group_norm native_layer_norm
     """,
-    "statistics that training updates in place": """
-        _batch_norm_with_update nn.functional.batch_norm-float32
-    """,
     "no entry": """
         _segment_reduce-lengths _segment_reduce-offsets bincount gcd hash_tensor histogram
-        histogramdd lcm nn.functional.fractional_max_pool2d nonzero_static repeat_interleave resize_as_
-        tensor_split-float32 unique unique_consecutive
+        histogramdd lcm nonzero_static repeat_interleave resize_as_ tensor_split-float32 unique
+        unique_consecutive
     """,
     "ONNX factors no matrices": """
         cholesky cholesky_inverse cholesky_solve geqrf linalg.cholesky_ex linalg.cond linalg.eigh linalg.eigvalsh
