@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from random import Random
@@ -24,13 +25,15 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.tolerance import RELATIVE, error
 from graphopt.ir.types import TensorType, substitute
-from graphopt.verify.conditioning import is_rounding, moved_inputs
-from graphopt.verify.runtimes import EngineError, open_model
+from graphopt.verify.coarsest import coarsest_shares
+from graphopt.verify.conditioning import explained_by_rounding
+from graphopt.verify.runtimes import ONNX_RUNTIME, REFERENCE, EngineError, open_model
 from tests.random_graphs import random_graph
 
 pytest.importorskip("onnxruntime")
 
 SEED = st.integers(0, 10**9)
+ENGINES = (ONNX_RUNTIME, REFERENCE)
 SIZES = ({"n": 3, "m": 2}, {"n": 1, "m": 1}, {"n": 0, "m": 3}, {"n": 18, "m": 5})
 """What open dimensions are, one after the other."""
 
@@ -57,14 +60,16 @@ def test_programs_for_a_gpu_compute_what_their_graphs_say(seed: int) -> None:
 @tried(200)
 @given(SEED, st.integers(3, 12))
 def test_many_programs_compute_what_their_graphs_say(seed: int, steps: int) -> None:
-    check(random_graph(Random(seed), steps), seed)
+    with suppress(RoundingError):
+        check(random_graph(Random(seed), steps), seed)
 
 
 @pytest.mark.slow
 @tried(100)
 @given(SEED, st.integers(3, 6))
 def test_many_programs_for_a_gpu_compute_what_their_graphs_say(seed: int, steps: int) -> None:
-    check(random_graph(Random(seed), steps), seed, "simulated")
+    with suppress(RoundingError):
+        check(random_graph(Random(seed), steps), seed, "simulated")
 
 
 def check(graph: Graph, seed: int, target: str = "cpu") -> None:
@@ -85,19 +90,20 @@ def check(graph: Graph, seed: int, target: str = "cpu") -> None:
 
 
 class RoundingError(AssertionError):
-    """Results differ by no more than those of an engine do when inputs move by one unit in the last place."""
+    """Results differ by no more than rounding explains."""
 
 
 def is_rounded(graph: Graph, path: Path, feeds: dict[str, Array], got: list[Any]) -> bool:
-    """Whether each result is as near to an engine's as that is to itself on inputs that lie next to these."""
-    moved = [others for feed in moved_inputs(feeds) for others in answers(path, dict(feed))]
-    return any(
-        all(
-            apart(graph, [a], [b]) <= 1 or any(is_rounding(a, b, others[k]) for others in moved)
-            for k, (a, b) in enumerate(zip(want, got, strict=True))
-        )
-        for want in answers(path, feeds)
-    )
+    """Whether each result differs from an engine's by no more than rounding explains."""
+    shares = dict(enumerate(coarsest_shares(graph)))
+    for engine in ENGINES:
+        with suppress(EngineError, GraphoptError):
+            run, _ = open_model(path, engine)
+            once = run(feeds)
+            beyond = {k: made for k, made in enumerate(got) if apart(graph, [once[k]], [made]) > 1}
+            if explained_by_rounding(path, engine, graph, run, feeds, once, beyond, shares).keys() == beyond.keys():
+                return True
+    return False
 
 
 def fed(graph: Graph, seed: int) -> Iterator[dict[str, Array]]:
@@ -118,7 +124,7 @@ def fed(graph: Graph, seed: int) -> Iterator[dict[str, Array]]:
 def answers(path: Path, feeds: dict[str, Array]) -> list[list[Any]]:
     """What each engine gives that takes the model and the inputs; nothing where one gives what is not finite."""
     found = []
-    for engine in ("ONNX Runtime", "ONNX's reference evaluator"):
+    for engine in ENGINES:
         try:
             with np.errstate(all="ignore"):
                 found.append(open_model(path, engine)[0](feeds))

@@ -32,7 +32,7 @@ from graphopt.rewrite.rule.rule import Soundness
 from graphopt.run.derivation import Derivation
 from graphopt.runtime.limits import confine, end_after, memory_of
 from graphopt.verify.conditioning import is_rounding, moved_inputs, off
-from graphopt.verify.inputs import Given, draw, given, ranges, sizes
+from graphopt.verify.inputs import Given, draw, given, known_sizes, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, open_model
 from graphopt.verify.verification import Interpreter, how_it_ended
 
@@ -457,16 +457,6 @@ class _Run:
             for kind in range(2):
                 with suppress(ValueError):
                     yield draw(self.graph, drawn, bounds, told, 2 * kind, kind)
-
-
-def known_sizes(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
-    """The open sizes that arrays which are given settle."""
-    known: dict[str, int] = {}
-    for value in graph.inputs:
-        type, array = graph.types.get(value), inputs.get(graph.names[value])
-        if isinstance(type, TensorType) and isinstance(type.shape, tuple) and isinstance(array, np.ndarray):
-            known |= {str(s): n for s, n in zip(type.shape, array.shape, strict=False) if not isinstance(s, int)}
-    return known
 
 
 _GRAVITY = ("checked", "unchecked", "rounding", "differs")

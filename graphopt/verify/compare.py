@@ -896,9 +896,9 @@ def _excuses(
     run = open_model(original, engine)[0]
     once, again = run(sample.feeds), run(sample.feeds)  # ONNX Runtime's first random numbers are the same in a session
     beyond = [index for index, e in enumerate(errors) if e > 1]
-    moved = explained_by_rounding(
-        original, engine, graph, run, sample.feeds, once, {index: got[index] for index in beyond}
-    )
+    questioned = {index: got[index] for index in beyond}
+    shares = {index: coarsest[index] for index in beyond}
+    moved = explained_by_rounding(original, engine, graph, run, sample.feeds, once, questioned, shares)
     for index in beyond:
         name, wanted = graph.output_names[index], sample.outputs[index]
         size = _in_words(errors[index], wanted, got[index])

@@ -1,13 +1,15 @@
 """Conditioning: what rounding does to the outputs of a model, seen from moves by an ulp and from other kernels.
 
 A result that differs from the original by no more than the original from itself, when its inputs or weights move by one
-unit in the last place, is no wrong one.
+unit in the last place, is no wrong one. Nor is one as near to what float64 makes of the original as what it makes with
+every result on the way moved so, which shows where terms cancel or leave the range of a dtype inside.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,24 @@ from graphopt.errors import GraphoptError
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, Graph
 from graphopt.ir.tolerance import error, is_inexact
+from graphopt.ir.work import OPERATIONS, excess
 from graphopt.verify.coarsest import quantizes
-from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
+from graphopt.verify.double import DIGITS, Ulps, evaluated
+from graphopt.verify.inputs import known_sizes
+from graphopt.verify.rounding import is_within
+from graphopt.verify.runtimes import (
+    ONNX_RUNTIME,
+    REFERENCE,
+    EngineError,
+    Feeds,
+    Runner,
+    open_in_onnxruntime,
+    open_model,
+)
 
-MOVES, MOVES_OF_WEIGHTS = 4, 2
-"""How often the inputs, or the weights, are moved by one ulp, to see what rounding alone does."""
+MOVES, MOVES_OF_WEIGHTS, MOVES_INSIDE = 4, 2, 16
+"""How often the inputs, or the weights, are moved by one ulp, to see what rounding alone does; and how often all
+results on the way at most: each element has to be reached, and a Relu hides every other move."""
 
 STEPS_OFF = 64
 """By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
@@ -78,11 +93,14 @@ def explained_by_rounding(
     feeds: Feeds,
     once: Sequence[Any],
     got: Mapping[int, Any],
+    coarsest: Mapping[int, float],
 ) -> dict[int, tuple[str, list[Any]]]:
     """Which of the outputs in question, ``got`` by their places, differ from the original's, ``once``, by no more than
     rounding makes these differ from themselves: when the inputs are moved by some ulps, else when other kernels compute
-    them (where nothing is quantized), else when the weights are moved. With the way that shows it, and the output as it
-    is then, each time. Whole numbers are not moved: they may be indices."""
+    them (where nothing is quantized), else when the weights are moved; or that are what ONNX's reference makes, as
+    runtimes may keep halves in single precision, or what float64 makes (``_in_double``). With the way that shows it,
+    and the output as it is then, each time. Whole numbers are not moved: they may be indices. ``coarsest``: the largest
+    share of tolerance among the dtypes on the way to each output (``coarsest_shares``)."""
     is_quantized = any(map(quantizes, graph.order()))
     ulps = STEPS_OFF if is_quantized else 1
     by = "one ulp" if ulps == 1 else f"{ulps} ulps"
@@ -102,7 +120,40 @@ def explained_by_rounding(
             moved = [outputs[index] for outputs in moved_outputs]
             if any(is_rounding(once[index], got[index], output) for output in moved):
                 found[index] = what, moved
+    if len(found) == len(got) or excess(graph, known_sizes(graph, feeds), inf, OPERATIONS):
+        return found
+    rounded: Sequence[Any] = once
+    if engine != REFERENCE:
+        with suppress(EngineError, MemoryError, GraphoptError):
+            rounded = open_model(original, REFERENCE)[0](feeds)
+    for index in got.keys() - found.keys():
+        if off(rounded[index], got[index], coarsest[index]) <= 1:
+            found[index] = f"{REFERENCE} computes it", [rounded[index]]
+        elif not is_quantized and (moved := _in_double(graph, feeds, index, (once[index], rounded[index]), got[index])):
+            found[index] = "float64 takes the place of its floats, and results on the way move by one ulp", moved
     return found
+
+
+def _in_double(graph: Graph, feeds: Feeds, index: int, wanted: Sequence[Any], got: Any) -> list[Any]:
+    """An output as float64 makes it, and as it does when all results on the way move by one ulp of its dtype, if what
+    was made lies among these, and is finite where all are that runtimes make; else nothing."""
+    value = graph.outputs[index]
+    if value is None or not isinstance(got, np.ndarray) or got.dtype.name not in DIGITS:
+        return []
+    if any(not isinstance(a, np.ndarray) or a.dtype != got.dtype or a.shape != got.shape for a in wanted):
+        return []
+    if (np.all([np.isfinite(a) for a in wanted], axis=0) & ~np.isfinite(got)).any():
+        return []
+    given = {v: feeds[graph.names[v]] for v in graph.inputs}
+    ulps = Ulps(np.random.default_rng(0), DIGITS[got.dtype.name])
+    moved: list[Any] = []
+    with suppress(GraphoptError, MemoryError), np.errstate(all="ignore"):
+        wide = evaluated(graph, given, [value])[value]
+        while wide.shape == got.shape and len(moved) < MOVES_INSIDE:
+            moved.append(evaluated(graph, given, [value], ulps, given)[value])
+            if is_within(wide, got, moved):
+                return [wide, *moved]
+    return []
 
 
 def moved_inputs(feeds: Feeds, ulps: int = 1) -> Iterator[Feeds]:

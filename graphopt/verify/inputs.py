@@ -328,6 +328,16 @@ _PROFILES = (
 cache)."""
 
 
+def known_sizes(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """The open sizes that arrays which are given settle."""
+    known: dict[str, int] = {}
+    for value in graph.inputs:
+        type, array = graph.types.get(value), inputs.get(graph.names[value])
+        if isinstance(type, TensorType) and isinstance(type.shape, tuple) and isinstance(array, np.ndarray):
+            known |= {str(s): n for s, n in zip(type.shape, array.shape, strict=False) if not isinstance(s, int)}
+    return known
+
+
 def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Sizes for the symbols in the types of the graph's inputs, the most promising first; ``fixed`` are known.
 

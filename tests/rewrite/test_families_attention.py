@@ -156,6 +156,24 @@ def test_a_cap_below_zero_is_written_out() -> None:
     agree(model, result, capped_feeds(4, 4, 8, 1))
 
 
+@pytest.mark.parametrize("expanded", [[2, 1, 1, 1, 1], [2, 1, 1, 1, 1, 1]])
+@pytest.mark.parametrize("is_one_op", [True, False])
+def test_heads_that_are_repeated_one_after_another_are_not_groups(is_one_op: bool, expanded: list[int]) -> None:
+    """Of two heads, repeated as a whole, the third is the first again; in groups it is the second."""
+    b = Builder()
+    shared = {name: b("Reshape", b("Expand", b("Unsqueeze", name, [2]), expanded), [1, 4, -1, 8]) for name in "kv"}
+    if is_one_op:
+        b("Attention", "q", shared["k"], shared["v"], output="y")
+    else:
+        scores = b("Mul", b("MatMul", "q", b("Transpose", shared["k"], perm=[0, 1, 3, 2])), 8**-0.5)
+        b("MatMul", b("Softmax", scores, axis=-1), shared["v"], output="y")
+    rows, keys = [1, 4, 5, 8], [1, 2, 7, 8]
+    model = b.model({"q": rows, "k": keys, "v": keys}, {"y": rows}, 23, {})
+    for target in ("ort", "portable", SLOW_NODES):
+        result, _ = optimized(model, target, verify="off")
+        agree(model, result, {"q": drawn(*rows), "k": drawn(*keys, seed=1), "v": drawn(*keys, seed=2)})
+
+
 # -- heads in the batch, and a bias of each head's keys (Bloom)
 
 

@@ -78,10 +78,12 @@ def test_how_a_model_moves(text: str, feeds: dict[str, Any], how: str, tmp_path:
     run, _ = open_model(tmp_path / "m.onnx", ONNX_RUNTIME)
     once = run(feeds)
     near = np.nextafter(once[0], np.inf, dtype=once[0].dtype) if how else once[0] + 1
-    found = explained_by_rounding(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: near})
+    found = explained_by_rounding(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: near}, {0: 0.0})
     assert found.keys() == ({0} if how else set())
     assert all(what.startswith(how) for what, _ in found.values())
-    assert not explained_by_rounding(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] + 1})
+    assert not explained_by_rounding(
+        tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] + 1}, {0: 0.0}
+    )
 
 
 def test_the_next_way_is_asked_where_one_moves_a_result_too_little(tmp_path: Path) -> None:
@@ -94,6 +96,49 @@ def test_the_next_way_is_asked_where_one_moves_a_result_too_little(tmp_path: Pat
     feeds = {"x": np.float32([0.3125]), "i": np.arange(10, 410, 10)}
     once = run(feeds)
     found = explained_by_rounding(
-        tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] - (np.arange(41) > 20)}
+        tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, once, {0: once[0] - (np.arange(41) > 20)}, {0: 0.0}
     )
     assert found[0][0].startswith("its weights")
+
+
+@pytest.mark.parametrize(
+    ("text", "feeds", "made", "how"),
+    [
+        # what is left of the square of one number without itself is rounding, and nothing in ONNX Runtime
+        (
+            "x: float32[2, 1] s = Mul(x, x) m = ReduceMean(s, [-1]) y = Sub(m, s) return y",
+            {"x": np.float32([[0.3], [0.7]])},
+            np.float32([[3e-9], [-2e-8]]),
+            "float64 takes",
+        ),
+        (
+            "x: float32[2, 1] s = Mul(x, x) m = ReduceMean(s, [-1]) y = Sub(m, s) return y",
+            {"x": np.float32([[0.3], [0.7]])},
+            np.float32([[1e-5], [0]]),
+            "",
+        ),
+        # beyond 65504, which ONNX Runtime does not see where it keeps halves in single precision
+        (
+            "x: float16[2] e = Exp(x) k = float16[]{1000.0} y = Div(e, k) return y",
+            {"x": np.float16([13.0, 1.0])},
+            np.float16([np.inf, 0.002718]),
+            "ONNX's reference evaluator computes it",
+        ),
+        (
+            "x: float16[2] e = Exp(x) k = float16[]{1000.0} y = Div(e, k) return y",
+            {"x": np.float16([9.0, 1.0])},
+            np.float16([np.inf, 0.002718]),
+            "",
+        ),
+    ],
+)
+def test_what_cancels_or_leaves_the_range_of_a_dtype_inside(
+    text: str, feeds: dict[str, Any], made: np.ndarray, how: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    graph = parse(text)
+    save(graph, tmp_path / "m.onnx")
+    run, _ = open_model(tmp_path / "m.onnx", ONNX_RUNTIME)
+    found = explained_by_rounding(tmp_path / "m.onnx", ONNX_RUNTIME, graph, run, feeds, run(feeds), {0: made}, {0: 0.0})
+    assert found.keys() == ({0} if how else set())
+    assert all(what.startswith(how) for what, _ in found.values())

@@ -352,7 +352,8 @@ class _Making:
             single = elements.size == 1 and all(n == 1 for n in shape)
             with np.errstate(invalid="ignore", over="ignore"):
                 return elements.reshape(shape if single else elements.shape).astype(numpy_dtype(dtype))
-        drawn = array(self.numpy, want, self.random.choice(("plain", "positive")))
+        ways = ("plain", "positive", "extreme") if dtype in ("int8", "uint8") else ("plain", "positive")
+        drawn = array(self.numpy, want, self.random.choice(ways))
         pool = self.hints.numbers
         if drawn.size == 1 and pool and want.low is None and self.random.random() < 0.5:
             with np.errstate(invalid="ignore", over="ignore"):

@@ -136,6 +136,7 @@ def attention(s: Sample) -> list[Want]:
     wanted = s.want.shape if s.want.shape is not None and len(s.want.shape) == 4 else (batch, heads, rows, width)
     q = s.bound(0) or (*wanted[:3], width)
     s.attr("scale", None, lambda: s.pick((None, 0.5, 1.0)))
+    s.attr("softcap", 0.0, lambda: s.pick((0.0, 0.0, 1.0)))
     s.attr("is_causal", 0, lambda: s.pick((0, 0, 1)))
     k = s.bound(1) or (q[0], groups if groups == 1 else q[1], columns, q[-1])
     v = s.bound(2) or (*k[:3], wanted[3])

@@ -352,20 +352,25 @@ CROPPING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
 
 def resize(s: Sample) -> list[Want]:
     """An image that changes its size, mostly by whole factors; by others one long enough for places to differ."""
-    shape = s.shape(4)
+    wanted = 4 if s.want.shape is None or s.chance(0.5) else len(s.want.shape)
+    rank = wanted if wanted in (3, 5) else 4
+    shape = s.shape(rank)
     interpolation = s.attr("mode", "nearest", lambda: s.pick(("nearest", "linear")))
-    modes = ("half_pixel", "asymmetric", *(word for word in s.strings if word in CROPPING))
+    modes = ("half_pixel", "asymmetric", *(word for word in s.strings if word in CROPPING and rank == 4))
     mode = s.attr("coordinate_transformation_mode", "half_pixel", lambda: s.pick(modes))
     if interpolation == "cubic":
         s.attr("cubic_coeff_a", -0.75, lambda: s.pick((-0.75, -0.5)))
         s.attr("exclude_outside", 0, lambda: s.pick((0, 1)))
-    factors: tuple[float, ...] = (1, 1, 1, 1) if s.chance(0.4) else (1, 1, s.number(1, 2), s.number(1, 2))
+    factors: tuple[float, ...] = (1,) * rank
+    if s.chance(0.6):
+        factors = (1, 1, *(s.number(1, 2) for _ in shape[2:]))
     if s.chance(0.2):
-        factors, shape = (1, 1, s.pick((1.5, 2.5, 0.5, 1)), 1.5), (*shape[:2], s.number(4, 9), s.number(4, 9))
+        factors = (1, 1, *(s.pick((1.5, 2.5, 0.5, 1)) for _ in shape[3:]), 1.5)
+        shape = (*shape[:2], *(s.number(4, 9) for _ in shape[2:]))
     target = tuple(int(n * f) for n, f in zip(shape, factors, strict=True))
-    scales = Want((4,), "float32", tuple(map(float, factors)))
+    scales = Want((rank,), "float32", tuple(map(float, factors)))
     part = (0.0,) * 5 + (0.1, 1.0, 1.0, 0.5, 0.9) if mode == CROPPING[0] else ()
-    return [Want(shape), Want((len(part[2:]),), "float32", part[2:]), scales, Want((4,), "int64", target)][
+    return [Want(shape), Want((len(part[2:]),), "float32", part[2:]), scales, Want((rank,), "int64", target)][
         : len(s.inputs)
     ]
 
