@@ -139,7 +139,7 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
             values = a.astype(np.float64)
             if not ((values > low - 1) & (values < high + 1)).all():
                 raise EvaluationError(f"a number that does not fit {target} has no value there")
-    bias = arrays[2] if len(arrays) > 2 and op == "Conv" else None
+    bias = arrays[2] if len(arrays) > 2 and op in ("Conv", "com.microsoft::FusedConv") else None
     if bias is not None and b is not None and bias.shape != b.shape[:1]:
         raise EvaluationError("a bias that has not one number for each filter has no value")
     if op == "BatchNormalization" and a is not None and a.ndim > 1:

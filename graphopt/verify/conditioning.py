@@ -20,7 +20,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, Graph
 from graphopt.ir.tolerance import error, is_inexact
-from graphopt.ir.work import OPERATIONS, excess
+from graphopt.ir.work import OPERATIONS, QUICK, excess
 from graphopt.verify.coarsest import quantizes
 from graphopt.verify.double import DIGITS, Ulps, evaluated
 from graphopt.verify.inputs import known_sizes
@@ -120,16 +120,15 @@ def explained_by_rounding(
             moved = [outputs[index] for outputs in moved_outputs]
             if any(is_rounding(once[index], got[index], output) for output in moved):
                 found[index] = what, moved
-    if len(found) == len(got) or excess(graph, known_sizes(graph, feeds), inf, OPERATIONS):
-        return found
-    rounded: Sequence[Any] = once
-    if engine != REFERENCE:
+    sizes, rounded = known_sizes(graph, feeds), once
+    if engine != REFERENCE and len(found) < len(got) and not excess(graph, sizes, inf, QUICK):
         with suppress(EngineError, MemoryError, GraphoptError):
             rounded = open_model(original, REFERENCE)[0](feeds)
+    is_affordable = len(found) < len(got) and not is_quantized and not excess(graph, sizes, inf, OPERATIONS)
     for index in got.keys() - found.keys():
         if off(rounded[index], got[index], coarsest[index]) <= 1:
             found[index] = f"{REFERENCE} computes it", [rounded[index]]
-        elif not is_quantized and (moved := _in_double(graph, feeds, index, (once[index], rounded[index]), got[index])):
+        elif is_affordable and (moved := _in_double(graph, feeds, index, (once[index], rounded[index]), got[index])):
             found[index] = "float64 takes the place of its floats, and results on the way move by one ulp", moved
     return found
 

@@ -27,6 +27,7 @@ from graphopt.verify.verification import (
     verify,
     verify_as_asked,
 )
+from tests.random_graphs import compared
 
 pytest.importorskip("onnxruntime")
 
@@ -348,6 +349,15 @@ def test_saturated_outputs_are_avoided_or_owned_up_to(tmp_path: Path) -> None:
     assert "output 'y' of the original does not depend on random inputs" in found.reason
     with pytest.raises(VerificationError, match=r"could not be verified: output 'y' .* does not depend"):
         verify(a, tmp_path / "d.onnx", required=True)
+
+
+def test_sequences_behind_an_output_that_is_constant_are_compared(tmp_path: Path) -> None:
+    """A sigmoid that is 0 for ordinary inputs, in a sequence with what is not; as wholes, not part by part."""
+    for name, far in (("a", "Sub(x, 10000.0)"), ("b", "Add(x, -10000.0)")):
+        text = f"x: float32[2, 20] s = SequenceConstruct(Sigmoid({far}), x) y = SequenceAt(s, 0) return y"
+        onnx_io.save(parse(text), tmp_path / f"{name}.onnx")
+    answer = compared(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert (answer["status"], answer["inside"]) == ("verified", 1)
 
 
 def test_inputs_that_the_result_should_not_need_are_named(tmp_path: Path) -> None:

@@ -352,8 +352,7 @@ CROPPING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
 
 def resize(s: Sample) -> list[Want]:
     """An image that changes its size, mostly by whole factors; by others one long enough for places to differ."""
-    wanted = 4 if s.want.shape is None or s.chance(0.5) else len(s.want.shape)
-    rank = wanted if wanted in (3, 5) else 4
+    rank = s.pick([4, *(n for n in s.ranks if n in (3, 5))])
     shape = s.shape(rank)
     interpolation = s.attr("mode", "nearest", lambda: s.pick(("nearest", "linear")))
     modes = ("half_pixel", "asymmetric", *(word for word in s.strings if word in CROPPING and rank == 4))
