@@ -619,7 +619,11 @@ class _Trial:
                 noise.append((unmoved, evaluated(graph, given, [value], ulps, among)[value]))
             if is_equal_but_for(wide, other, noise):
                 return wide, other, noise
-        if is_inexact(wide):  # where all terms cancel, what is left was rounded on the way, in what was folded as well
+        if is_inexact(wide):
+            for (graph, given, value), unmoved in zip(sides, (wide, other), strict=True):  # float64 rounds, too
+                double = Ulps(np.random.default_rng(0), np.finfo(np.float64).nmant)
+                noise += [(unmoved, evaluated(graph, given, [value], double)[value]) for _ in range(MOVES)]
+            # where all terms cancel, what is left was rounded on the way, in what was folded as well
             own = Ulps(np.random.default_rng(0), _digits(self.known[v]))
             left = [evaluated(self.a, first, [v], own, rounded[0])[v] for _ in range(MOVES)]
             noise += [(wide, cancelled(wide, moved)) for moved in left]

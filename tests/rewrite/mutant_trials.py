@@ -83,7 +83,7 @@ COARSE = 1e-6
 FEW = 4
 """In how many of the graphs in which a rule applies each size is not known, once and alone."""
 HEADS = 8
-"""How many times as many where the guard says which ops a variable may be: others are many, and many agree."""
+"""At least so many times as many where the guard says which ops a variable may be: others are many, and many agree."""
 NO_KERNEL = "it cannot be computed"
 """How it begins what ONNX Runtime says where it has no kernel for dtypes."""
 FLAGS = frozenset({
@@ -332,7 +332,7 @@ class Trial:
             yield from (Outcome(m, "profitability", "who else reads a value changes nothing") for m in mutants)
             return
         asks_of_op = self._asks_of_op(guard)
-        effort = self.effort * (HEADS if asks_of_op else 1)
+        effort = max(self.effort, HEADS if asks_of_op else 1)
         narrower = {m for m in mutants if self._is_narrower(m)}
         waiting = {mutant: Seen() for mutant in mutants}
         near: list[Place] = []

@@ -345,6 +345,19 @@ def test_what_cancels_may_be_as_large_as_rounding_on_the_way(factor: str, is_rig
     assert (not faults) == is_right, [fault.words for fault in faults]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("factor", "is_right"), [(1.0, True), (1.001, False)])
+def test_float64_rounds_too(dtype: str, factor: float, is_right: bool) -> None:
+    """Rows of the smallest of what a softmax leaves: a sum of 20 without its largest term."""
+    number = f"{dtype}[]{{{factor}}}"
+    before = parse(f"x: {dtype}[2, 4, 3, 2] y = Sub(x, ReduceLogSumExp(x, [2])) return y")
+    after = parse(f"x: {dtype}[2, 4, 3, 2] y = LogSoftmax(Mul(x, {number}), axis=2) return y")
+    x = np.random.default_rng(0).uniform(20, 40, (2, 4, 3, 2)).astype(dtype)
+    x[:, :, 1:] -= 22
+    faults = LocalComparison(before, after, in_onnxruntime).faults({"x": x})
+    assert (not faults) == is_right, [fault.words for fault in faults]
+
+
 @pytest.mark.parametrize("made", ["c = GreaterOrEqual(x, 0.5)", "c = Not(Less(x, 0.5))"])
 def test_a_number_at_a_threshold_is_on_one_side_of_it(made: str) -> None:
     """However little moves it to the other, both parts are told from each other by it."""
