@@ -560,6 +560,8 @@ def _inside(
 
 def _is_small_beside(output: Any, changed: Any, got: Any) -> bool:
     """Whether two models differ by little beside what other inputs change: what reads the value may make it more."""
+    if type(output) is not type(changed):
+        return True
     if isinstance(output, (list, tuple)):
         return len(output) != len(changed) or all(map(_is_small_beside, output, changed, got))
     if not isinstance(output, np.ndarray) or not is_inexact(output) or output.shape != changed.shape:

@@ -2,7 +2,7 @@
 
 A result that differs from the original by no more than the original from itself, when its inputs or weights move by one
 unit in the last place, is no wrong one. Nor is one as near to what float64 makes of the original as what it makes with
-every result on the way moved so, which shows where terms cancel or leave the range of a dtype inside.
+every result on the way moved by an ulp of the finest of its floats, which shows where terms cancel inside.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import numpy as np
 
 from graphopt.errors import GraphoptError
 from graphopt.ir.constants import Array, Constant
-from graphopt.ir.graph import CONSTANT, Graph
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, Graph, Value
+from graphopt.ir.infer import infer
 from graphopt.ir.tolerance import error, is_inexact
-from graphopt.ir.work import OPERATIONS, QUICK, excess
+from graphopt.ir.work import OPERATIONS, effort, input_facts
 from graphopt.verify.coarsest import quantizes
-from graphopt.verify.double import DIGITS, Ulps, evaluated
+from graphopt.verify.double import DIGITS, Ulps, evaluated, within
 from graphopt.verify.inputs import known_sizes
 from graphopt.verify.rounding import is_within
 from graphopt.verify.runtimes import (
@@ -96,11 +98,16 @@ def explained_by_rounding(
     coarsest: Mapping[int, float],
 ) -> dict[int, tuple[str, list[Any]]]:
     """Which of the outputs in question, ``got`` by their places, differ from the original's, ``once``, by no more than
-    rounding makes these differ from themselves: when the inputs are moved by some ulps, else when other kernels compute
-    them (where nothing is quantized), else when the weights are moved; or that are what ONNX's reference makes, as
-    runtimes may keep halves in single precision, or what float64 makes (``_in_double``). With the way that shows it,
-    and the output as it is then, each time. Whole numbers are not moved: they may be indices. ``coarsest``: the largest
-    share of tolerance among the dtypes on the way to each output (``coarsest_shares``)."""
+    rounding makes these differ from themselves, with the way that shows it, and the output as it is then, each time:
+
+    - the inputs are moved by some ulps; whole numbers are not, as they may be indices;
+    - other kernels compute them, where nothing is quantized;
+    - the weights are moved;
+    - where halves are among the floats, ONNX's reference computes them: runtimes may keep halves in single precision;
+    - float64 takes the place of all floats, and every result on the way is moved (``_in_double``).
+
+    ``coarsest``: the largest share of tolerance among the dtypes on the way to each output (``coarsest_shares``).
+    """
     is_quantized = any(map(quantizes, graph.order()))
     ulps = STEPS_OFF if is_quantized else 1
     by = "one ulp" if ulps == 1 else f"{ulps} ulps"
@@ -120,38 +127,65 @@ def explained_by_rounding(
             moved = [outputs[index] for outputs in moved_outputs]
             if any(is_rounding(once[index], got[index], output) for output in moved):
                 found[index] = what, moved
-    sizes, rounded = known_sizes(graph, feeds), once
-    if engine != REFERENCE and len(found) < len(got) and not excess(graph, sizes, inf, QUICK):
+    facts = _facts(graph, feeds) if len(found) < len(got) and not is_quantized else {}
+    rounded: Sequence[Any] = ()
+    if engine != REFERENCE and any(fact.dtype in ("float16", "bfloat16") for fact in facts.values()):
         with suppress(EngineError, MemoryError, GraphoptError):
             rounded = open_model(original, REFERENCE)[0](feeds)
-    is_affordable = len(found) < len(got) and not is_quantized and not excess(graph, sizes, inf, OPERATIONS)
-    for index in got.keys() - found.keys():
-        if off(rounded[index], got[index], coarsest[index]) <= 1:
-            found[index] = f"{REFERENCE} computes it", [rounded[index]]
-        elif is_affordable and (moved := _in_double(graph, feeds, index, (once[index], rounded[index]), got[index])):
+    for index in got.keys() - found.keys() if facts else ():
+        wanted = [outputs[index] for outputs in (once, rounded) if outputs]
+        if any(not isinstance(a, np.ndarray) or not is_inexact(a) for a in (got[index], *wanted)):
+            continue
+        if rounded and off(wanted[-1], got[index], coarsest[index]) <= 1:
+            found[index] = f"{REFERENCE} computes it", [wanted[-1]]
+        elif moved := _in_double(graph, facts, feeds, index, wanted, got[index]):
             found[index] = "float64 takes the place of its floats, and results on the way move by one ulp", moved
     return found
 
 
-def _in_double(graph: Graph, feeds: Feeds, index: int, wanted: Sequence[Any], got: Any) -> list[Any]:
-    """An output as float64 makes it, and as it does when all results on the way move by one ulp of its dtype, if what
-    was made lies among these, and is finite where all are that runtimes make; else nothing."""
+def _facts(graph: Graph, feeds: Feeds) -> Mapping[Value, Fact]:
+    """What is known of the values of a graph; nothing where the reference implementation, as far as types tell, takes
+    more than a second or so for it."""
+    if graph.functions or any(node.bodies for node in graph.nodes()):
+        return {}
+    facts = infer(graph, input_facts(graph, known_sizes(graph, feeds)))
+    work = 0
+    for node in graph.nodes():
+        inputs = [None if v is None else facts.get(v) for v in node.inputs]
+        work += effort(node.op, node.attrs, inputs, [facts.get(v) for v in node.outputs])
+    return facts if work <= OPERATIONS else {}
+
+
+def _in_double(
+    graph: Graph, facts: Mapping[Value, Fact], feeds: Feeds, index: int, wanted: Sequence[Array], got: Array
+) -> list[Array]:
+    """An output as float64 makes it, and as it does when all results on the way move by an ulp of the finest of their
+    dtypes, if each element that was made is among these, or is what a runtime makes where one is not finite; else
+    nothing."""
     value = graph.outputs[index]
-    if value is None or not isinstance(got, np.ndarray) or got.dtype.name not in DIGITS:
+    if value is None or any(a.dtype != got.dtype or a.shape != got.shape for a in wanted):
         return []
-    if any(not isinstance(a, np.ndarray) or a.dtype != got.dtype or a.shape != got.shape for a in wanted):
+    given = {v: feeds[graph.names[v]] for v in graph.inputs if graph.names[v] in feeds}
+    nodes = within(graph, given, [value])
+    dtypes = {
+        facts[v].dtype or "" for node in nodes for v in (*node.inputs, *node.outputs) if v is not None and v in facts
+    }
+    digits = max((DIGITS.get(dtype, 0) for dtype in dtypes), default=0)
+    if not digits or "float64" in dtypes:
         return []
-    if (np.all([np.isfinite(a) for a in wanted], axis=0) & ~np.isfinite(got)).any():
-        return []
-    given = {v: feeds[graph.names[v]] for v in graph.inputs}
-    ulps = Ulps(np.random.default_rng(0), DIGITS[got.dtype.name])
-    moved: list[Any] = []
-    with suppress(GraphoptError, MemoryError), np.errstate(all="ignore"):
+    ulps = Ulps(np.random.default_rng(0), digits)
+    moved: list[Array] = []
+    with suppress(GraphoptError, MemoryError, ValueError, KeyError), np.errstate(all="ignore"):
         wide = evaluated(graph, given, [value])[value]
-        while wide.shape == got.shape and len(moved) < MOVES_INSIDE:
+        if wide.shape != got.shape:
+            return []
+        known = np.any([(a == got) | (np.isnan(a) & np.isnan(got)) for a in (wide, *wanted)], axis=0)
+        if not (known | (np.isfinite(wide) & np.isfinite(got))).all():
+            return []
+        while len(moved) < MOVES_INSIDE:
             moved.append(evaluated(graph, given, [value], ulps, given)[value])
             if is_within(wide, got, moved):
-                return [wide, *moved]
+                return [a.astype(got.dtype) for a in (wide, *moved)]
     return []
 
 
@@ -178,7 +212,9 @@ def is_rounding(want: Any, got: Any, moved: Any) -> bool:
     """Whether moving the inputs changes an output about as much as the rewriting did."""
     if isinstance(want, (list, tuple)):
         return len(want) == len(got) == len(moved) and all(map(is_rounding, want, got, moved))
-    if not isinstance(want, np.ndarray) or want.dtype != got.dtype or want.ndim != got.ndim:
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
+        return False
+    if want.dtype != got.dtype or want.ndim != got.ndim:
         return False
     if want.shape != got.shape:
         return bool(want.shape != moved.shape)

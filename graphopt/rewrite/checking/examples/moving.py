@@ -355,7 +355,7 @@ def resize(s: Sample) -> list[Want]:
     rank = s.pick([4, *(n for n in s.ranks if n in (3, 5))])
     shape = s.shape(rank)
     interpolation = s.attr("mode", "nearest", lambda: s.pick(("nearest", "linear")))
-    modes = ("half_pixel", "asymmetric", *(word for word in s.strings if word in CROPPING and rank == 4))
+    modes = ("half_pixel", "asymmetric", *(word for word in s.strings if word in CROPPING))
     mode = s.attr("coordinate_transformation_mode", "half_pixel", lambda: s.pick(modes))
     if interpolation == "cubic":
         s.attr("cubic_coeff_a", -0.75, lambda: s.pick((-0.75, -0.5)))
@@ -368,10 +368,8 @@ def resize(s: Sample) -> list[Want]:
         shape = (*shape[:2], *(s.number(4, 9) for _ in shape[2:]))
     target = tuple(int(n * f) for n, f in zip(shape, factors, strict=True))
     scales = Want((rank,), "float32", tuple(map(float, factors)))
-    part = (0.0,) * 5 + (0.1, 1.0, 1.0, 0.5, 0.9) if mode == CROPPING[0] else ()
-    return [Want(shape), Want((len(part[2:]),), "float32", part[2:]), scales, Want((rank,), "int64", target)][
-        : len(s.inputs)
-    ]
+    part = (*(0.0,) * (rank - 1), 0.1, *(1.0,) * (rank - 2), 0.5, 0.9) if mode == CROPPING[0] else ()
+    return [Want(shape), Want((len(part),), "float32", part), scales, Want((rank,), "int64", target)][: len(s.inputs)]
 
 
 def space(s: Sample) -> list[Want]:
