@@ -45,6 +45,9 @@ STEPS_OFF = 64
 """By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
 sums in another order do further on is more than that."""
 
+SIGNIFICANDS = {"float64": np.finfo(np.float64).nmant, **DIGITS}
+"""The binary digits of the significands of floats."""
+
 SLACK = 4.0
 """How many times what such a move does may be put down to rounding."""
 
@@ -127,25 +130,25 @@ def explained_by_rounding(
             moved = [outputs[index] for outputs in moved_outputs]
             if any(is_rounding(once[index], got[index], output) for output in moved):
                 found[index] = what, moved
-    facts = _facts(graph, feeds) if len(found) < len(got) and not is_quantized else {}
-    rounded: Sequence[Any] = ()
-    if engine != REFERENCE and any(fact.dtype in ("float16", "bfloat16") for fact in facts.values()):
-        with suppress(EngineError, MemoryError, GraphoptError):
-            rounded = open_model(original, REFERENCE)[0](feeds)
-    for index in got.keys() - found.keys() if facts else ():
-        wanted = [outputs[index] for outputs in (once, rounded) if outputs]
-        if any(not isinstance(a, np.ndarray) or not is_inexact(a) for a in (got[index], *wanted)):
-            continue
-        if rounded and off(wanted[-1], got[index], coarsest[index]) <= 1:
-            found[index] = f"{REFERENCE} computes it", [wanted[-1]]
-        elif moved := _in_double(graph, facts, feeds, index, wanted, got[index]):
-            found[index] = "float64 takes the place of its floats, and results on the way move by one ulp", moved
+    if len(found) < len(got) and not is_quantized and (facts := _facts(graph, feeds)):
+        rounded: Sequence[Any] = ()
+        if engine != REFERENCE and any(fact.dtype in ("float16", "bfloat16") for fact in facts.values()):
+            with suppress(EngineError, MemoryError, GraphoptError):
+                rounded = open_model(original, REFERENCE)[0](feeds)
+        for index in got.keys() - found.keys():
+            wanted = [outputs[index] for outputs in (once, rounded) if outputs]
+            if any(not isinstance(a, np.ndarray) or not is_inexact(a) for a in (got[index], *wanted)):
+                continue
+            if rounded and off(rounded[index], got[index], coarsest[index]) <= 1:
+                found[index] = f"{REFERENCE} computes it", [rounded[index]]
+            elif moved := _in_double(graph, facts, feeds, index, wanted, got[index]):
+                found[index] = "float64 takes the place of its floats, and results on the way move by one ulp", moved
     return found
 
 
 def _facts(graph: Graph, feeds: Feeds) -> Mapping[Value, Fact]:
-    """What is known of the values of a graph; nothing where the reference implementation, as far as types tell, takes
-    more than a second or so for it."""
+    """What is known of the values of a graph that the reference implementation computes in a second or so, as far as
+    types tell; else nothing."""
     if graph.functions or any(node.bodies for node in graph.nodes()):
         return {}
     facts = infer(graph, input_facts(graph, known_sizes(graph, feeds)))
@@ -170,9 +173,7 @@ def _in_double(
     dtypes = {
         facts[v].dtype or "" for node in nodes for v in (*node.inputs, *node.outputs) if v is not None and v in facts
     }
-    digits = max((DIGITS.get(dtype, 0) for dtype in dtypes), default=0)
-    if not digits or "float64" in dtypes:
-        return []
+    digits = max((SIGNIFICANDS[dtype] for dtype in dtypes & SIGNIFICANDS.keys()), default=None)
     ulps = Ulps(np.random.default_rng(0), digits)
     moved: list[Array] = []
     with suppress(GraphoptError, MemoryError, ValueError, KeyError), np.errstate(all="ignore"):

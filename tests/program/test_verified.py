@@ -16,6 +16,7 @@ from graphopt.errors import UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.program import verified
+from graphopt.verify import conditioning, runtimes
 
 NET = "x: float32[n, 4] w: float32[4, 4] y = Relu(MatMul(x, w)) return y"
 BODY = "{ i: int64[] c: bool[] s: ? r = Neg(s) return c, r }"
@@ -59,6 +60,23 @@ def test_what_rounding_alone_changes_as_much_is_not_wrong() -> None:
     assert verification.reason.endswith("but no more than when its weights move by one ulp")
     with pytest.raises(VerificationError, match="the program is wrong"):
         graphopt.compile(model, steps=instead("y = Add(t, 1.0)"))
+
+
+def test_a_program_is_right_that_computes_what_the_reference_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a runtime does not: on some processors its kernels of bytes saturate."""
+    opened = runtimes.open_model
+
+    def saturating(path: Path, engine: str | None = None, prepacks: bool = False) -> tuple[runtimes.Runner, str]:
+        run, name = opened(path, engine, prepacks)
+        return (run if engine == runtimes.REFERENCE else lambda feeds: [a / 2 for a in run(feeds)]), name
+
+    monkeypatch.setattr(runtimes, "open_model", saturating)
+    monkeypatch.setattr(conditioning, "explained_by_rounding", lambda *_: {})
+    verification = graphopt.compile(parse(NET)).report.verification
+    assert verification.status == "inconclusive"
+    assert verification.reason.endswith("but not in ONNX's reference evaluator")
+    with pytest.raises(VerificationError, match="the program is wrong"):
+        graphopt.compile(parse(NET), steps={"LegalizeOps": swapped})
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,20 @@ def _of_terms(rule: Rule) -> Iterator[Mutant]:
     heads = {call.op: dict(call.attrs) for term in rule.lhs for call in calls(term) if call.is_variable}
     for side in ("lhs", "rhs"):
         terms: tuple[Term, ...] = getattr(rule, side)
-        for i, term in enumerate(terms):
+        for term in terms:
             for other, what, kind in _mutated(term, heads if side == "rhs" else None):
-                changed = replace(rule, **{side: (*terms[:i], other, *terms[i + 1 :])})
-                yield Mutant(changed, f"{what} on the {'left' if side == 'lhs' else 'right'}", kind)
+                changed = tuple(_instead(t, term, other) for t in terms)
+                yield Mutant(
+                    replace(rule, **{side: changed}), f"{what} on the {'left' if side == 'lhs' else 'right'}", kind
+                )
+
+
+def _instead(term: Term, old: Term, new: Term) -> Term:
+    """A term after another has changed, which may be one more output of the same call."""
+    match term, old, new:
+        case CallPattern(), CallPattern(), CallPattern() if term == replace(old, output=term.output):
+            return replace(new, output=term.output)
+    return new if term == old else term
 
 
 def _mutated(term: Term, heads: Heads | None) -> Iterator[tuple[Term, str, str]]:

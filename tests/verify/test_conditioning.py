@@ -117,6 +117,12 @@ def test_the_next_way_is_asked_where_one_moves_a_result_too_little(tmp_path: Pat
             np.float32([[1e-5], [0]]),
             "",
         ),
+        (
+            "x: float64[2, 1] s = Mul(x, x) m = ReduceMean(s, [-1]) y = Sub(m, s) return y",
+            {"x": np.float64([[0.3], [0.7]])},
+            np.float64([[3e-18], [-2e-17]]),
+            "float64 takes",
+        ),
         # beyond 65504, which ONNX Runtime does not see where it keeps halves in single precision
         (
             "x: float16[2] e = Exp(x) k = float16[]{1000.0} y = Div(e, k) return y",
